@@ -11,6 +11,7 @@ from remuda.cli.evaluate_options import EvaluateOptions
 from remuda.storage.run_folder import is_model, is_onnx
 
 if TYPE_CHECKING:  # they import torch, which wrong options do not need
+    from remuda.cli.playing import PlayedPolicies
     from remuda.config.schema import ExperimentConfig
     from remuda.policy.files.playable import Playable
     from remuda.storage.checkpoint_index import CheckpointIndex
@@ -50,26 +51,75 @@ def _not_a_run(folder: Path) -> str:
     return f"{folder} is not a run folder: it has no config.json{hint}"
 
 
-def chosen(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
-    """The chosen policy, and its record in index.json. Raises InputError."""
+def require_playable(options: EvaluateOptions, run: ExperimentConfig | None) -> None:
+    """Raise InputError for options that do not fit the number of agents; `run` are the settings of a run with several
+    agents."""
+    if run is None:
+        if options.policy is not None or options.against is not None:
+            raise InputError("--policy and --against are for environments with several agents: leave them out")
+        return
+    for option, which in (("-i", options.which), ("--against", options.against)):
+        if which == "model":
+            raise InputError(
+                f"{option} model: with several agents checkpoints play; give -1 (newest), best, or a train_iter"
+            )
+    if options.policy is not None and options.against is None:
+        raise InputError("--policy says who plays --against: give both, or neither")
+    if options.policy is not None and options.policy not in run.policies:
+        known = f"there are {', '.join(run.policies)}" if run.policies else "all agents share one"
+        raise InputError(f"--policy {options.policy}: the run has no such policy; {known}")
+    if options.follow and options.against is not None:
+        raise InputError("--follow plays the newest policies, and --against older ones: give only one of them")
+
+
+def chosen(options: EvaluateOptions, run: ExperimentConfig | None) -> PlayedPolicies:
+    """The chosen policies; `run` are the settings of a run with several agents. Raises InputError."""
+    from remuda.cli.playing import PlayedPolicies
     from remuda.policy.files.checkpoint_file import CheckpointError
     from remuda.policy.files.exported_policies import NoOnnxError
+
+    try:
+        if run is None:
+            playable, record = _only(options)
+            return PlayedPolicies({"": playable}, record)
+        names = sorted(run.policies) or [""]
+        newest = {name: _checkpoint(options, name, options.which, "-i") for name in names}
+        if options.against is None:
+            return PlayedPolicies(newest)
+        others = {name: _checkpoint(options, name, options.against, "--against") for name in names}
+        return PlayedPolicies(newest, judged=options.policy or names[0], others=others)
+    except (CheckpointError, NoOnnxError) as error:
+        raise InputError(str(error)) from error
+
+
+def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) -> Playable:
+    """A checkpoint of one policy of a run with several agents. Raises InputError and CheckpointError."""
+    from remuda.cli.playing import folder_of
+    from remuda.policy.files.playable import checkpoint_playable
+
+    ckpt = folder_of(options.run_dir, policy).ckpt
+    path = ckpt / named_checkpoint(ckpt, which, option).file
+    return checkpoint_playable(
+        path, run_dir=options.run_dir, trust_code=options.trust_code, search=not options.no_search
+    )
+
+
+def _only(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
+    """The policy of a run with one agent, and its record in index.json. Raises InputError, CheckpointError and
+    NoOnnxError."""
     from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run, onnx_playable
 
     run_dir, iteration = options.run_dir, options.which
     trust_code, search = options.trust_code, not options.no_search
-    try:
-        if is_onnx(run_dir):
-            return onnx_playable(run_dir, trust_code=trust_code, search=search), None
-        if is_model(run_dir):
-            return model_playable(run_dir, trust_code=trust_code, search=search), None
-        if iteration == "model":
-            return of_run(model_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
-        record = named_checkpoint(run_dir / "ckpt", iteration, also=", and model (model/)")
-        playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
-        return of_run(playable, run_dir), record
-    except (CheckpointError, NoOnnxError) as error:
-        raise InputError(str(error)) from error
+    if is_onnx(run_dir):
+        return onnx_playable(run_dir, trust_code=trust_code, search=search), None
+    if is_model(run_dir):
+        return model_playable(run_dir, trust_code=trust_code, search=search), None
+    if iteration == "model":
+        return of_run(model_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
+    record = named_checkpoint(run_dir / "ckpt", iteration, also=", and model (model/)")
+    playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
+    return of_run(playable, run_dir), record
 
 
 def several_agents(run_dir: Path) -> ExperimentConfig | None:

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from remuda.cli.chosen_policy import check, chosen, several_agents
-from remuda.cli.errors import InputError
 from remuda.cli.evaluate_options import (
     Against,
     Deterministic,
@@ -82,50 +81,42 @@ def evaluate(
     from remuda.worker.process import bound_threads  # after the checks: it imports torch, which takes seconds
 
     bound_threads()
-    if several is None:
-        _play_one(options)
-    else:
-        _play_several(options, several)
+    _play(options, several)
 
 
-def _play_one(options: EvaluateOptions) -> None:
-    if options.policy is not None or options.against is not None:
-        raise InputError("--policy and --against are for environments with several agents: leave them out")
-    from remuda.cli.playing import Asked, Player
+def _play(options: EvaluateOptions, run: ExperimentConfig | None) -> None:
+    """`run` are the settings of a run with several agents."""
+    from remuda.cli.chosen_policy import require_playable
+    from remuda.cli.playing import EpisodeView, PlayOptions
 
-    trust_code = options.trust_code
-    policy = None if options.follow else chosen(options)
+    require_playable(options, run)
+    policies = None if options.follow else chosen(options, run)
     mode = "rgb_array" if options.record is not None else None
-    if mode is None and not options.no_render and _can_render():
+    if mode is None and not options.no_render and run is None and _can_render():
         mode = "human"
-    asked = Asked(
+    play_options = PlayOptions(
         run_dir=options.folder,
         episodes=options.episodes or (1 if options.follow or options.record is not None else 100),
         length=options.length,
         deterministic=options.deterministic,
         render_mode=mode,
         record=options.record,
-        trust_code=trust_code,
+        trust_code=options.trust_code,
         seed=options.seed,
         as_json=options.as_json,
         follows=options.follow,
+        against=options.against,
     )
-    with reserved_stdout(alone=options.as_json) as output, Player(asked, output) as player:
-        if policy is not None:
-            player.play(*policy)
+    with reserved_stdout(alone=options.as_json) as output, EpisodeView(play_options, output, run) as view:
+        if policies is not None:
+            view.play(policies)
         else:
             from remuda.cli.following import follow_run
 
-            follow_run(options.run_dir, player, trust_code=trust_code, search=not options.no_search)
-
-
-def _play_several(options: EvaluateOptions, config: ExperimentConfig) -> None:
-    if options.follow or options.record is not None or options.no_search:
-        raise InputError("--follow, --record and --no-search are not available for several agents: leave them out")
-    from remuda.cli.playing_agents import AgentsPlaying
-
-    with reserved_stdout(alone=options.as_json) as output:
-        AgentsPlaying(options, config, output).play()
+            names = () if run is None else tuple(sorted(run.policies))
+            follow_run(
+                options.run_dir, view, policies=names, trust_code=options.trust_code, search=not options.no_search
+            )
 
 
 def _can_render() -> bool:

@@ -6,30 +6,37 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.config.errors import NoExit
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import assigned
+from remuda.environments.copies import LocalCopies, agents_of, make_local_copies
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.films import FilmedEnv, draw_unseen
-from remuda.environments.make import SingleEnv
+from remuda.environments.films import EpisodeFilms, draw_unseen
+from remuda.environments.lanes import AGENT
+from remuda.environments.parallel import make_parallel
 from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator
-from remuda.evaluator.checkpoint_player import episode_report
-from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
-from remuda.evaluator.outcome import outcome
+from remuda.environments.trust import distrusted_environment, trusted_source_dir
+from remuda.evaluator import evaluate as evaluating
+from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report, outcome
+from remuda.evaluator.player import seats_against
 from remuda.logbook.lines import grid
-from remuda.policy.files.playable import Playable, require_fit
+from remuda.policy.files.playable import Playable, evaluated_at, require_fit
+from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.wire.messages import CheckpointRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PlayOptions:
     """The values of the options."""
 
     run_dir: Path
@@ -44,115 +51,239 @@ class Asked:
     as_json: bool
     follows: bool
     """Policies are played one after another: each JSON is one line, and Ctrl-C ends everything at once."""
+    against: str | None = None
+    """The checkpoints that play against one agent, as they were named."""
 
 
-class Player:
-    """Plays episodes of one or more policies, in environments that are built once."""
+@dataclass(frozen=True)
+class PlayedPolicies:
+    """The policies that play together: of a run with one agent the only one."""
 
-    def __init__(self, asked: Asked, output: TextIO) -> None:
-        """Results are written to `output`."""
-        self._asked = asked
+    playables: Mapping[str, Playable]
+    """By the name of the policy; empty where a single one acts for all agents."""
+    record: CheckpointRecord | None = None
+    """Of the first, in index.json."""
+    judged: str | None = None
+    """The policy of which one agent plays against `others`."""
+    others: Mapping[str, Playable] | None = None
+    """Older ones, by the name of the policy."""
+
+    @property
+    def first(self) -> Playable:
+        """The first policy."""
+        return next(iter(self.playables.values()))
+
+
+class EpisodeView:
+    """Plays episodes of one or more policies, in environments that are built once, and prints them."""
+
+    def __init__(self, options: PlayOptions, output: TextIO, run: ExperimentConfig | None = None) -> None:
+        """Results are written to `output`. `run` are the settings of a run with several agents; None: the environment
+        is that of the first policy."""
+        self._options, self._run = options, run
         self._output = output
-        self._envs: list[SingleEnv] = []
-        self._film: FilmedEnv | None = None
+        self._copies: LocalCopies | None = None
+        self._agents: Mapping[str, Sequence[str]] = {"": (AGENT,)}
+        """Of each policy."""
+        self._film: EpisodeFilms | None = None
 
-    def __enter__(self) -> Player:
+    def __enter__(self) -> EpisodeView:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for env in self._envs:
-            env.close()
+        if self._film is not None:
+            self._film.cut()
+        if self._copies is not None:
+            for env in self._copies.envs:
+                env.close()
 
     @property
     def shows(self) -> bool:
-        """Whether episodes are shown on a display."""
-        return self._asked.render_mode == "human"
+        """True if episodes are shown on a display."""
+        return self._options.render_mode == "human"
 
     def say(self, text: str) -> None:
         """Print a line for people: on standard output, or with --json on standard error."""
-        print(text, file=sys.stderr if self._asked.as_json else self._output, flush=True)
+        print(text, file=sys.stderr if self._options.as_json else self._output, flush=True)
 
-    def play(self, playable: Playable, record: CheckpointRecord | None = None) -> None:
-        """Play one policy and print the results; `record` is its record in index.json. Raises CommandError."""
-        self.say(_introduced(playable, record))
-        self._build(playable)
-        recorded = 0
+    def play(self, policies: PlayedPolicies) -> None:
+        """Play and print the results. Raises CommandError."""
+        for name, playable in policies.playables.items():
+            self.say(_introduced(playable, policies.record, name))
+        for name, playable in (policies.others or {}).items():
+            self.say(_introduced(playable, None, name))
+        copies = self._copies or self._build(policies.first)
+        films = 0
         if self._film is not None:
-            self._film.begin(f"iteration_{playable.train_iter}")
-            recorded = len(self._film.written)
-        played = self._played(playable)
-        videos = [] if self._film is None else self._film.written[recorded:]
-        if self._asked.as_json:
-            content = _content(playable, played, videos, deterministic=self._asked.deterministic)
-            print(json.dumps(content, indent=None if self._asked.follows else 2), file=self._output, flush=True)
+            self._film.begin(f"iteration_{policies.first.train_iter}")
+            films = len(self._film.written)
+        games = self._played(copies, policies)
+        videos = [] if self._film is None else self._film.written[films:]
+        if self._options.as_json:
+            content = self._content(policies, games) | ({"videos": [str(video) for video in videos]} if videos else {})
+            print(json.dumps(content, indent=None if self._options.follows else 2), file=self._output, flush=True)
             return
-        self.say(f"\n{grid(outcome(played))}")
+        for name, result in self._outcomes(policies, games).items():
+            self.say(f"\n{grid(result)}" if self._run is None else f"\n{name or 'policy'}:\n{grid(result)}")
+        if self._run is not None:
+            self.say(f"\nmean return of each agent:\n{grid(_means(games))}")
         for video in videos:
             self.say(f"recorded {video}")
 
-    def _build(self, playable: Playable) -> None:
-        if self._envs:
-            return
-        asked, mode = self._asked, self._asked.render_mode
+    def _build(self, playable: Playable) -> LocalCopies:
+        options, mode = self._options, self._options.render_mode
         if mode is not None:
             os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it prints a greeting on standard output
         if mode == "rgb_array":
             draw_unseen()
-        count = 1 if mode is not None else min(asked.episodes, playable.env.num_envs)
         try:
-            for _ in range(count):
-                env = rebuild(
-                    playable.env,
-                    source_dir=playable.source_dir,
-                    run_dir=asked.run_dir,
-                    render_mode=mode,
-                    trust_code=asked.trust_code,
-                )
-                self._envs.append(env)
-                require_fit(playable, env)
-            if asked.record is not None:
-                self._film = FilmedEnv(self._envs[0], asked.record)
-                self._envs[0] = self._film
+            run = None if self._run is None else self._at_its_task(self._run, playable.train_iter)
+            env = playable.env if run is None else run.env
+            count = 1 if mode is not None else min(options.episodes, env.num_envs)
+            copies = self._one_agent(playable, count) if run is None else self._several_agents(run, count)
+            self._copies = copies
+            if run is None:
+                for one in copies.envs:
+                    require_fit(playable, one)
+            if options.record is not None:
+                self._film = EpisodeFilms(copies.envs[0], options.record)
         except EnvironmentBuildError as error:
             hint = "\nWith -nr the episodes are not shown, and no display is needed." if mode == "human" else ""
             raise InputError(f"{error}{hint}") from error
+        return copies
 
-    def _played(self, playable: Playable) -> Sequence[Episode]:
+    def _one_agent(self, playable: Playable, count: int) -> LocalCopies:
+        build = partial(
+            rebuild,
+            playable.env,
+            source_dir=playable.source_dir,
+            run_dir=self._options.run_dir,
+            render_mode=self._options.render_mode,
+            trust_code=self._options.trust_code,
+        )
+        return make_local_copies(
+            playable.env, {}, num_envs=count, source_dir=playable.source_dir, build=build, replaces=False
+        )
+
+    def _several_agents(self, run: ExperimentConfig, count: int) -> LocalCopies:
+        source_dir, options = run.source_dir, self._options
+        if not options.trust_code:
+            distrusted = distrusted_environment(run.env, source_dir=source_dir, run_dir=options.run_dir)
+            if distrusted is not None:
+                raise EnvironmentBuildError(distrusted)
+            source_dir = trusted_source_dir(source_dir, run_dir=options.run_dir)
+        self._agents = assigned(run, agents_of(run.env, source_dir=source_dir))
+        build = partial(make_parallel, run.env, source_dir=source_dir, render_mode=options.render_mode)
+        broke = partial(print, file=sys.stderr)
+        return make_local_copies(run.env, self._agents, num_envs=count, source_dir=source_dir, broke=broke, build=build)
+
+    def _at_its_task(self, run: ExperimentConfig, train_iter: int) -> ExperimentConfig:
+        """The settings with the environment that the checkpoints of so many updates were evaluated on."""
+        return evaluated_at(
+            run, folder_of(self._options.run_dir, next(iter(sorted(run.policies)), "")).ckpt, train_iter
+        )
+
+    def _played(self, copies: LocalCopies, policies: PlayedPolicies) -> Sequence[Game]:
         """All episodes, or after Ctrl-C the finished ones, if there are any."""
-        asked = self._asked
-        seed = playable.seed if asked.seed is None else asked.seed
-        over: list[Episode] = []
+        options = self._options
+        seed = policies.first.seed if options.seed is None else options.seed
+        if self._run is not None and options.seed is None:
+            seed = self._run.seed
+        over: list[Game] = []
 
-        def finished(episode: Episode, count: int) -> None:
+        def finished(game: Game, count: int) -> None:
             with _ctrl_c_waits():  # else an episode could be counted and not shown
-                over.append(episode)
-                if not asked.as_json:
-                    self.say(episode_report(episode, count, train_iter=0, env_step=0).text())
+                over.append(game)
+                if not options.as_json:
+                    self.say(self._line(game, count))
 
+        seats = self._seats(policies)
         try:
             with NoExit():
-                over = evaluate(
-                    self._envs,
-                    playable.actor,
-                    seeds=[episode_seed(seed, number) for number in range(asked.episodes)],
+                over = evaluating.play(
+                    copies,
+                    lambda position: seats(position)[1],
+                    seeds=[episode_seed(seed, number) for number in range(options.episodes)],
                     rng=generator(seed, "evaluator", 0, "actions"),
-                    exploration=None if asked.deterministic else playable.least_exploration,
-                    max_episode_steps=asked.length or None,
+                    max_episode_steps=options.length or None,
                     finished=finished,
+                    camera=self._film,
                 )
         except KeyboardInterrupt:
             if self._film is not None:
                 self._film.drop()
-            if asked.follows or not over:
+            if options.follows or not over:
                 raise
-            self.say(f"interrupted: {len(over)} of {asked.episodes} episodes were finished")
+            self.say(f"interrupted: {len(over)} of {options.episodes} episodes were finished")
         except (EvaluationError, EnvironmentBuildError, OSError) as error:
             raise RunFailedError(f"the evaluation failed: {error}") from error
         if self._film is not None:
             self._film.cut()
         return over
+
+    def _seats(self, policies: PlayedPolicies) -> Callable[[int], tuple[str, Mapping[str, Player]]]:
+        """Returns, for the number of an episode, the judged agent (empty: all) and the player of each agent."""
+        players = {name: self._player(playable) for name, playable in policies.playables.items()}
+        if policies.judged is None or policies.others is None:
+            everybody = {agent: players[name] for name, its in self._agents.items() for agent in its}
+            return lambda number: ("", everybody)
+        names = list(self._agents)
+        others = {name: self._player(playable) for name, playable in policies.others.items()}
+        judged, agents = names.index(policies.judged), [self._agents[name] for name in names]
+        return lambda number: seats_against(
+            number, judged, [players[name] for name in names], [[others[name]] for name in names], agents
+        )
+
+    def _player(self, playable: Playable) -> Player:
+        return Player(playable.actor, None if self._options.deterministic else playable.least_exploration)
+
+    def _line(self, game: Game, count: int) -> str:
+        """A finished episode, for people."""
+        if self._run is None:
+            return episode_report(game.of_policy((AGENT,)), count, train_iter=0, env_step=0).text()
+        returns = ", ".join(f"{agent} {value:.6g}" for agent, value in game.returns.items())
+        return f"episode {count}: {game.length} steps; {returns}"
+
+    def _outcomes(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, dict[str, float]]:
+        """The summary of each policy, or of the judged one."""
+        if policies.judged is not None and policies.others is not None:
+            own = self._agents[policies.judged]
+            alone = [game.of_policy([own[number % len(own)]]) for number, game in enumerate(games)]
+            return {policies.judged: outcome(alone)}
+        return {name: outcome([game.of_policy(its) for game in games]) for name, its in self._agents.items()}
+
+    def _content(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, object]:
+        """The results as --json prints them."""
+        outcomes, deterministic = self._outcomes(policies, games), self._options.deterministic
+        if self._run is None:
+            playable = policies.first
+            return {
+                "checkpoint": str(playable.source),
+                "train_iter": playable.train_iter,
+                "env_step": playable.env_step,
+                "deterministic": deterministic,
+                **outcomes[""],
+                "each": [{"seed": one.seed, "return": one.returns[AGENT], "length": one.length} for one in games],
+            }
+        return {
+            "deterministic": deterministic,
+            "against": self._options.against,
+            "policies": {name or "policy": result for name, result in outcomes.items()},
+            "agents": _means(games),
+            "each": [{"seed": one.seed, "returns": one.returns, "length": one.length} for one in games],
+        }
+
+
+def folder_of(run_dir: Path, policy: str) -> RunFolder:
+    """The part of a run folder that belongs to one of several policies; the folder itself for a single one."""
+    return PolicyFolder(run_dir, policy) if policy else RunFolder(run_dir)
+
+
+def _means(games: Sequence[Game]) -> dict[str, float]:
+    """The mean return of each agent."""
+    return {agent: sum(game.returns[agent] for game in games) / len(games) for agent in games[0].returns}
 
 
 @contextmanager
@@ -171,22 +302,9 @@ def _ctrl_c_waits() -> Generator[None]:
         raise KeyboardInterrupt
 
 
-def _introduced(playable: Playable, record: CheckpointRecord | None) -> str:
+def _introduced(playable: Playable, record: CheckpointRecord | None, policy: str) -> str:
     step = "" if playable.env_step is None else f", env_step {playable.env_step}"
     reward = "" if record is None or record.reward is None else f", mean return when evaluated {record.reward:.6g}"
     kind = {".tar": "checkpoint", ".pt": "model", ".onnx": "exported policy"}.get(playable.source.suffix, "policy")
-    return f"{kind} {playable.source} (train_iter {playable.train_iter}{step}{reward})"
-
-
-def _content(
-    playable: Playable, episodes: Sequence[Episode], videos: Sequence[Path], *, deterministic: bool
-) -> dict[str, object]:
-    content: dict[str, object] = {
-        "checkpoint": str(playable.source),
-        "train_iter": playable.train_iter,
-        "env_step": playable.env_step,
-        "deterministic": deterministic,
-        **outcome(episodes),
-        "each": [{"seed": one.seed, "return": one.return_, "length": one.length} for one in episodes],
-    }
-    return content | ({"videos": [str(video) for video in videos]} if videos else {})
+    text = f"{kind} {playable.source} (train_iter {playable.train_iter}{step}{reward})"
+    return f"{policy}: {text}" if policy else text

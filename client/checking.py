@@ -71,19 +71,19 @@ def _refuse_in_herds(loaded: LoadedConfig) -> None:
 
 def _check_agents(config: ExperimentConfig) -> None:
     """Build an environment with several agents once, and check that the policies can act for the agents."""
-    from remuda.environments.agents import agents_of, make_agents_vector
-    from remuda.environments.assignment import assigned, policy_config
+    from remuda.environments.assignment import configs_of_policies
     from remuda.environments.check import check_tasks
+    from remuda.environments.copies import agents_of, make_copies
     from remuda.policy.algorithms import make_policy
     from remuda.policy.row_plan import check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-    of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
-    vector = make_agents_vector(config.env, of_policy, num_envs=1, source_dir=config.source_dir, broke=print)
-    vector.close()
-    for (name, agents), lanes in zip(of_policy.items(), vector.lanes, strict=True):
+    configs = configs_of_policies(config, agents_of(config.env, source_dir=config.source_dir))
+    assigned = {name: own.env.agents for name, own in configs.items()}
+    copies = make_copies(config.env, assigned, num_envs=1, source_dir=config.source_dir)
+    copies.close()
+    for own, lanes in zip(configs.values(), copies.lanes, strict=True):
         group = lanes.group
-        own = policy_config(config, name, agents)
         make_policy(own, ObservationSpec.of(group.observation), ActionSpec.of(group.action))
         check_buffer(own)
         check_tasks(own, (group.observation, group.action))
@@ -146,7 +146,7 @@ def with_agents(config: ExperimentConfig) -> ExperimentConfig:
     EnvironmentBuildError."""
     if config.env.kind != "pettingzoo":
         return config
-    from remuda.environments.agents import agents_of
+    from remuda.environments.copies import agents_of
 
     agents = agents_of(config.env, source_dir=config.source_dir)
     return config.model_copy(update={"env": config.env.model_copy(update={"agents": agents})})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from remuda.collector.agents import Turn
+from remuda.collector.rollout import Behavior
 from remuda.policy.base import Policy
 from remuda.policy.files.policy_file import LoadedPolicy, PolicyFileError
 from remuda.wire.messages import Acting, PolicyRef
@@ -36,9 +36,9 @@ class ActingPolicy:
         if news.exploration:
             self._exploration = news.exploration
 
-    def turn(self, loading: AbstractContextManager[None]) -> Turn:
-        """How it acts next. Loads the newest version if need be, within `loading`; in the place of a damaged one, the
-        version from before goes on. Raises PolicyFileError, and NotNowError."""
+    def behavior(self, loading: AbstractContextManager[None]) -> Behavior:
+        """How the policy acts in the next chunk. Loads a newer version within `loading`; if its file is damaged, keeps
+        the version before. Raises PolicyFileError, and NotNowError."""
         if self._acting is None or self._newest > max(self._acting, self._damaged):
             with loading:
                 loaded = self._load()
@@ -46,7 +46,7 @@ class ActingPolicy:
                 self._policy.load_state(loaded.state)
                 self._acting = loaded.ref
         assert self._acting is not None, "credit comes only after the first policy was published"
-        return Turn(self._exploration, self._acting)
+        return Behavior(self._exploration, self._acting)
 
     def _load(self) -> LoadedPolicy | None:
         try:

@@ -1,188 +1,334 @@
-"""Steps a vector of environments with a policy and returns the experience as columns."""
+"""Steps copies of an environment with its policies; what each agent did goes into the chunk of its policy."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from remuda.collector.arrays import Bools
 from remuda.collector.collected import Collected
+from remuda.collector.opponents import OpponentLanes
 from remuda.collector.recorder import Recorder
 from remuda.collector.replacements import Replacements
 from remuda.collector.rows import Rows
-from remuda.environments.atari import LIFE_LOST
-from remuda.environments.episode_info import of_vector
-from remuda.environments.faults import REPLACED
-from remuda.environments.legal_actions import ACTION_MASK, legal_of_vector
+from remuda.environments.assignment import AGAINST_PAST, agent_columns
+from remuda.environments.copies import Copies
+from remuda.environments.lanes import Lanes
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.wire.messages import PolicyRef
 
 
+@dataclass(frozen=True)
+class Behavior:
+    """How a policy acts in the next chunk."""
+
+    exploration: Mapping[str, float]
+    policy: PolicyRef
+    """Its version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySetup:
+    """A policy, and the experience that it collects in the lanes of its agents."""
+
+    policy: Policy
+    rows: Rows
+    """Of this policy alone: they keep state of its lanes."""
+    metrics: Sequence[str] = ()
+    """Declaration.collected."""
+    episode_info: Sequence[str] = ()
+    """Names of the numbers that environments report of an episode with its last step."""
+
+
 class Rollout:
-    """Collects chunks from a vector of environments that resets in gymnasium's NEXT_STEP mode.
+    """Collects a chunk for each policy at once, from copies that reset in gymnasium's NEXT_STEP mode.
 
     The step after the end of an episode is its reset: it is neither counted nor made a row. A row needs the n steps
     after it (fewer at the end of an episode), so the last rows of a chunk come with the next one: over a rollout that
     ends with `flush`, there are as many rows as environment steps, none lost and none twice. A truncated episode
     bootstraps from its last observation, a terminated one does not (Pardo et al. 2018).
 
-    Where an environment was made again (REPLACED), its episode was truncated by the step before, and has no return: it
-    is not among those that ended. The step itself is a reset.
+    Several agents of a copy are a lane each for their policy: a lane begins with the copy's reset, ends when the agent
+    leaves, and stands still until the next episode. A step of a copy counts once, as an environment step of every
+    policy. Each step in which an agent acted by the newest policy gives one row of single-step experience, or one valid
+    slot of a segment or sequence; lanes that older policies play (see OpponentLanes) give none. Sequences of several
+    agents without any valid slot are left out. A chunk has a segment of each lane, also of agents that are away, or
+    none at all if none of them has a valid slot.
 
-    When `collect` raises, its chunk never happened: none of its steps is counted anywhere. The rows waiting from
-    chunks before it are kept and end at the last observation before the failure; episodes under way are abandoned;
-    the next `collect` starts with a reset of all environments, which raises again if the vector is beyond repair.
+    If a copy broke and was made again, its episode was truncated by the step before, and has no return: it is not
+    among the episodes that ended. The step itself is a reset.
+
+    When `collect` raises, its chunks never happened: none of their steps is counted anywhere. The rows waiting from
+    chunks before them are kept and end at the last observation before the failure; episodes under way are abandoned;
+    the next `collect` starts with a reset of all copies, which raises again if they are beyond repair.
     """
-
-    policy: Policy
-    """May be replaced between chunks."""
 
     def __init__(
         self,
-        vector_env: Vector,
-        policy: Policy,
+        copies: Copies,
+        policies: Sequence[PolicySetup],
         *,
-        rows: Rows,
         rng: np.random.Generator,
         seeds: Sequence[int],
+        opponents: OpponentLanes | None = None,
         clock: Callable[[], float] = time.monotonic,
         progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers | None = None,
-        episode_info: Sequence[str] = (),
-        metrics: Sequence[str] = (),
     ) -> None:
-        """`rng` is for exploration; `seeds` has one per environment; `progress` is called with the steps as they are
-        taken; `clock` returns seconds; `episode_info` names what environments report of an episode with its last
-        step; `metrics` is Declaration.collected."""
-        if len(seeds) != vector_env.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {vector_env.num_envs} environments: give one each")
-        self.policy = policy
-        self._env = vector_env
-        self._rows = rows
+        """`policies` are in the order of the groups of the copies; `rng` is for exploration, of all policies; `seeds`
+        has one for each copy; `opponents` are the lanes that older policies play; `clock` returns seconds; `progress`
+        is called with the steps as they are taken."""
+        if len(seeds) != copies.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {copies.num_envs} environments: give one each")
         self.rng = rng
         """For exploration; its stream can be saved and restored between chunks."""
+        self._copies, self._opponents = copies, opponents
+        self._policies = [
+            _PolicyLanes(
+                setup, lanes, one_agent=copies.one_agent, by_past=None if opponents is None else opponents.lanes[index]
+            )
+            for index, (setup, lanes) in enumerate(zip(policies, copies.lanes, strict=True))
+        ]
         self._seeds: list[int] | None = list(seeds)
-        self._first = True
-        """There was no reset yet."""
         self._clock = clock
         self._progress = progress
         self._timers = timers or Timers()
-        observation, action = single_spaces(vector_env)
-        self._recorder = Recorder(policy, rows, observation, action, num_envs=vector_env.num_envs, metrics=metrics)
-        if self._recorder.components:
-            tell_legal_actions(vector_env)
-        self._info_names = tuple(episode_info)
-        self._info: dict[str, list[float]] = {}
-        self._clips_rewards = clips_rewards(vector_env)
+        self._whole_slots = any(setup.rows.whole_slots for setup in policies)
         self._must_reset = True
+        self._tell_legal_actions()
 
     def collect(
-        self,
-        env_steps: int,
-        exploration: Mapping[str, float],
-        *,
-        policy_ref: PolicyRef | None = None,
-        longest_s: float | None = None,
-    ) -> Collected:
-        """Take at least `env_steps` steps, rounded up to whole steps of the vector; `policy_ref` says who acts. Rows of
-        single steps are given out sooner when `longest_s` has passed, then with at least one step of the vector.
+        self, env_steps: int, behaviors: Sequence[Behavior], *, longest_s: float | None = None
+    ) -> Sequence[Collected]:
+        """Take at least so many steps, rounded up to whole steps of all copies, each policy acting as its behavior
+        says; if a policy learns from segments, exactly so many slots of time, resets included. Else chunks end sooner,
+        but with at least one step, once `longest_s` has passed. Returns a chunk for each policy.
 
-        Raises CorruptExperienceError, MetricError, and whatever the environments or the policy raise (see the class).
+        Raises CorruptExperienceError, MetricError, and whatever the environments or a policy raise (see the class).
         """
         if env_steps < 1:
             raise ValueError(f"a chunk has at least one step, not {env_steps}")
         started_s = self._clock()
-        self._info = {name: [] for name in self._info_names}
-        must_reset, self._must_reset = self._must_reset, True  # until this chunk is complete
-        slots = -(-env_steps // self._env.num_envs)
-        slots = slots if self._rows.whole_slots else 2 * slots + 1  # between two resets lies a step
-        trace = self._recorder.trace
-        trace.begin(slots)
-        self._recorder.replacements = Replacements()
+        must_reset, self._must_reset = self._must_reset, True  # until these chunks are complete
+        slots = -(-env_steps // self._copies.num_envs)
+        slots = slots if self._whole_slots else 2 * slots + 1  # between two resets lies a step
+        policies = self._policies
+        for one in policies:
+            one.begin(slots)
         if must_reset:
             self._reset()
         try:
-            end_s = np.inf if longest_s is None or self._rows.whole_slots else started_s + longest_s
-            taken = self._step(env_steps, exploration, trace.kept + slots, end_s)
+            end_s = np.inf if longest_s is None or self._whole_slots else started_s + longest_s
+            taken = self._steps(env_steps, behaviors, slots - int(must_reset), end_s)
         except Exception:
-            self._recorder.check(trace.over[trace.new])  # names the environment whose numbers the policy choked on
+            for one in policies:
+                one.check()  # names the lane whose broken numbers a policy may have choked on
             raise
-        collected = self._recorder.chunk(
-            self.policy,
-            taken,
-            acted=policy_ref or PolicyRef(),
-            ended=trace.over[trace.new],
-            seconds=lambda: self._clock() - started_s,
-            info=lambda returns, envs: self._info,
-            clips_rewards=self._clips_rewards,
-        )
+        if len(policies) > 1:
+            for one in policies:
+                one.check()  # before any chunk is made, so that all are made or none
+        chunks = [
+            one.chunk(taken, behavior, lambda: self._clock() - started_s, clips_rewards=self._copies.clips_rewards)
+            for one, behavior in zip(policies, behaviors, strict=True)
+        ]
         self._must_reset = False
-        return collected
+        return chunks
 
-    def move(self, vector_env: Vector, seeds: Sequence[int]) -> None:
-        """Go on in other environments, as many, with the same observations and actions. Episodes under way are
-        abandoned: their rows end with the last observation, as if truncated, and they have no return."""
-        self._env, self._seeds, self._must_reset = vector_env, list(seeds), True
-        self._clips_rewards = clips_rewards(vector_env)
-        if self._recorder.components:
-            tell_legal_actions(vector_env)
+    def move(self, copies: Copies, seeds: Sequence[int]) -> None:
+        """Continue in other copies, as many, with the same groups. Episodes under way are abandoned: their rows end
+        with the last observation, as if truncated, and they have no return."""
+        self._copies, self._seeds, self._must_reset = copies, list(seeds), True
+        if self._opponents is not None:
+            self._opponents.move(copies)
+        for one, lanes in zip(self._policies, copies.lanes, strict=True):
+            one.lanes = lanes
+        self._tell_legal_actions()
 
-    def flush(self) -> Collected:
-        """Return the rows that wait for later steps, each ending at the last observation there is: for the end of a
-        lease. Takes no step. The rollout can go on after it."""
-        return self._recorder.flush()
+    def flush(self) -> Sequence[Collected]:
+        """Return the rows of each policy that wait for later steps, each ending at the last observation so far: for the
+        end of a lease. Takes no step. The rollout can continue after it."""
+        return [one.flush() for one in self._policies]
+
+    def _tell_legal_actions(self) -> None:
+        if any(one.recorder.components for one in self._policies):
+            self._copies.tell_legal_actions()
 
     def _reset(self) -> None:
-        first, self._first = self._first, False
-        observations, info = reset_with_info(self._env, self._seeds)
+        self._copies.reset(self._seeds)
         self._seeds = None  # a later reset goes on with the environments' random streams
-        self._recorder.reset(observations)
-        if REPLACED in info:
-            self._recorder.replacements.note_reset(info)
-        self._note_legal(info, first=first)
+        if self._opponents is not None:
+            self._opponents.begin(self._copies.begun, self.rng)
+        replaced = int(np.count_nonzero(self._copies.replaced))
+        for one in self._policies:
+            one.reset(replaced)
 
-    def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
-        """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
-        trace, env, act, rng = self._recorder.trace, self._env, self.policy.act_recording, self.rng
-        progress = self._progress
-        taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
-        enough = np.inf if self._rows.whole_slots else env_steps
+    def _steps(self, env_steps: int, behaviors: Sequence[Behavior], most_slots: int, end_s: float) -> int:
+        """Step until `env_steps` steps were taken, in at most so many slots, and up to `end_s`; return how many."""
+        copies, opponents, rng, progress, taken = self._copies, self._opponents, self.rng, self._progress, 0
+        pairs = [*zip(self._policies, [one.exploration for one in behaviors], strict=True)]
+        only = self._policies[0] if len(pairs) == 1 and opponents is None else None
+        exploration = behaviors[0].exploration
+        enough = np.inf if self._whole_slots else env_steps
         clock = self._clock if end_s < np.inf else lambda: 0.0
         acting, stepping = self._timers("act"), self._timers("step environments")
-        while taken < enough and trace.end < last_slot and (clock() < end_s or not taken):
+        for _ in range(most_slots):
+            if taken >= enough or (taken and clock() >= end_s):
+                break
             with acting:
-                seen = trace.observations[trace.end]
-                actions, recorded = act(seen, exploration, rng, legal=trace.legal_now(), state=trace.carry())
+                if only is not None:
+                    actions = played = [only.act(exploration, rng)]
+                else:
+                    actions = played = [one.act(own, rng) for one, own in pairs]
+                    if opponents is not None:
+                        played = opponents.replace(actions, [own for _, own in pairs], rng)
             with stepping:
-                observations, reward, terminated, truncated, info = env.step(actions)
-            stepped = num_envs - resets
-            if REPLACED in info:
-                stepped -= self._recorder.replacements.note(info, trace)
+                stepped = copies.step(played)
             taken += stepped
             progress(stepped)
-            if self._info_names:
-                self._note_info(info, terminated | truncated)
-            if recorded:
-                trace.record(recorded)
-            life_lost = info.get(LIFE_LOST)
-            resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
-            if trace.keeps_legal or ACTION_MASK in info:
-                self._note_legal(info)
+            if only is not None:
+                if copies.any_replaced:
+                    only.replace(copies.replaced)
+                only.append(actions[0], None)
+                continue
+            if opponents is not None:
+                opponents.begin(copies.begun, rng)
+            for (one, _), acted in zip(pairs, actions, strict=True):
+                if copies.any_replaced:
+                    one.replace(copies.replaced)
+                one.append(acted, None if opponents is None else opponents.against)
         return taken
 
-    def _note_legal(self, info: Mapping[str, object], *, first: bool = False) -> None:
-        """Keep which actions are legal by the newest `info`. Raises CorruptExperienceError, and ValueError for a mask
-        of another shape."""
-        components = self._recorder.components
-        if components:
-            legal = legal_of_vector(info, num_envs=self._env.num_envs, components=components)
-            self._recorder.note_legal(legal, first=first)
 
-    def _note_info(self, info: Mapping[str, object], over: Array) -> None:
-        if over.any():
-            for name, values in of_vector(info, self._info_names, over).items():
-                self._info[name] += values
+class _PolicyLanes:
+    """A policy, and the trace of the lanes of its agents."""
+
+    def __init__(self, setup: PolicySetup, lanes: Lanes, *, one_agent: bool, by_past: Bools | None) -> None:
+        """`by_past` [lanes]: an older policy plays this lane in the episode under way."""
+        self.lanes = lanes
+        self._setup, self._one_agent, self._by_past = setup, one_agent, by_past
+        group, policy = lanes.group, setup.policy
+        self.recorder = Recorder(
+            policy, setup.rows, group.observation, group.action, num_envs=len(lanes), metrics=setup.metrics
+        )
+        self._policy, self._trace = policy, self.recorder.trace
+        self._first = True
+        """No reset has happened yet."""
+        self._agents = group.agents
+        self._columns = agent_columns(group.agents)
+        self._info_names = tuple(setup.episode_info)
+        self._info: dict[str, list[float]] = {}
+        self._against: list[bool] = []
+        """Of the episodes that ended in this chunk: older policies played in them."""
+
+    def begin(self, slots: int) -> None:
+        """Begin a chunk of at most so many slots of time."""
+        self.recorder.trace.begin(slots)
+        self.recorder.replacements = Replacements()
+        self._info = {name: [] for name in self._info_names}
+        self._against = []
+
+    def reset(self, replaced: int) -> None:
+        """All copies were reset, of which so many were made again."""
+        self.recorder.replacements.count += replaced
+        self.recorder.reset(self.lanes.observations)
+        trace = self.recorder.trace
+        if not self._one_agent:
+            trace.over[trace.end - 1] = self._rests()
+        self._note_legal(first=self._first)
+        self._first = False
+
+    def act(self, exploration: Mapping[str, float], rng: np.random.Generator) -> Array:
+        """The actions [lanes, …] of the next step."""
+        trace = self._trace
+        actions, recorded = self._policy.act_recording(
+            trace.observations[trace.end], exploration, rng, legal=trace.legal_now(), state=trace.carry()
+        )
+        if recorded:
+            trace.record(recorded)
+        return actions
+
+    def replace(self, replaced: Bools) -> None:
+        """These copies, bool [envs], broke in the newest step and were made again: their episodes end before it."""
+        self.recorder.replacements.count += int(np.count_nonzero(replaced))
+        self.recorder.replacements.cut(np.repeat(replaced, len(self._agents)), self.recorder.trace)
+
+    def append(self, actions: Array, against: Bools | None) -> None:
+        """Record the newest step of the copies; older policies play in those that are `against` [envs]."""
+        lanes, trace = self.lanes, self._trace
+        ended, terminated = lanes.over, lanes.terminated
+        if self._one_agent:
+            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, ended, lanes.life_lost)
+        else:
+            real = ~trace.over[trace.end - 1]
+            terminated = terminated & real
+            ended = terminated | (lanes.truncated & real)
+            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, self._rests())
+        if (self._info_names or against is not None) and ended.any():
+            self._note_ended(ended, against)
+        if lanes.masked or trace.keeps_legal:
+            self._note_legal()
+
+    def _rests(self) -> Bools:
+        """Lanes [lanes] whose next slot is no step."""
+        return self.lanes.over if self._by_past is None else self.lanes.over | self._by_past
+
+    def _note_ended(self, ended: Bools, against: Bools | None) -> None:
+        for name, values in self.lanes.reported(self._info_names, ended).items():
+            self._info[name] += values
+        if against is not None:
+            copies = np.flatnonzero(ended) // len(self._agents)
+            self._against += against[copies].tolist()
+
+    def _note_legal(self, *, first: bool = False) -> None:
+        """Keep which actions are legal in the newest observations. Raises CorruptExperienceError, and ValueError for a
+        mask of another shape."""
+        if self.recorder.components:
+            self.recorder.note_legal(self.lanes.legal(self.recorder.components), first=first)
+
+    def check(self) -> None:
+        """Raises CorruptExperienceError."""
+        self.recorder.check(self._ended())
+
+    def chunk(
+        self, env_steps: int, behavior: Behavior, seconds: Callable[[], float], *, clips_rewards: bool
+    ) -> Collected:
+        """See Recorder.chunk."""
+        return self.recorder.chunk(
+            self._policy,
+            env_steps,
+            acted=behavior.policy,
+            ended=self._ended(),
+            seconds=seconds,
+            info=self._episode_info,
+            clips_rewards=clips_rewards,
+            without_idle_rows=not self._one_agent,
+        )
+
+    def flush(self) -> Collected:
+        """See Rollout."""
+        return self.recorder.flush(without_idle_rows=not self._one_agent)
+
+    def _ended(self) -> Bools:
+        """Where games ended, [time, lanes]: not where a lost life ended an episode, nor while agents are away."""
+        trace = self.recorder.trace
+        ended: Bools = trace.done[trace.new] & trace.over[trace.new]
+        return ended
+
+    def _episode_info(self, returns: Array, lanes: Array) -> Mapping[str, list[float]]:
+        """Numbers about the episodes with these returns, in these lanes."""
+        if not self._columns and not self._against:
+            return self._info
+        agent = lanes % len(self._agents)
+        own = {
+            column: returns[agent == index].tolist()
+            for index, column in enumerate(self._columns.values())
+            if column in self._info
+        }
+        if AGAINST_PAST in self._info:
+            own[AGAINST_PAST] = returns[np.array(self._against, np.bool_)].tolist()
+        return {**self._info, **own}

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from remuda.collector.acting_policy import ActingPolicy
-from remuda.collector.agents import Turn
 from remuda.collector.collected import Collected
-from remuda.collector.environments import make_environments
-from remuda.collector.opponents import OlderPlayers
+from remuda.collector.environments import Environments
+from remuda.collector.opponents import OpponentLoader
+from remuda.collector.rollout import Behavior
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
@@ -77,7 +77,7 @@ class CollectorWork:
         log_printed(partial(self._log.say, "collector"))
         self._log.say("collector", bind_cores(config, "collector", assign.index))  # before a vector starts processes
         try:
-            self._env = make_environments(config, policies, collectors=config.collector.count, broke=self._warn)
+            self._env = Environments(config, policies, collectors=config.collector.count, broke=self._warn)
         except BaseException:
             self._close_log()
             raise
@@ -111,7 +111,9 @@ class CollectorWork:
                     made, policies.values(), explorations, stores.of_policies, strict=True
                 )
             ]
-            self._older = OlderPlayers(policies, stores, self._env.past, say=self._say, warn=self._warn)
+            self._opponents = OpponentLoader(
+                list(policies), stores, self._env.opponents, say=self._say, warn=self._warn
+            )
             self._ahead = min(seat.payloads.ahead for seat in self._seats)
             self._rollout = self._env.rollout(
                 made,
@@ -146,7 +148,7 @@ class CollectorWork:
             case PolicyAvailable():
                 self._seats[message.place].acting.hear(Acting(message.policy, {}))
             case Opponents():
-                self._older.hear(message)
+                self._opponents.add(message)
             case _:
                 pass
 
@@ -164,15 +166,15 @@ class CollectorWork:
             return False
         try:
             with self.timers("load policy"):
-                turns = [seat.acting.turn(self._loading()) for seat in self._seats]
-                self._older.load()
+                behaviors = [seat.acting.behavior(self._loading()) for seat in self._seats]
+                self._opponents.load()
         except NotNowError as error:
             self._wait_for(error)
             return False
         self._follow_task()
         self._link.activity("working", "collecting")
         with self.timers("collect"):
-            collected = self._collect(turns)
+            collected = self._collect(behaviors)
         with self.timers("hand in"):
             self._hand_in(collected)
         return len(self._at_hand) <= self._ahead
@@ -256,8 +258,8 @@ class CollectorWork:
         self._task = task
         self._say(f"task {task.number} begins: episodes under way are left")
 
-    def _collect(self, turns: Sequence[Turn]) -> Sequence[Collected]:
-        return self._rollout.collect(self._plan.chunk_slots, turns, longest_s=self._plan.longest_chunk_s)
+    def _collect(self, behaviors: Sequence[Behavior]) -> Sequence[Collected]:
+        return self._rollout.collect(self._plan.chunk_slots, behaviors, longest_s=self._plan.longest_chunk_s)
 
     def _hand_in(self, collected: Sequence[Collected]) -> None:
         chunk = self._next_chunk()
@@ -304,7 +306,7 @@ class CollectorWork:
 
     def _report(self, report: CollectReport, place: int) -> None:
         self._log.emit(report)
-        self._older.tell(place)
+        self._opponents.log_drawn(place)
         statistics = report.window.statistics()
         if report.totals.env_restarts:
             statistics["env_restart_count"] = report.window.env_restarts

@@ -116,27 +116,26 @@ class Trace:
         observation: Array,
         reward: Array,
         terminated: Array,
-        truncated: Array,
-        *,
+        ended: Array,
+        over: Array,
         life_lost: Array | None = None,
-    ) -> int:
-        """Fill the next slot with one step of the vector; return how many games it ended: so many resets come next."""
+    ) -> None:
+        """Fill the next slot with one step of the vector: where an episode `terminated`, where it `ended` in any way,
+        and where the slot after it is no step (`over`), each [env]."""
         t = self.end
         self.actions[t] = action
         self.observations[t + 1] = observation
         self.reward[t] = reward
-        over = terminated | truncated
         self.over[t] = over
         if life_lost is None:
             self.terminated[t] = terminated
-            self.done[t] = over
+            self.done[t] = ended
         else:
             self.terminated[t] = terminated | life_lost
-            self.done[t] = over | life_lost
+            self.done[t] = ended | life_lost
         if self._state_size:
             self.state[t + 1, self.over[t - 1]] = 0.0  # this slot was their reset
         self.end = t + 1
-        return int(np.count_nonzero(over))
 
     def truncate(self, replaced: Bools) -> Bools:
         """Environments [env] were made again in the step that is filled next: end their episodes with the slot before,

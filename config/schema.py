@@ -146,8 +146,6 @@ class ExperimentConfig(Section):
         if self.env.kind != "pettingzoo":
             setting = "policies" if self.policies else "self_play.share"
             raise ValueError(f"{setting} is for environments with several agents: set env.kind to pettingzoo")
-        if self.log.film_interval_env_steps is not None:
-            raise ValueError("log.film_interval_env_steps is not available with env.kind pettingzoo: leave it out")
         if self.self_play.share and 0 < self.checkpoint.keep < self.self_play.keep:
             raise ValueError(
                 f"self_play.keep ({self.self_play.keep}) is more than checkpoint.keep ({self.checkpoint.keep}): older "

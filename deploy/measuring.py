@@ -18,11 +18,12 @@ import numpy as np
 import torch
 
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.build import make_rollout
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Rollout
+from remuda.collector.environments import make_rollout
+from remuda.collector.rollout import Behavior, Rollout
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.sizes import Costs, Curve, interpolated
+from remuda.environments.copies import VectorCopies
 from remuda.environments.registered import obstacle_to_native
 from remuda.environments.vectorizing import usable_cores
 from remuda.environments.vectors import Vector, make_vector, single_spaces
@@ -33,6 +34,7 @@ from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Arrays, Policy
 from remuda.policy.networks.tensors import denormals_are_zero, threads
 from remuda.policy.row_plan import RowPlan, row_plan
+from remuda.wire.messages import PolicyRef
 from remuda.worker.affinity import MOST_THREADS
 
 ENOUGH_S = 0.03
@@ -139,18 +141,21 @@ def _collecting(config: ExperimentConfig, vector: Vector, policy: Policy, clock:
     """Collect for ENOUGH_S, and until there are rows."""
     own = config.model_copy(update={"env": config.env.model_copy(update={"num_envs": vector.num_envs})})
     timers, plan = Timers(clock), row_plan(own)
-    rollout = make_rollout(own, vector, policy, index=0, collectors=1, generation=0, clock=clock, timers=timers)
-    exploration = declaration(own).exploration_at(_LATE)
+    copies = VectorCopies(vector)
+    rollout = make_rollout(
+        own, copies, [(own, policy)], index=0, collectors=1, generation=0, clock=clock, timers=timers
+    )
+    behaviors = [Behavior(declaration(own).exploration_at(_LATE), PolicyRef())]
     whole_slots = max(plan.chunk_slots // vector.num_envs, 1)
-    collected = rollout.collect(min(FEW_SLOTS, whole_slots) * vector.num_envs, exploration)
+    (collected,) = rollout.collect(min(FEW_SLOTS, whole_slots) * vector.num_envs, behaviors)
     count, stepping_s, acting_s = _blocks(timers)
     at_a_time = int(ENOUGH_S * count / max(stepping_s + acting_s, 1e-9))
     slots = max(min(at_a_time, whole_slots), min(FEW_SLOTS, whole_slots))
-    return _repeated(rollout, collected, slots * vector.num_envs, exploration, timers)
+    return _repeated(rollout, collected, slots * vector.num_envs, behaviors, timers)
 
 
 def _repeated(
-    rollout: Rollout, collected: Collected, env_steps: int, exploration: dict[str, float], timers: Timers
+    rollout: Rollout, collected: Collected, env_steps: int, behaviors: Sequence[Behavior], timers: Timers
 ) -> _Collecting:
     """Collect again and again; the first chunk had a reset and does not count."""
     before, begin_s = _blocks(timers), timers.clock()
@@ -158,7 +163,7 @@ def _repeated(
     while (elapsed_s < ENOUGH_S and chunks < MOST) or not collected.rows:
         if elapsed_s > LONGEST_WAIT_FOR_ROWS_S:
             raise NoRowsError(f"{elapsed_s:.1f} s of collecting did not make one row of experience")
-        collected = rollout.collect(env_steps, exploration)
+        (collected,) = rollout.collect(env_steps, behaviors)
         elapsed_s, chunks = timers.clock() - begin_s, chunks + 1
     count, stepping_s, acting_s = (now - then for now, then in zip(_blocks(timers), before, strict=True))
     recording_s = max(elapsed_s - stepping_s - acting_s, 0.0)

@@ -40,7 +40,7 @@ def assigned(config: ExperimentConfig, agents: Sequence[str]) -> dict[str, tuple
 
 def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) -> ExperimentConfig:
     """The settings under which the policy of this name learns, as those of a run of its own: its environments are all
-    lanes of its agents (see remuda.environments.agents). With several policies each has another seed, and
+    lanes of its agents (see remuda.environments.lanes). With several policies each has another seed, and
     `stop.stop_value` is left out, since all policies have to reach it."""
     own = config.of_policy(name) if name else config
     reported = agent_columns(agents)
@@ -61,13 +61,14 @@ def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) ->
     return own.model_copy(update=changed)
 
 
-def configs_of_policies(config: ExperimentConfig) -> dict[str, ExperimentConfig]:
-    """The settings of a submitted run as its processes use them, of each policy by its name, sorted: those of a run of
-    its own, see policy_config. One policy alone has an empty name. Raises EnvironmentBuildError where `env.agents` and
-    `policies` do not fit."""
+def configs_of_policies(config: ExperimentConfig, agents: Sequence[str] | None = None) -> dict[str, ExperimentConfig]:
+    """The settings of each policy of a run, by its name, sorted: those of a run of its own, see policy_config. One
+    policy alone has an empty name. `agents` are those of the environment (None: `env.agents`, which submitted runs
+    have). Raises EnvironmentBuildError if agents and `policies` do not fit."""
     if config.env.kind != "pettingzoo":
         return {"": config}
-    return {name: policy_config(config, name, its) for name, its in assigned(config, config.env.agents).items()}
+    of_policy = assigned(config, config.env.agents if agents is None else agents)
+    return {name: policy_config(config, name, its) for name, its in of_policy.items()}
 
 
 def config_of_policy(config: ExperimentConfig, name: str = "") -> ExperimentConfig:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from remuda.config.current import evaluated, kwargs_of_stage, on_task
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.agents import Group
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.lanes import Group
 from remuda.environments.make import make_single
 from remuda.environments.parallel import make_parallel
 from remuda.environments.spaces import Space, space_structure

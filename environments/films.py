@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, SupportsFloat, cast
+from typing import IO, Any, Protocol, cast
 
 import gymnasium
 import numpy as np
@@ -32,46 +32,59 @@ _FEWEST_PICTURES = 8
 _ENCODING_S = 20.0
 
 
-class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
+class Rendered(Protocol):
+    """An environment of one or several agents that may draw itself."""
+
+    metadata: Any
+
+    def render(self) -> Any:
+        """The present picture, as the environment's render_mode says."""
+        ...
+
+
+class Camera(Protocol):
+    """Takes pictures of an environment while it is played."""
+
+    def began(self) -> None:
+        """The environment was reset."""
+        ...
+
+    def stepped(self, *, over: bool) -> None:
+        """The environment took a step, which ended the episode if that is `over`."""
+        ...
+
+
+class EpisodeFilms:
     """Writes `<folder>/<title>_episode_<n>.mp4` for each episode of an environment that renders pictures."""
 
-    def __init__(self, env: SingleEnv, folder: Path) -> None:
+    def __init__(self, env: Rendered, folder: Path) -> None:
         """Raises EnvironmentBuildError if the environment renders no pictures, or no encoder is installed."""
-        super().__init__(env)
-        if env.render_mode != "rgb_array":
-            raise EnvironmentBuildError(f"{shown(env)} renders no pictures: its render_mode is {env.render_mode}")
-        self._ffmpeg = encoder()
+        mode: object = getattr(env, "render_mode", None)
+        if mode != "rgb_array":
+            raise EnvironmentBuildError(f"{named(env)} renders no pictures: its render_mode is {mode}")
+        self._env, self._ffmpeg = env, encoder()
         self._folder = folder
         self._film: subprocess.Popen[bytes] | None = None
         self.title = "policy"
-        """Title of the next files, with the name of the policy."""
+        """The title of the next files, which names the policy."""
         self.written: list[Path] = []
-        """All files, in order of episodes."""
+        """All files, in the order of their episodes."""
         self._episode = 0
 
     def begin(self, title: str) -> None:
         """Count the episodes of another policy, from 0."""
         self.title, self._episode = title, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode and its file."""
+    def began(self) -> None:
+        """Begin the file of an episode."""
         self.cut()
-        observation, info = super().reset(seed=seed, options=options)
         self._shoot()
-        return observation, info
 
-    def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take one step and one picture; the end of the episode finishes the file."""
-        outcome = super().step(action)
+    def stepped(self, *, over: bool) -> None:
+        """Take one picture; the end of the episode is that of its file."""
         self._shoot()
-        if outcome[2] or outcome[3]:
+        if over:
             self.cut()
-        return outcome
-
-    def close(self) -> None:
-        """Finish the file under way, too."""
-        self.cut()
-        super().close()
 
     def cut(self) -> None:
         """Finish the file of the current episode. Raises OSError if writing failed."""
@@ -93,7 +106,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             self.written.pop().unlink(missing_ok=True)
 
     def _shoot(self) -> None:
-        seen = picture(self.env)
+        seen = picture(self._env)
         if self._film is None:
             self._film = self._begin(height=seen.shape[0], width=seen.shape[1])
         try:
@@ -105,7 +118,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self.title}_episode_{self._episode}.mp4"
         self._episode += 1
-        fps = str(frames_per_s(self))
+        fps = str(frames_per_s(self._env))
         pictures = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", fps, "-i", "-")
         # Codec, colours and even sides that every player supports.
         film = ("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path))
@@ -121,19 +134,24 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return process
 
 
-def picture(env: SingleEnv) -> Array:
+def picture(env: Rendered) -> Array:
     """Render an environment: [height, width, 3]. Raises EnvironmentBuildError for anything but a picture."""
-    seen: object = env.render()
+    seen: Any = env.render()
     if not (isinstance(seen, np.ndarray) and seen.ndim == 3 and seen.shape[2] == 3):
         found = getattr(seen, "shape", type(seen).__name__)
-        raise EnvironmentBuildError(f"{shown(env)} rendered {found}, and a picture is an array [height, width, 3]")
+        raise EnvironmentBuildError(f"{named(env)} rendered {found}, and a picture is an array [height, width, 3]")
     return seen
 
 
-def frames_per_s(env: SingleEnv) -> float:
+def frames_per_s(env: Rendered) -> float:
     """Pictures per second at the environment's own pace."""
     fps: float = env.metadata.get("render_fps") or _USUAL_FPS
     return fps
+
+
+def named(env: object) -> str:
+    """The name of an environment for people."""
+    return shown(cast("SingleEnv", env)) if isinstance(env, gymnasium.Env) else type(env).__name__
 
 
 def draw_unseen() -> None:
@@ -179,13 +197,13 @@ class Gif:
     width: int
 
 
-class PicturedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
-    """Keeps pictures of the current episode: of its reset, of every n-th step, and of its end."""
+class Pictures:
+    """Keeps pictures of the episode under way: of its reset, of every n-th step, and of its end."""
 
-    def __init__(self, env: SingleEnv) -> None:
-        super().__init__(env)
+    def __init__(self, env: Rendered) -> None:
+        self._env = env
         self.pictures: list[Array] = []
-        """Pictures, uint8 [height, width, 3]."""
+        """The pictures, uint8 [height, width, 3] each."""
         self._every = 1
         self._steps = 0
 
@@ -195,27 +213,23 @@ class PicturedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     @property
     def fps(self) -> float:
-        """Pictures per second for playing at the environment's own pace, within the bounds."""
-        return min(max(frames_per_s(self) / self._every, LEAST_FPS), MOST_FPS)
+        """Pictures per second at which a film of them plays at the environment's own pace, within the bounds."""
+        return min(max(frames_per_s(self._env) / self._every, LEAST_FPS), MOST_FPS)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def began(self) -> None:
         """Begin an episode."""
-        began = super().reset(seed=seed, options=options)
         self.pictures, self._steps = [], 0
         self.shoot()
-        return began
 
-    def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take one step."""
-        outcome = super().step(action)
+    def stepped(self, *, over: bool) -> None:
+        """Keep the picture of a step, if it is due."""
         self._steps += 1
-        if self._steps % self._every == 0 or outcome[2] or outcome[3]:
+        if self._steps % self._every == 0 or over:
             self.shoot()
-        return outcome
 
     def shoot(self) -> None:
         """Keep a picture of the current state. Raises EnvironmentBuildError, and errors of the environment."""
-        self.pictures.append(smaller(picture(self.env), MOST_SIDE_PIXELS))
+        self.pictures.append(smaller(picture(self._env), MOST_SIDE_PIXELS))
 
 
 def smaller(picture: Array, most_pixels: int) -> Array:

@@ -12,8 +12,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.make import check_spaces, user_function
-from remuda.environments.mask_in_observation import observes_mask
-from remuda.environments.masks_of_agents import MasksToInfos
+from remuda.environments.mask_in_observation import MasksToInfos, observes_mask
 from remuda.environments.packed_actions import has_parts
 from remuda.environments.packing import is_structured
 from remuda.environments.parallel_env import ParallelEnv

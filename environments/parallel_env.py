@@ -46,3 +46,43 @@ class ParallelEnv(Protocol):
     def close(self) -> None:
         """Let go of everything."""
         ...
+
+
+class WrappedAgents:
+    """The part of a ParallelEnv that asks the environment `_env`; a subclass has `reset`, `step` and `close`."""
+
+    def __init__(self, env: ParallelEnv) -> None:
+        self._env = env
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """See ParallelEnv, as all here."""
+        return self._env.possible_agents
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the environment says about itself."""
+        return getattr(self._env, "metadata", {})
+
+    @property
+    def render_mode(self) -> str | None:
+        """How it draws itself; None: not at all."""
+        return getattr(self._env, "render_mode", None)
+
+    def render(self) -> Any:
+        """The present picture. Raises EnvironmentBuildError if the environment draws none."""
+        render = getattr(self._env, "render", None)
+        return None if render is None else render()
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Those that act in the next step."""
+        return self._env.agents
+
+    def observation_space(self, agent: str) -> Space:
+        """What the agent sees."""
+        return self._env.observation_space(agent)
+
+    def action_space(self, agent: str) -> Space:
+        """What the agent may do."""
+        return self._env.action_space(agent)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 
 from remuda.config.errors import NoExit
-from remuda.environments.breakages import Breakages
-from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD, REPLACED, Fault, UnusableResultError
+from remuda.environments.faults import (
+    LARGEST_OBSERVATION,
+    LARGEST_REWARD,
+    REPLACED,
+    Breakages,
+    Fault,
+    UnusableResultError,
+)
 from remuda.environments.make import SingleEnv
+from remuda.environments.parallel_env import ParallelEnv, WrappedAgents
 from remuda.environments.probe import FIRST, Remarks
 from remuda.environments.spaces import Array
 
 _OF_RESET = ("observation", "info")
 _OF_STEP = ("observation", "reward", "terminated", "truncated", "info")
+_OF_AGENTS_RESET = ("observations", "infos")
+_OF_AGENTS_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 _MOST_SHOWN = 60
 _SURELY = 1e37
 """A sum of squares up to this has no entry that is too large, in float32 and in float64."""
+
+_Infos = Mapping[str, Mapping[str, Any]]
+_AgentsStep = tuple[Mapping[str, Array], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], _Infos]
 
 
 class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
@@ -69,11 +81,11 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._breakages.step()
         try:
             with self._no_exit:
-                observation, reward, terminated, truncated, info = parts_of(
+                observation, reward, terminated, truncated, info = _parts_of(
                     self.env.step(action), "gymnasium", "step", _OF_STEP
                 )
-                seen, paid = self._checked(observation), checked_reward(reward)
-                ends, cut, info = bool(terminated), bool(truncated), checked_info(info)
+                seen, paid = self._checked(observation), _checked_reward(reward)
+                ends, cut, info = bool(terminated), bool(truncated), _checked_info(info)
         except MemoryError:
             raise  # the process is not to be trusted any more
         except Exception as error:  # anything that the environment raises
@@ -103,8 +115,8 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     def _begun(self, seed: int | None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         with self._no_exit:
-            observation, info = parts_of(self.env.reset(seed=seed, options=options), "gymnasium", "reset", _OF_RESET)
-            return self._checked(observation), checked_info(info)
+            observation, info = _parts_of(self.env.reset(seed=seed, options=options), "gymnasium", "reset", _OF_RESET)
+            return self._checked(observation), _checked_info(info)
 
     def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
         """Close the environment that has broken, and begin an episode in a new one, or in the next if that breaks."""
@@ -122,10 +134,108 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         if self._looks and self._remarks is not None:
             self._looks -= 1
             self._remarks.look(self.env.observation_space, observation)
-        return checked_observation(observation, self._shape, self._dtype)
+        return _checked_observation(observation, self._shape, self._dtype)
 
 
-def checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+class ReplaceableAgents(WrappedAgents):
+    """A ParallelEnv. If it raises, or returns what cannot be learned from (see ReplaceableEnv), it is closed and made
+    again with a fresh seed; the step then is the reset of the new one, and `replaced` says so."""
+
+    def __init__(
+        self,
+        build: Callable[[], ParallelEnv],
+        *,
+        index: int,
+        name: str,
+        broke: Callable[[Fault], None],
+    ) -> None:
+        """See ReplaceableEnv. Raises what `build` raises."""
+        super().__init__(build())
+        self._build = build
+        self._breakages = Breakages(index=index, name=name, broke=broke)
+        self._no_exit = NoExit()
+        self._open = True
+        self.replaced = False
+        """In the newest step or reset it broke, and another began an episode in its place."""
+        spaces = {agent: self.observation_space(agent) for agent in self.possible_agents}
+        self._expected = {agent: (tuple(one.shape or ()), np.dtype(one.dtype)) for agent, one in spaces.items()}
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Mapping[str, Array], _Infos]:
+        """Begin an episode. Raises BrokenEnvironmentError beyond the limits."""
+        self.replaced = False
+        self._breakages.reset(seed)
+        try:
+            return self._begun(seed)
+        except MemoryError:
+            raise  # the process is not to be trusted any more
+        except Exception as error:  # anything that the environment raises
+            return self._in_its_place(error, None)
+
+    def step(self, actions: dict[str, Any]) -> _AgentsStep:
+        """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
+        self.replaced = False
+        self._breakages.step()
+        try:
+            with self._no_exit:
+                returned = _parts_of(self._env.step(actions), "PettingZoo", "step", _OF_AGENTS_STEP)
+                observations, rewards, terminations, truncations, infos = returned
+                seen = self._checked(observations, dict.fromkeys([*actions, *self._env.agents]))
+                paid = {agent: _paid(rewards, agent) for agent in actions}
+                ends, cut, infos = _flags(terminations), _flags(truncations), _checked_infos(infos)
+        except MemoryError:
+            raise
+        except Exception as error:  # anything that the environment raises
+            seen, infos = self._in_its_place(error, [*actions.values()])
+            return seen, {}, {}, {}, infos
+        self._breakages.good_step()
+        return seen, paid, ends, cut, infos
+
+    def close(self) -> None:
+        """Close it, once."""
+        if self._open:
+            self._open = False
+            self._env.close()
+
+    def _begun(self, seed: int | None) -> tuple[Mapping[str, Array], _Infos]:
+        with self._no_exit:
+            returned = self._env.reset() if seed is None else self._env.reset(seed=seed)
+            observations, infos = _parts_of(returned, "PettingZoo", "reset", _OF_AGENTS_RESET)
+            there = list(self._env.agents)
+            if not there:
+                raise UnusableResultError("it has no agents after its reset")
+            if missing := [agent for agent in there if agent not in observations]:
+                raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
+            return self._checked(observations, there), _checked_infos(infos)
+
+    def _in_its_place(self, error: Exception, actions: object) -> tuple[Mapping[str, Array], _Infos]:
+        """Close what has broken, and begin an episode in a new one, or in the next if that breaks."""
+        self.replaced = True
+        return self._breakages.begin_again(error, actions, close=self.close, begin=self._begun_in_another)
+
+    def _begun_in_another(self, seed: int | None) -> tuple[Mapping[str, Array], _Infos]:
+        with self._no_exit:
+            self._env = self._build()
+            self._open = True
+            if other := set(self._env.possible_agents) ^ set(self._expected):
+                raise UnusableResultError(f"made again, only one of the two has an agent {min(other)}")
+        self._breakages.reset(None)
+        return self._begun(seed)
+
+    def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
+        """What these agents observe, as far as it was returned. Raises UnusableResultError."""
+        seen: dict[str, Array] = {}
+        for agent in agents:
+            if agent in observations and agent in self._expected:
+                try:
+                    seen[agent] = _checked_observation(observations[agent], *self._expected[agent])
+                except UnusableResultError as error:
+                    raise UnusableResultError(f"{error} (agent {agent})") from None
+        return seen
+
+
+def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """The observation as an array of what its space says. Raises UnusableResultError."""
     array: Array = np.asarray(observation)
     if array.shape != shape:
@@ -137,7 +247,7 @@ def checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtyp
     return array
 
 
-def checked_reward(reward: Any) -> float:
+def _checked_reward(reward: Any) -> float:
     """The reward as a number. Raises UnusableResultError."""
     try:
         paid = float(reward)
@@ -148,7 +258,7 @@ def checked_reward(reward: Any) -> float:
     return paid
 
 
-def parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
+def _parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
     """What a method of this interface returned, as many values as `names`. Raises UnusableResultError: environments
     written for gym, as it was before gymnasium, return less."""
     if isinstance(returned, (tuple, list)):  # a union of types would be built again in each step
@@ -162,7 +272,7 @@ def parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...])
     raise UnusableResultError(f"its {method} returned {got}, and {wanted}")
 
 
-def checked_info(info: object) -> dict[str, Any]:
+def _checked_info(info: object) -> dict[str, Any]:
     """The info as it is. Raises UnusableResultError where it is no mapping."""
     if type(info) is not dict and not isinstance(info, Mapping):
         raise UnusableResultError(f"it returned {_shown(info)} as info, which is not a dict")
@@ -185,3 +295,25 @@ def _check_numbers(array: Array) -> None:
 def _bad_reward(paid: float) -> str:
     why = f", beyond {LARGEST_REWARD:g}: too large to add up" if np.isfinite(paid) else ""
     return f"it returned the reward {paid:g}{why}"
+
+
+def _checked_infos(told: object) -> _Infos:
+    """What was told about each agent, copied. Raises UnusableResultError."""
+    infos = dict(_checked_info(told))
+    for agent, info in infos.items():
+        try:
+            _checked_info(info)
+        except UnusableResultError as error:
+            raise UnusableResultError(f"{error} (agent {agent})") from None
+    return infos
+
+
+def _flags(told: Mapping[str, Any]) -> Mapping[str, bool]:
+    return {agent: bool(flag) for agent, flag in told.items()}
+
+
+def _paid(rewards: Mapping[str, Any], agent: str) -> float:
+    try:
+        return _checked_reward(rewards.get(agent, 0.0))
+    except UnusableResultError as error:
+        raise UnusableResultError(f"{error} (agent {agent})") from None

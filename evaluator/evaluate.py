@@ -1,4 +1,4 @@
-"""Plays seeded episodes with a policy, one episode per seed."""
+"""Plays seeded episodes with the policies of a run, one episode per seed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from remuda.config.errors import Error
+from remuda.environments.assignment import agent_columns
+from remuda.environments.copies import LocalCopies
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
-from remuda.environments.faults import REPLACED
-from remuda.environments.legal_actions import (
-    ACTION_MASK,
-    Components,
-    Legal,
-    components_of,
-    legal_of_each,
-    without_any,
-)
+from remuda.environments.films import Camera
+from remuda.environments.lanes import AGENT, Bools, Lanes
+from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, components_of, without_any
 from remuda.environments.make import SingleEnv
 from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array, column_layout
-from remuda.logbook.statistics import merged
+from remuda.logbook.episode_reports import EpisodeReport
+from remuda.logbook.statistics import Statistics, merged
 from remuda.policy.base import Actor
 
 
@@ -33,60 +32,119 @@ class EvaluationError(Error, ValueError):
 
 @dataclass(frozen=True)
 class Episode:
-    """One finished episode."""
+    """One finished episode, as one policy sees it."""
 
     seed: int
     env_index: int
-    """Which of the environments played it."""
+    """The copy of the environment that played it."""
     return_: float
-    """Undiscounted sum of rewards."""
+    """Undiscounted sum of rewards; of several agents the mean of theirs."""
     length: int
     """Steps."""
     info: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By name: the discounted return, if there is a discount, and the requested values that the environment reported
-    with the last step."""
+    """By name: the discounted return, if there is a discount; the returns of several agents; and the requested values
+    that the environment reported with the last step."""
     cut: bool = False
     """It had not ended: `max_episode_steps` cut it."""
 
 
-def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
-    """The `info` of the episodes, in their order, by name."""
-    return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
+@dataclass(frozen=True, eq=False)
+class Player:
+    """Who acts for an agent, and how."""
+
+    actor: Actor
+    exploration: Mapping[str, float] | None = None
+    """None: it acts greedily."""
 
 
 @dataclass(frozen=True)
-class Turn:
-    """An episode that is to be played."""
+class Game:
+    """One finished episode of all agents together."""
 
-    position: int
-    """Position of its seed among all seeds."""
     seed: int
-    broken: int = 0
-    """How often its environment broke."""
-
-    def again(self) -> Turn:
-        """After its environment broke: with the same seed the first time, then with others."""
-        seed = replacement_seed(self.seed) if self.broken else self.seed
-        return Turn(self.position, seed, self.broken + 1)
-
-
-@dataclass
-class _RunningEpisode:
-    """An episode that is not over, and the environment that plays it."""
-
     env_index: int
-    env: SingleEnv
-    turn: Turn
-    observation: Array
-    state: Array
-    """float32 [Actor.state_size]: what the actor carries through it."""
-    return_: float = 0.0
-    discounted: float = 0.0
-    weight: float = 1.0
-    """Weight of the next reward in `discounted`."""
-    length: int = 0
-    info: Mapping[str, object] = field(default_factory=dict[str, object])
-    """The info of the newest step, or of the reset."""
+    """The copy of the environment that played it."""
+    returns: Mapping[str, float]
+    """By agent: the undiscounted sum of its rewards."""
+    discounted: Mapping[str, float]
+    """By agent; empty without discounts."""
+    length: int
+    """Steps of the environment."""
+    reported: Mapping[str, Mapping[str, float]]
+    """By agent: the requested values that the environment reported with its last step."""
+    cut: bool
+    """It had not ended: `max_episode_steps` cut it."""
+
+    def of_policy(self, agents: Sequence[str]) -> Episode:
+        """The episode as the policy of these agents sees it: its numbers are the means of theirs."""
+        info = {column: self.returns[agent] for agent, column in agent_columns(agents).items()}
+        if self.discounted and math.isfinite(discounted := _mean([self.discounted[agent] for agent in agents])):
+            info = {DISCOUNTED_RETURN: discounted, **info}
+        for name in dict.fromkeys(name for agent in agents for name in self.reported[agent]):
+            info[name] = _mean([self.reported[agent][name] for agent in agents if name in self.reported[agent]])
+        return_ = _mean([self.returns[agent] for agent in agents])
+        return Episode(self.seed, self.env_index, return_, self.length, info, cut=self.cut)
+
+
+Progress = Callable[[int], None]
+Acted = Callable[[int, Array], None]
+
+
+def play(
+    copies: LocalCopies,
+    players: Callable[[int], Mapping[str, Player]],
+    *,
+    seeds: Sequence[int],
+    rng: np.random.Generator,
+    discounts: Mapping[str, float] | None = None,
+    max_episode_steps: int | None = None,
+    episode_info: Sequence[str] = (),
+    progress: Progress = lambda env_steps: None,
+    finished: Callable[[Game, int], None] = lambda game, count: None,
+    acted: Acted = lambda group_index, actions: None,
+    camera: Camera | None = None,
+) -> list[Game]:
+    """Play exactly one episode per seed and return them in the order of `seeds`.
+
+    Each copy plays one episode after another, reset with the episode's own seed. Each player acts for all of its agents
+    in all copies at once. Every episode that is begun is counted, so short ones are not favoured. With deterministic
+    players an episode's result depends on its seed alone, not on how many copies share the work (except for the last
+    bits, which a network's batch size may change).
+
+    A copy that was made again because it broke plays its episode again from the start, with the same seed, or with
+    another one if that broke it before. What was played until then is no result.
+
+    `players` returns the player of each agent in the episode at a position of `seeds`; exploring players use `rng`.
+    `discounts` are those of the returns, by agent; None: nothing is discounted. `max_episode_steps` ends an episode
+    early. `episode_info` names what environments report of an episode with its last step. `progress` is called with the
+    number of steps as they are taken; `finished` with each episode and the number finished so far; `acted` with the
+    index of a group and its actions [n, …] of each step; `camera` films the only copy. Environments made for
+    `render_mode="human"` show the episodes.
+
+    Raises EvaluationError, and whatever environments or actors raise.
+    """
+    playing = _Playing(copies, players, rng, discounts, episode_info, acted, camera)
+    waiting = deque(EpisodeJob(position, seed) for position, seed in enumerate(seeds))
+    games: dict[int, Game] = {}
+    for index in range(min(copies.num_envs, len(seeds))):
+        playing.begin(index, waiting.popleft())
+    while playing.jobs:
+        indices = sorted(playing.jobs)
+        progress(len(indices))
+        playing.step(indices)
+        for index in indices:
+            job = playing.jobs[index]
+            if copies.any_replaced and copies.replaced[index]:
+                playing.begin(index, job.again())
+                continue
+            over = copies.over(index)
+            if not over and playing.length[index] != max_episode_steps:
+                continue
+            games[job.position] = playing.end(index, cut=not over)
+            finished(games[job.position], len(games))
+            if waiting:
+                playing.begin(index, waiting.popleft())
+    return [games[position] for position in range(len(seeds))]
 
 
 def evaluate(
@@ -99,115 +157,306 @@ def evaluate(
     max_episode_steps: int | None = None,
     episode_info: Sequence[str] = (),
     discount: float | None = None,
-    progress: Callable[[int], None] = lambda env_steps: None,
+    progress: Progress = lambda env_steps: None,
     finished: Callable[[Episode, int], None] = lambda episode, count: None,
-    acted: Callable[[Array], None] = lambda actions: None,
 ) -> list[Episode]:
-    """Play exactly one episode per seed and return them in the order of `seeds`.
-
-    Each environment plays one episode after another, reset with the episode's own seed; the policy acts for all of them
-    at once. Every episode that is begun is counted, so short ones are not favoured. With a deterministic policy an
-    episode's result depends on its seed alone, not on how many environments share the work (except for the last bits,
-    which a network's batch size may change).
-
-    An environment that was made again because it broke (REPLACED) plays its episode again from the start, with the same
-    seed, or with another one if that broke it before. What was played until then is no result.
-
-    The policy is deterministic unless there is `exploration`, which uses `rng`. `max_episode_steps` ends an episode
-    early. `episode_info` names what environments report of an episode with its last step. With `discount` the
-    discounted return is computed, too. `progress` is called with the number of steps as they are taken; `finished` with
-    each episode and the number finished so far; `acted` with the actions [n, …] of each step. With environments made
-    for `render_mode="human"` the episodes are shown.
-
-    Raises EvaluationError, ValueError without environments, and whatever environments or policy raise.
-    """
+    """Play episodes of environments with one agent; see `play`. The policy is deterministic unless there is
+    `exploration`. Raises ValueError without environments, and as `play`."""
     if not envs:
         raise ValueError("an evaluation needs at least one environment")
-    shape, dtype = column_layout(envs[0].observation_space, what="observation", keeps_float64=policy.keeps_float64)
-    act = _acting(policy, envs[0], exploration, rng)
-    waiting = deque(Turn(position, seed) for position, seed in enumerate(seeds))
-    size = policy.state_size
-    playing = [_begin(index, env, waiting.popleft(), size) for index, env in enumerate(envs[: len(seeds)])]
-    episodes: dict[int, Episode] = {}
-    while playing:
-        observations = np.empty((len(playing), *shape), dtype)
-        for row, running in enumerate(playing):
-            observations[row] = running.observation
-        actions = act(observations, playing)
-        acted(actions)
-        progress(len(playing))
-        still_playing: list[_RunningEpisode] = []
-        for running, action in zip(playing, actions, strict=True):
-            over = _step(running, action, discount=1.0 if discount is None else discount)
-            if REPLACED in running.info:
-                still_playing.append(_begin(running.env_index, running.env, running.turn.again(), size))
-                continue
-            if not over and running.length != max_episode_steps:
-                still_playing.append(running)
-                continue
-            reported = of_single(running.info, episode_info)
-            if discount is not None and math.isfinite(running.discounted):
-                reported = {DISCOUNTED_RETURN: running.discounted, **reported}
-            episodes[running.turn.position] = Episode(
-                running.turn.seed, running.env_index, running.return_, running.length, reported, cut=not over
-            )
-            finished(episodes[running.turn.position], len(episodes))
-            if waiting:
-                still_playing.append(_begin(running.env_index, running.env, waiting.popleft(), size))
-        playing = still_playing
-    return [episodes[position] for position in range(len(seeds))]
+    player, only = Player(policy, exploration), (AGENT,)
+    games = play(
+        LocalCopies.of_one_agent(envs),
+        lambda position: {AGENT: player},
+        seeds=seeds,
+        rng=rng,
+        discounts=None if discount is None else {AGENT: discount},
+        max_episode_steps=max_episode_steps,
+        episode_info=episode_info,
+        progress=progress,
+        finished=lambda game, count: finished(game.of_policy(only), count),
+    )
+    return [game.of_policy(only) for game in games]
 
 
-def _begin(env_index: int, env: SingleEnv, turn: Turn, state_size: int) -> _RunningEpisode:
-    while True:
-        observation, info = env.reset(seed=turn.seed)
-        if REPLACED not in info:
-            return _RunningEpisode(env_index, env, turn, observation, np.zeros(state_size, np.float32), info=info)
-        turn = turn.again()  # the new environment has begun with a seed of its own
+@dataclass(frozen=True)
+class EpisodeJob:
+    """An episode to be played."""
+
+    position: int
+    """Position of its seed among all seeds."""
+    seed: int
+    broken: int = 0
+    """The number of times that its environment broke."""
+
+    def again(self) -> EpisodeJob:
+        """The job after its environment broke: with the same seed the first time, then with others."""
+        seed = replacement_seed(self.seed) if self.broken else self.seed
+        return EpisodeJob(self.position, seed, self.broken + 1)
 
 
-def _acting(
-    policy: Actor, env: SingleEnv, exploration: Mapping[str, float] | None, rng: np.random.Generator
-) -> Callable[[Array, Sequence[_RunningEpisode]], Array]:
-    """From the observations of those that are playing to their actions."""
-    deterministic, explored = exploration is None, exploration or {}
-    components = components_of(env.action_space) if policy.uses_legal_actions else ()
+class _Playing:
+    """The episodes under way, at most one in each copy."""
 
-    def act(observations: Array, playing: Sequence[_RunningEpisode]) -> Array:
-        legal = _legal(playing, components) if components else None
-        state = np.stack([running.state for running in playing]) if policy.state_size else None
-        actions = policy.act(observations, explored, rng, deterministic=deterministic, legal=legal, state=state)
+    def __init__(
+        self,
+        copies: LocalCopies,
+        players: Callable[[int], Mapping[str, Player]],
+        rng: np.random.Generator,
+        discounts: Mapping[str, float] | None,
+        episode_info: Sequence[str],
+        acted: Acted,
+        camera: Camera | None,
+    ) -> None:
+        self.jobs: dict[int, EpisodeJob] = {}
+        """By copy."""
+        self.length = [0] * copies.num_envs
+        """Steps, by copy."""
+        self._copies, self._players, self._camera = copies, players, camera
+        self._episode_info = episode_info
+        self._groups = [
+            _GroupPlaying(lanes, rng, discounts, partial(acted, at), checked=copies.checked)
+            for at, lanes in enumerate(copies.lanes)
+        ]
+
+    def begin(self, index: int, job: EpisodeJob) -> None:
+        """Begin an episode in a copy."""
+        self._copies.reset_copy(index, job.seed)
+        while self._copies.replaced[index]:  # the new environment has begun with a seed of its own
+            job = job.again()
+            self._copies.reset_copy(index, job.seed)
+        self.jobs[index], self.length[index] = job, 0
+        if self._camera is not None:
+            self._camera.began()
+        players = self._players(job.position)
+        for group in self._groups:
+            group.begin(index, players)
+
+    def step(self, indices: Sequence[int]) -> None:
+        """Take a step in these copies. Raises EvaluationError."""
+        actions = [group.act(self.jobs, self.length) for group in self._groups]
+        self._copies.step(actions, indices)
+        if self._camera is not None:
+            self._camera.stepped(over=self._copies.over(indices[0]))
+        for index in indices:
+            self.length[index] += 1
+        for group in self._groups:
+            group.add(self.jobs, self.length)
+
+    def end(self, index: int, *, cut: bool) -> Game:
+        """The episode of a copy is over."""
+        job = self.jobs.pop(index)
+        returns, discounted, reported = dict[str, float](), dict[str, float](), dict[str, Mapping[str, float]]()
+        for group in self._groups:
+            group.end(index, returns, discounted)
+            infos = group.lanes.info
+            assert isinstance(infos, list), "local copies have an info for each lane"
+            for lane, agent in zip(group.lanes.of_copy(index), group.lanes.group.agents, strict=True):
+                reported[agent] = of_single(infos[lane], self._episode_info)
+        return Game(job.seed, index, returns, discounted, self.length[index], reported, cut=cut)
+
+
+@dataclass(frozen=True)
+class _Seats:
+    """The lanes for which one player acts in the next step."""
+
+    player: Player
+    lanes: Sequence[int]
+    index: Array | slice
+    """The same, as an index of arrays [lanes, …]."""
+    dtype: np.dtype[Any]
+    """Of the observations that the player takes."""
+    components: Components
+    """Of its actions; empty if it does not use masks."""
+
+
+class _GroupPlaying:
+    """The lanes of a group in the episodes under way: their players, and the sums of their rewards."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        rng: np.random.Generator,
+        discounts: Mapping[str, float] | None,
+        acted: Callable[[Array], None],
+        *,
+        checked: bool,
+    ) -> None:
+        self.lanes = lanes
+        self._rng, self._acted, self._checked = rng, acted, checked
+        count, copies = len(lanes), len(lanes) // len(lanes.group.agents)
+        self._shape, self._dtype = column_layout(lanes.group.action, what="action", keeps_float64=True)
+        self._players: list[Player | None] = [None] * count
+        self._states: dict[int, Array] = {}
+        """float32 [Actor.state_size] by lane: the state that its player carries through the episode."""
+        self._known: dict[int, tuple[Player, np.dtype[Any], Components]] = {}
+        """By id of the player, which is kept so that no other gets this id."""
+        self._seats: list[_Seats] | None = None
+        """None: players or lanes have changed."""
+        self._over: Bools = lanes.over.copy()
+        """When the seats were determined."""
+        self._seated: Array | slice = np.zeros(0, np.intp)
+        """The lanes of all seats."""
+        factors = [np.ones(count)]
+        if discounts is not None:
+            factors.append(np.array([discounts[agent] for agent in lanes.group.agents] * copies))
+        self._discounts = np.stack(factors)
+        """[1 or 2, lanes]: the factor from the weight of one reward to that of the next: 1 for the return, then the
+        discount of the discounted return, if there is any."""
+        self._sums, self._weights = np.zeros_like(self._discounts), np.ones_like(self._discounts)
+        self._checks_observations = lanes.observations.dtype.kind == "f"
+        self._may_leave = lanes.group.agents != (AGENT,)
+        """Agents may leave before the episode is over."""
+
+    def begin(self, index: int, players: Mapping[str, Player]) -> None:
+        for lane, agent in zip(self.lanes.of_copy(index), self.lanes.group.agents, strict=True):
+            self._players[lane] = players[agent]
+            self._states[lane] = np.zeros(players[agent].actor.state_size, np.float32)
+            self._sums[:, lane], self._weights[:, lane] = 0.0, 1.0
+        self._seats = None
+
+    def end(self, index: int, returns: dict[str, float], discounted: dict[str, float]) -> None:
+        for lane, agent in zip(self.lanes.of_copy(index), self.lanes.group.agents, strict=True):
+            returns[agent] = float(self._sums[0, lane])
+            if len(self._sums) > 1:
+                discounted[agent] = float(self._sums[1, lane])
+            self._players[lane] = None
+        self._seats = None
+
+    def act(self, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> Array:
+        """The actions [lanes, …] of the next step; 0 where nobody acts. Raises EvaluationError."""
+        if self._seats is None or (self._may_leave and (self._over != self.lanes.over).any()):
+            self._seats = self._seat()
+        of_all: Array | None = None
+        for seats in self._seats:
+            actions = self._act(seats, jobs, length)
+            self._acted(actions)
+            if isinstance(seats.index, slice):
+                return actions
+            if of_all is None:
+                of_all = np.zeros((len(self.lanes), *self._shape), self._dtype)
+            of_all[seats.index] = actions
+        return np.zeros((len(self.lanes), *self._shape), self._dtype) if of_all is None else of_all
+
+    def _seat(self) -> list[_Seats]:
+        count = len(self.lanes)
+        self._over = self.lanes.over.copy()
+        of_player: dict[int, tuple[Player, list[int]]] = {}
+        for lane, player in enumerate(self._players):
+            if player is not None and not self._over[lane]:
+                of_player.setdefault(id(player), (player, []))[1].append(lane)
+        seats = [
+            _Seats(player, lanes, _index(lanes, count), *self._needs(player)) for player, lanes in of_player.values()
+        ]
+        self._seated = seats[0].index if seats else np.zeros(0, np.intp)
+        if len(seats) > 1:
+            self._seated = _index(sorted(lane for one in seats for lane in one.lanes), count)
+        return seats
+
+    def _needs(self, player: Player) -> tuple[np.dtype[Any], Components]:
+        """The dtype of the observations that a player takes, and the components of its actions if it uses masks."""
+        known = self._known.get(id(player))
+        if known is None:
+            group, actor = self.lanes.group, player.actor
+            _, dtype = column_layout(group.observation, what="observation", keeps_float64=actor.keeps_float64)
+            components = components_of(group.action) if actor.uses_legal_actions else ()
+            known = self._known[id(player)] = player, dtype, components
+        return known[1:]
+
+    def _act(self, seats: _Seats, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> Array:
+        player, actor = seats.player, seats.player.actor
+        seen = self.lanes.observations[seats.index]  # of a slice no copy, and the next step overwrites it
+        seen = seen.astype(seats.dtype, copy=isinstance(seats.index, slice))
+        legal = self.lanes.legal(seats.components, seats.lanes) if seats.components else None
+        if legal is not None:
+            self._require_some(legal, seats, jobs, length)
+        state = np.stack([self._states[lane] for lane in seats.lanes]) if actor.state_size else None
+        greedy = player.exploration is None
+        actions = actor.act(seen, player.exploration or {}, self._rng, deterministic=greedy, legal=legal, state=state)
         if state is not None:
-            for running, carried in zip(playing, state, strict=True):
-                running.state = carried
+            self._states.update(zip(seats.lanes, state, strict=True))
         return actions
 
-    return act
+    def _require_some(self, legal: Legal, seats: _Seats, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> None:
+        stuck = without_any(legal, seats.components)
+        if stuck.any():
+            index, who = self._named(seats.lanes[int(stuck.argmax())])
+            raise EvaluationError(
+                f"{who} has no legal action (info[{ACTION_MASK!r}]) after step {length[index]} of the episode with "
+                f"seed {jobs[index].seed}, which goes on"
+            )
 
+    def add(self, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> None:
+        """Add the rewards of the newest step. Raises EvaluationError."""
+        lanes, seated = self.lanes, self._seated
+        if isinstance(seated, slice):
+            self._sums += self._weights * lanes.reward
+            self._weights *= self._discounts
+        else:
+            self._sums[:, seated] += self._weights[:, seated] * lanes.reward[seated]
+            self._weights[:, seated] *= self._discounts[:, seated]
+        if not self._checked:
+            self._require_finite(self._sums[0], jobs, length)
+            if self._checks_observations:
+                self._require_finite(lanes.observations, jobs, length)
 
-def _legal(playing: Sequence[_RunningEpisode], components: Components) -> Legal | None:
-    """Which actions are legal: [playing, values]. Raises EvaluationError where an environment says that none is."""
-    legal = legal_of_each([running.info for running in playing], components=components)
-    if legal is not None and (stuck := without_any(legal, components)).any():
-        running = playing[int(stuck.argmax())]
+    def _require_finite(self, values: Array, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> None:
+        if math.isfinite(np.vdot(values, values)):  # of finite numbers it may be infinite
+            return
+        bad = ~np.isfinite(values)
+        if not bad.any():
+            return
+        index, who = self._named(int(np.argwhere(bad)[0][0]))
         raise EvaluationError(
-            f"environment {running.env_index} has no legal action (info[{ACTION_MASK!r}]) after step {running.length} "
-            f"of the episode with seed {running.turn.seed}, which goes on"
+            f"{who} got a reward or an observation that is not finite at step {length[index]} of the episode with seed "
+            f"{jobs[index].seed}"
         )
-    return legal
+
+    def _named(self, lane: int) -> tuple[int, str]:
+        """The copy of a lane, and the lane for people."""
+        agents = self.lanes.group.agents
+        index, agent = divmod(lane, len(agents))
+        return index, f"environment {index}" if agents == (AGENT,) else f"agent {agents[agent]} of environment {index}"
 
 
-def _step(running: _RunningEpisode, action: object, *, discount: float) -> bool:
-    """Take one step; return whether the episode ended."""
-    running.observation, reward, terminated, truncated, running.info = running.env.step(action)
-    paid = float(reward)
-    running.return_ += paid
-    running.discounted += running.weight * paid
-    running.weight *= discount
-    running.length += 1
-    if not (math.isfinite(running.return_) and np.isfinite(running.observation).all()):
-        raise EvaluationError(
-            f"environment {running.env_index} returned a reward or an observation that is not finite "
-            f"at step {running.length} of the episode with seed {running.turn.seed}"
-        )
-    return bool(terminated or truncated)
+def _index(lanes: Sequence[int], count: int) -> Array | slice:
+    return slice(None) if len(lanes) == count else np.array(lanes, np.intp)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
+    """The `info` of the episodes, in their order, by name."""
+    return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
+
+
+def outcome(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Summarise episodes, under the names of the evaluator's log."""
+    returns = Statistics.of([episode.return_ for episode in episodes]).named("reward")
+    lengths = Statistics.of([episode.length for episode in episodes]).named("length")
+    return {"episodes": len(episodes), **returns, **lengths}
+
+
+def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: int) -> EpisodeReport:
+    """The evaluator log's line for the `count`-th finished episode of an evaluation."""
+    return EpisodeReport(
+        train_iter=train_iter,
+        env_step=env_step,
+        env=episode.env_index,
+        final_reward=episode.return_,
+        episode=count,
+        cut_after=episode.length if episode.cut else None,
+    )
+
+
+def cut_warning(episodes: Sequence[Episode]) -> str | None:
+    """The warning about an evaluation whose episodes were cut; None if none was."""
+    cut = [episode.length for episode in episodes if episode.cut]
+    if not cut:
+        return None
+    return (
+        f"{len(cut)} of {len(episodes)} evaluation episodes had not ended after {max(cut)} steps and were cut: their "
+        "returns are what they had brought by then; raise evaluator.max_episode_steps where episodes are longer"
+    )

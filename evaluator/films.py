@@ -1,30 +1,35 @@
-"""Films the first episode of an evaluation. The episode is played again, so that the evaluation stays unchanged."""
+"""Films an evaluation's first episode. It is played once more for that, so nothing in the evaluation changes."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.films import PicturedEnv, drawn_unseen, encoder, gif_of
+from remuda.environments.copies import LocalCopies, make_local_copies
+from remuda.environments.films import Pictures, drawn_unseen, encoder, gif_of
+from remuda.environments.lanes import AGENT
 from remuda.environments.make import make_single
+from remuda.environments.parallel import make_parallel
 from remuda.environments.seeding import episode_seed, generator
-from remuda.evaluator.evaluate import evaluate
+from remuda.evaluator.evaluate import Player, play
 from remuda.policy.base import Policy
 from remuda.wire.messages import MOST_FILM_BYTES, Film
 
 MOST_STEPS = 1_000
-"""Most steps in a film."""
+"""The most steps of its episode that a film shows."""
 MOST_PICTURES = 200
 """The most pictures of a film; of longer episodes every n-th step is shown."""
 MOST_PLAYING_S = 15.0
-"""Most seconds of filming. The film then ends early, since the end of a run waits for its last film."""
+"""The most seconds that filming may take: what was filmed until then is shown, since the end of a run waits for its
+last film."""
 
 
 class _GivenUpError(Exception):
-    """Filming was stopped by its caller."""
+    """Filming was stopped, since its caller has something else to do."""
 
 
 class _LongEnoughError(Exception):
@@ -34,70 +39,98 @@ class _LongEnoughError(Exception):
 class Films:
     """Films the first evaluation at or after each multiple of `log.film_interval_env_steps`.
 
-    A problem is reported once, in `take_warnings`, and ends the films, but never the evaluation.
+    Problems with it are reported once, in `take_warnings`, and end the films, but never the evaluation.
     """
 
-    def __init__(self, config: ExperimentConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        """Check at once whether the environment can be filmed here, by a first picture. `clock`: seconds."""
-        self._config = config
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        agents: Sequence[Sequence[str]] = ((AGENT,),),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Check at once whether the environment can be filmed here, by a first picture. `agents` are those of each
+        policy. `clock`: seconds."""
+        self._config, self._agents = config, agents
         self._clock = clock
-        self._env: PicturedEnv | None = None
+        self._copies: LocalCopies | None = None
+        self._pictures: Pictures | None = None
         self._interval_env_steps = config.log.film_interval_env_steps
         self._reached = -1
-        """Number of intervals passed at the newest film."""
+        """The number of intervals that had passed at the newest film."""
         self._warnings: list[str] = []
         if self._interval_env_steps is None or not config.evaluator.episodes:
             return
         try:
             self._begin()
-        except Exception as error:  # no display, no renderer, no encoder, or any error of the environment
+        except Exception as error:  # no display, no renderer, no encoder: whatever the environment makes of that
             self._end(error)
 
     def due(self, env_step: int) -> bool:
-        """Return True if the evaluation of a checkpoint of this step needs a film."""
-        return self._env is not None and self._passed(env_step) != self._reached
+        """Whether the evaluation of a checkpoint of this step has to be filmed."""
+        return self._pictures is not None and self._passed(env_step) != self._reached
 
     def film(
-        self, policy: Policy, *, env_step: int, steps: int, go_on: Callable[[int], bool] = lambda env_steps: True
+        self,
+        policies: Sequence[Policy],
+        *,
+        env_step: int,
+        steps: int,
+        go_on: Callable[[int], bool] = lambda env_steps: True,
     ) -> Film | None:
-        """Film the first episode of the evaluation, of `steps` steps, with the policy of the checkpoint of `env_step`.
+        """Film the evaluation's first episode, which took this number of `steps`, with the policies of the checkpoints
+        of this step.
 
-        `go_on` receives the number of further steps, and returns False to stop. Returns None without a film.
+        `go_on` is called with the number of steps as they are taken, and returns whether to continue. None if there is
+        no film.
         """
-        env = self._env
-        if env is None:
+        copies, pictures = self._copies, self._pictures
+        if copies is None or pictures is None:
             return None
         try:
-            self._play(env, policy, min(steps, MOST_STEPS), go_on)
-            gif = gif_of(env.pictures, env.fps, most_bytes=MOST_FILM_BYTES)
+            self._play(copies, pictures, policies, min(steps, MOST_STEPS), go_on)
+            gif = gif_of(pictures.pictures, pictures.fps, most_bytes=MOST_FILM_BYTES)
         except _GivenUpError:
             return None
-        except Exception as error:  # any error of rendering
+        except Exception as error:  # whatever the environment raises where it is rendered
             self._end(error)
             return None
         self._reached = self._passed(env_step)
         return Film(gif.data, gif.height, gif.width)
 
     def take_warnings(self) -> list[str]:
-        """Return new warnings for people."""
+        """Warnings for people; each is returned once."""
         warnings, self._warnings = self._warnings, []
         return warnings
 
     def close(self) -> None:
         """Close the environment."""
-        env, self._env = self._env, None
-        if env is not None:
-            env.close()
+        copies, self._copies, self._pictures = self._copies, None, None
+        if copies is not None:
+            copies.envs[0].close()
 
     def _begin(self) -> None:
         encoder()
+        config, several = self._config, self._config.env.kind == "pettingzoo"
+        make = make_parallel if several else make_single
+        build = partial(make, config.env, source_dir=config.source_dir, render_mode="rgb_array")
+        assigned = {str(index): its for index, its in enumerate(self._agents)}
         with NoExit(), drawn_unseen():
-            self._env = PicturedEnv(
-                make_single(self._config.env, source_dir=self._config.source_dir, render_mode="rgb_array")
+            copies = self._copies = make_local_copies(
+                config.env, assigned, num_envs=1, source_dir=config.source_dir, build=build, replaces=False
             )
-            self._env.reset(seed=0)
+            pictures = Pictures(copies.envs[0])
+            copies.reset([0])
+            pictures.began()
+            self._pictures = pictures
 
-    def _play(self, env: PicturedEnv, policy: Policy, steps: int, go_on: Callable[[int], bool]) -> None:
+    def _play(
+        self,
+        copies: LocalCopies,
+        pictures: Pictures,
+        policies: Sequence[Policy],
+        steps: int,
+        go_on: Callable[[int], bool],
+    ) -> None:
         """Take pictures of the first episode of evaluations. Raises _GivenUpError, and as the environment."""
         end_s = self._clock() + MOST_PLAYING_S
 
@@ -107,15 +140,18 @@ class Films:
             if self._clock() >= end_s:
                 raise _LongEnoughError
 
-        env.begin(every=-(-steps // (MOST_PICTURES - 2)))  # without the pictures of reset and end
+        players = [Player(policy) for policy in policies]
+        everybody = {agent: player for player, its in zip(players, self._agents, strict=True) for agent in its}
+        pictures.begin(every=-(-steps // (MOST_PICTURES - 2)))  # besides that of the reset and that of the end
         with NoExit(), contextlib.suppress(_LongEnoughError):
-            evaluate(
-                [env],
-                policy,
+            play(
+                copies,
+                lambda position: everybody,
                 seeds=[episode_seed(self._config.seed, 0)],
                 rng=generator(self._config.seed, "evaluator", 0, "film"),
                 max_episode_steps=steps,
                 progress=stepped,
+                camera=pictures,
             )
 
     def _end(self, error: Exception) -> None:
@@ -123,7 +159,7 @@ class Films:
         try:
             with NoExit():
                 self.close()
-        except Exception as second:  # any error of closing
+        except Exception as second:  # what cannot draw may not be able to end either
             self._warnings.append(f"the environment that was to be filmed cannot be closed: {second}")
 
     def _passed(self, env_step: int) -> int:

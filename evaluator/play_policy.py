@@ -9,9 +9,7 @@ import numpy as np
 
 from remuda.environments.make import SingleEnv
 from remuda.environments.seeding import episode_seed
-from remuda.evaluator.checkpoint_player import episode_report
-from remuda.evaluator.evaluate import Episode, evaluate
-from remuda.evaluator.outcome import outcome
+from remuda.evaluator.evaluate import Episode, episode_report, evaluate, outcome
 from remuda.logbook.lines import grid
 from remuda.policy.base import Actor
 from remuda.policy.files.functions import GetAction

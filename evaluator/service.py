@@ -11,16 +11,15 @@ from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
-from remuda.evaluator.checkpoint_player import cut_warning, episode_report
-from remuda.evaluator.evaluate import Episode, merged_info
-from remuda.evaluator.older import OlderPolicies
-from remuda.evaluator.players import make_player
+from remuda.evaluator.evaluate import Episode, cut_warning, episode_report, merged_info
+from remuda.evaluator.player import EpisodePlayer, require_evaluated
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.role_logbooks import evaluator_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.files.playable import load_checkpoint_policy
+from remuda.policy.opponent_pool import OpponentPool
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
 from remuda.worker.affinity import bind_cores
 from remuda.worker.link import Link, WorkerIdentity
@@ -44,14 +43,15 @@ class EvaluatorWork:
         self._link = link
         self._guard = guard
         self._checkpoints = [own.checkpoints for own in stores.of_policies]
-        self._older = [OlderPolicies(*own) for own in zip(self._configs, self._checkpoints, strict=True)]
+        self._pool = OpponentPool(self._configs)
         self._close_stores = stores.close
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
         self._log = evaluator_logbook(stores.folder, identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "evaluator"))
         try:
-            self._player = make_player(config, policies, num_envs=num_envs, broke=self._environment_broke)
+            require_evaluated(policies)
+            self._player = EpisodePlayer(config, policies, num_envs=num_envs, broke=self._environment_broke)
         except BaseException:
             end_printed()
             self._log.close()
@@ -119,7 +119,10 @@ class EvaluatorWork:
         message = self._waiting[0]
         try:
             with self.timers("fetch checkpoint"):
-                older = [own.load(files) for own, files in zip(self._older, message.older, strict=False)]
+                older = [
+                    self._pool.load_only(index, files, self._checkpoints[index].fetch)
+                    for index, files in enumerate(message.older)
+                ]
                 checkpoints = self._fetch(message)  # last, since a machine may keep the newest few alone
         except NotNowError as error:
             self._link.activity("waiting", f"waiting for {error.waits_for}")
@@ -157,9 +160,9 @@ class EvaluatorWork:
             self._warned()
         self._tell_of_older(message)
         numbers = range(message.first_episode, message.first_episode + message.episodes)
-        actions = self._player.action_counts()
+        actions = self._player.action_counts(message.place)
         with self._link.during("working", f"evaluating {checkpoint.name}"):
-            episodes = self._player.play(
+            episodes = self._player.evaluate(
                 policies,
                 message.place,
                 numbers,
@@ -198,9 +201,9 @@ class EvaluatorWork:
                 message.place,
             )
         )
-        if message.first_episode == 0 and self._player.films.due(env_step):
+        if message.place == message.first_episode == 0 and self._player.films.due(env_step):
             with self.timers("film"), self._link.during("working", f"filming {checkpoint.name}"):
-                self._film(policies[0], message, steps=episodes[0].length)
+                self._film(policies, message, steps=episodes[0].length)
 
     def _tell_of_older(self, message: Evaluate) -> None:
         each = [
@@ -210,14 +213,14 @@ class EvaluatorWork:
             judged = _called(self._names[message.place], message.checkpoint)
             self._log.say("evaluator", f"{judged} plays against older checkpoints, too: {', '.join(each)}")
 
-    def _film(self, policy: Policy, message: Evaluate, *, steps: int) -> None:
+    def _film(self, policies: Sequence[Policy], message: Evaluate, *, steps: int) -> None:
         """Film an evaluation whose results are already sent: its numbers do not depend on the film."""
 
         def go_on(env_steps: int) -> bool:
             self._link.progress(self._link.progressed + env_steps)
             return not self._guard.ending  # the last evaluation of a run is filmed while its lease is to end
 
-        film = self._player.films.film(policy, env_step=message.env_step, steps=steps, go_on=go_on)
+        film = self._player.films.film(policies, env_step=message.env_step, steps=steps, go_on=go_on)
         self._warned()
         if film is not None:
             self._link.send(EvaluationFilmed(self._assign.lease, message.train_iter, message.env_step, film))

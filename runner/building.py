@@ -8,22 +8,22 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 
-from remuda.collector.environments import Environments, make_environments
-from remuda.collector.past import PastPlayers
+from remuda.collector.environments import Environments
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.agents import agents_of
-from remuda.environments.assignment import assigned, policy_config
+from remuda.environments.assignment import configs_of_policies
 from remuda.environments.check import check_tasks
-from remuda.evaluator.agents_player import AgentsPlayer
-from remuda.evaluator.checkpoint_player import CheckpointPlayer
+from remuda.environments.copies import agents_of
+from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.start import new_algorithm
 from remuda.logbook.book import Logbook, Source
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
+from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.policy.row_plan import check_buffer
-from remuda.runner.evaluations import Evaluations, JointEvaluations, OwnEvaluations
-from remuda.runner.past_checkpoints import PastCheckpoints
+from remuda.runner.evaluations import Evaluations, JointEvaluations
+from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import CheckpointRecord
 from remuda.worker.affinity import bind_cores_alone
 
 Clock = Callable[[], float]
@@ -41,8 +41,35 @@ class BuiltPolicy:
     acting: Policy
     """What the collector acts with."""
     evaluations: Evaluations
-    past: PastCheckpoints | None = None
-    """Of self-play."""
+    past: SavedOpponents | None = None
+    """Adds its checkpoints to the opponents, in self-play."""
+
+
+class SavedOpponents:
+    """Adds the checkpoints of a policy to the opponents: those that ckpt/ has, so that a resumed run plays against the
+    same ones."""
+
+    def __init__(self, config: ExperimentConfig, algorithm: Algorithm, pool: OpponentPool, policy_index: int) -> None:
+        self._config, self._algorithm = config, algorithm
+        self._pool, self._index = pool, policy_index
+        self._newest = -1
+        """Its update."""
+
+    def saved(self, record: CheckpointRecord) -> None:
+        """A checkpoint of the present weights was saved."""
+        if record.train_iter == self._newest:
+            return
+        self._newest = record.train_iter
+        policy = make_policy(self._config, self._algorithm.observation, self._algorithm.action)
+        policy.load_state(self._algorithm.published_state())
+        self._pool.add(self._index, Opponent(policy, record.file, record.train_iter))
+
+    def load(self, checkpoints: CheckpointIndex) -> None:
+        """A run is resumed with these checkpoints. Raises CheckpointError."""
+        for record in checkpoints.records[-self._config.self_play.keep - 1 :]:
+            self._newest = record.train_iter
+            path = checkpoints.folder / record.file
+            self._pool.load(self._index, path, file=record.file, train_iter=record.train_iter)
 
 
 @dataclass
@@ -73,8 +100,8 @@ class Built:
     """That the collector steps."""
     describe: Callable[[RunFolder], Sequence[str]]
     """Writes into the run folder what the environment is; returns warnings."""
-    joint: JointEvaluations | None = None
-    """Of environments with several agents."""
+    joint: JointEvaluations
+    """Of all policies."""
     warnings: Warnings = field(default_factory=Warnings)
     """About environments that are made again."""
 
@@ -82,75 +109,36 @@ class Built:
 def build(config: ExperimentConfig, stack: ExitStack) -> Built:
     """Build everything; the stack closes it. Raises EnvironmentBuildError, UnsupportedSpaceError, DeviceError,
     SmallBufferError."""
-    built = _several_agents(config, stack) if config.env.kind == "pettingzoo" else _one_agent(config, stack)
-    for each in built.policies:
-        check_buffer(each.config, collectors=1)
-    return built
-
-
-def _one_agent(config: ExperimentConfig, stack: ExitStack) -> Built:
-    said, warnings = bind_cores_alone(config), Warnings()
-    environments = _environments(config, {"": config}, warnings, stack)
-    num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn
-    player = CheckpointPlayer(config, num_envs=num_players, broke=partial(warnings.say, "evaluator"))
+    configs = configs_of_policies(config, agents_of(config.env, source_dir=config.source_dir))
+    chosen, warnings = bind_cores_alone(config), Warnings()
+    environments = _environments(config, configs, warnings, stack)
+    several = config.env.kind == "pettingzoo"
+    most = config.env.num_envs if several else 2 * config.env.num_envs  # a few more need no second turn
+    num_players = min(most, config.evaluator.episodes)
+    player = EpisodePlayer(config, configs, num_envs=num_players, broke=partial(warnings.say, "evaluator"))
     stack.enter_context(closing(player))
-    algorithm = new_algorithm(config, *environments.spaces[0])
-    policy, evaluated = _acting(config, algorithm), make_policy(config, algorithm.observation, algorithm.action)
+    pool = None if environments.opponents is None else environments.opponents.pool
+    joint, policies = JointEvaluations(player, pool), list[BuiltPolicy]()
+    for index, ((name, own), spaces) in enumerate(zip(configs.items(), environments.spaces, strict=True)):
+        algorithm = new_algorithm(own, *spaces)
+        past = None if pool is None else SavedOpponents(own, algorithm, pool, index)
+        acting = make_policy(own, algorithm.observation, algorithm.action, device=own.collector.device)
+        evaluations = joint.add(algorithm, make_policy(own, algorithm.observation, algorithm.action))
+        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluations, past))
+        check_buffer(own, collectors=1)
 
     def describe(folder: RunFolder) -> Sequence[str]:
         return [*environments.describe(folder), *player.films.take_warnings()]
 
-    evaluations = OwnEvaluations(player, algorithm, evaluated)
-    only = BuiltPolicy("", config, algorithm, policy, evaluations)
-    return Built([said, environments.said], [only], environments, describe, warnings=warnings)
+    return Built([chosen, environments.said], policies, environments, describe, joint, warnings)
 
 
 def _environments(
     config: ExperimentConfig, policies: Mapping[str, ExperimentConfig], warnings: Warnings, stack: ExitStack
 ) -> Environments:
     broke = partial(warnings.say, "collector")
-    built = make_environments(config, policies, collectors=1, broke=broke, remark=warnings.remark)
+    built = Environments(config, policies, collectors=1, broke=broke, remark=warnings.remark)
     stack.enter_context(closing(built))
     for own, spaces in zip(policies.values(), built.spaces, strict=True):
         check_tasks(own, spaces)
     return built
-
-
-def _several_agents(config: ExperimentConfig, stack: ExitStack) -> Built:
-    of_policy = assigned(config, agents_of(config.env, source_dir=config.source_dir))
-    configs = {name: policy_config(config, name, agents) for name, agents in of_policy.items()}
-    said, warnings = bind_cores_alone(config), Warnings()
-    environments = _environments(config, configs, warnings, stack)
-    num_players = max(1, min(config.env.num_envs, config.evaluator.episodes))
-    longest = config.evaluator.max_episode_steps
-    player = AgentsPlayer(
-        config,
-        of_policy,
-        configs,
-        num_envs=num_players,
-        max_episode_steps=longest,
-        broke=partial(warnings.say, "evaluator"),
-    )
-    joint = JointEvaluations(stack.enter_context(closing(player)))
-    policies: list[BuiltPolicy] = []
-    for (name, own), spaces in zip(configs.items(), environments.spaces, strict=True):
-        algorithm = new_algorithm(own, *spaces)
-        past = None
-        if environments.past is not None:
-            remember = partial(_remember, environments.past, joint, len(policies), name)
-            past = PastCheckpoints(own, algorithm, remember)
-        evaluations, acting = joint.add(name, own, algorithm), _acting(own, algorithm)
-        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluations, past))
-    return Built([said, environments.said], policies, environments, environments.describe, joint, warnings)
-
-
-def _remember(
-    players: PastPlayers, joint: JointEvaluations, group: int, name: str, train_iter: int, policy: Policy
-) -> None:
-    """From now on the policy as it is after this update plays in training, and in evaluations of later ones."""
-    players.remember(group, policy)
-    joint.remember(name, train_iter, policy)
-
-
-def _acting(config: ExperimentConfig, algorithm: Algorithm) -> Policy:
-    return make_policy(config, algorithm.observation, algorithm.action, device=config.collector.device)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from remuda.evaluator.checkpoint_player import cut_warning, episode_report
-from remuda.evaluator.evaluate import Episode, merged_info
+from remuda.evaluator.evaluate import Episode, cut_warning, episode_report, merged_info
 from remuda.runner.callbacks import SerialCallbacks
 from remuda.runner.checkpoint_journal import CheckpointJournal
 from remuda.runner.components import EXPLORATION, Components, RunHooks
@@ -115,11 +114,9 @@ class SerialDispatch:
         assert record.train_iter == self.status.learning.train_iter, "the learner has gone on"
         evaluations, started_s = self.components.evaluations, self.hooks.clock()
         self._under_way = _UnderWay(record, self.components.config.evaluator.episodes, started_s, started_s)
-        actions = evaluations.action_counts()
         try:
-            episodes = evaluations.play(
+            played = evaluations.play(
                 range(self.components.config.evaluator.episodes),
-                actions=actions,
                 progress=self._goes_on,
                 finished=lambda episode, count: self._episode_finished(record, episode, count),
             )
@@ -129,7 +126,7 @@ class SerialDispatch:
             return ()
         finally:
             self._under_way = self.status.waiting_for = None
-        duration_s = self.hooks.clock() - started_s
+        duration_s, episodes = self.hooks.clock() - started_s, played.episodes
         self._film(record, steps=episodes[0].length)
         warning = cut_warning(episodes)
         if warning is not None:
@@ -139,8 +136,7 @@ class SerialDispatch:
         cut = sum(episode.cut for episode in episodes)
         task = self.status.live.commander.curriculum.task
         result = EvaluationResult(record, returns, lengths, duration_s, merged_info(episodes), cut, task)
-        counted = None if actions is None else actions.histograms()
-        return self._follow(self.outcomes.evaluated(result, actions=counted))
+        return self._follow(self.outcomes.evaluated(result, actions=played.actions or None))
 
     def _film(self, record: CheckpointRecord, *, steps: int) -> None:
         """Film the evaluation that is just over, if a film is due."""
@@ -150,7 +146,7 @@ class SerialDispatch:
             return
         try:
             with components.timers("film"):
-                film = films.film(evaluations.policy, env_step=record.env_step, steps=steps, go_on=self._films_on)
+                film = films.film(evaluations.policies, env_step=record.env_step, steps=steps, go_on=self._films_on)
         finally:
             self.status.waiting_for = None
         for text in films.take_warnings():

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from remuda.collector.collecting import Collecting
 from remuda.collector.environments import Environments
+from remuda.collector.rollout import Rollout
 from remuda.learner.loop import DivergedError
 from remuda.runner.components import RunHooks
 from remuda.runner.side import PolicySide
@@ -31,7 +31,7 @@ class SerialLoop:
     def __init__(
         self,
         sides: Sequence[PolicySide],
-        collector: Collecting,
+        collector: Rollout,
         environments: Environments,
         hooks: RunHooks,
         timing: TimingReport,
@@ -157,7 +157,9 @@ class SerialLoop:
         wanted = [side.wanted_env_steps() for side in self._sides]
         exact = [steps for side, steps in zip(self._sides, wanted, strict=True) if side.collects_whole_slots]
         with self._timers("collect"):
-            chunks = self._collector.collect(exact[0] if exact else max(wanted), [side.turn() for side in self._sides])
+            chunks = self._collector.collect(
+                exact[0] if exact else max(wanted), [side.behavior() for side in self._sides]
+            )
         for side, collected in zip(self._sides, chunks, strict=True):
             side.insert(replace(collected, task=self._task.number))
 

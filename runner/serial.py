@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from remuda.collector.collecting import Collecting
+from remuda.collector.rollout import Rollout
 from remuda.config.dump import write_configs
 from remuda.config.errors import NoExit
 from remuda.config.load import Origin
@@ -236,7 +236,7 @@ def _begin(opened: _Opened) -> None:
     choose_precision(config, algorithm, timed=False, say=partial(logbook.say, "learner"))
 
 
-def _continue_exploration(found: Sequence[_Found], collector: Collecting) -> None:
+def _continue_exploration(found: Sequence[_Found], collector: Rollout) -> None:
     """Actions are drawn from where the newest checkpoint was."""
     states = [one.continued.state for one in found if one.continued is not None]
     known = [state for state in states if EXPLORATION in state.rngs]
@@ -258,7 +258,7 @@ def _loop(
     config: ExperimentConfig,
     built: Built,
     opened: Sequence[_Opened],
-    collector: Collecting,
+    collector: Rollout,
     hooks: RunHooks,
     timers: Timers,
     callbacks: Sequence[Sequence[Callback]],
@@ -289,10 +289,7 @@ def _loop(
         own_hooks = replace(hooks, on_progress=joined)
         sides.append(PolicySide(components, own_hooks, one.resumed, found.recovered))
     loop = SerialLoop(sides, collector, built.environments, hooks, timing, stop_value=config.stop.stop_value)
-    if built.joint is not None:
-        built.joint.moment = lambda: {
-            one.name: side.train_iter for one, side in zip(built.policies, sides, strict=True)
-        }
+    built.joint.train_iters = lambda: [side.train_iter for side in sides]
     return loop
 
 

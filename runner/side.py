@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.agents import Turn
 from remuda.collector.collected import Collected
+from remuda.collector.rollout import Behavior
 from remuda.collector.summary import CollectSummary
 from remuda.learner.callbacks import CallbackHost
 from remuda.learner.loop import LearnerLoop
@@ -177,9 +177,9 @@ class PolicySide:
         slots, left = self._plan.chunk_slots, self._replay.env_steps_left()
         return slots if self._plan.on_policy else min(slots, left)
 
-    def turn(self) -> Turn:
+    def behavior(self) -> Behavior:
         """How the policy acts in the next chunk."""
-        return Turn(self._status.exploration(), self._learning.policy)
+        return Behavior(self._status.exploration(), self._learning.policy)
 
     def insert(self, collected: Collected) -> None:
         """Count a chunk. Raises ChunkRefusedError."""

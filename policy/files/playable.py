@@ -163,10 +163,12 @@ class Playable:
     """Exploration at the end of its schedule."""
 
 
-def checkpoint_playable(path: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Load the policy of a checkpoint. `trust_code` allows code of other people; without `search` the policy acts by
-    its network alone. Raises CheckpointError."""
-    trained = load_checkpoint_policy(path, trust_code=trust_code, search=search)
+def checkpoint_playable(
+    path: Path, *, run_dir: Path | None = None, trust_code: bool = False, search: bool = True
+) -> Playable:
+    """Load the policy of a checkpoint, with `trust_code` also if that runs code of others, without `search` to act by
+    its network alone; `run_dir`: see load_checkpoint_policy. Raises CheckpointError."""
+    trained = load_checkpoint_policy(path, run_dir=run_dir, trust_code=trust_code, search=search)
     return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
 
 
@@ -291,10 +293,11 @@ def _described(source: Path, actor: ExportedActor) -> Playable:
 class NewestPolicy:
     """Finds newer policies: in the policy file of a parallel run, and among checkpoints."""
 
-    def __init__(self, run_dir: Path, *, trust_code: bool = False, search: bool = True) -> None:
-        """`trust_code` and `search`: see load_checkpoint_policy."""
+    def __init__(self, run: RunFolder, *, trust_code: bool = False, search: bool = True) -> None:
+        """`run` is the run's folder, or the part of it that belongs to one of several policies; the others: see
+        load_checkpoint_policy."""
         self._trust_code, self._search = trust_code, search
-        self._run = RunFolder(run_dir)
+        self._run = run
         self._train_iter = -1
         """train_iter of the newest policy so far."""
         self._published: PolicyRef | None = None
@@ -339,7 +342,9 @@ class NewestPolicy:
     def _loaded(self, record: CheckpointRecord) -> TrainedPolicy | None:
         path = self._run.ckpt / record.file
         try:
-            return load_checkpoint_policy(path, trust_code=self._trust_code, search=self._search)
+            return load_checkpoint_policy(
+                path, run_dir=self._run.root, trust_code=self._trust_code, search=self._search
+            )
         except CheckpointError:
             if path.exists():
                 raise

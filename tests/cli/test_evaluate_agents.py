@@ -57,7 +57,7 @@ def test_one_agent_plays_against_older_checkpoints(run: Path, terminal: Terminal
         (["--against", "model"], "--against model: with several agents checkpoints play"),
         (["-i", "12345"], "-i 12345: {run}/ckpt/ends has no such checkpoint; there are: 0, "),
         (["--against", "7"], "--against 7: {run}/ckpt/ends has no such checkpoint; there are: 0, "),
-        (["--follow"], "not available for several agents"),
+        (["--follow", "--against", "0"], "--follow plays the newest policies, and --against older ones"),
     ],
 )
 def test_what_is_not_there_is_refused(run: Path, terminal: Terminal, options: list[str], message: str) -> None:

@@ -12,22 +12,20 @@ import pytest
 from remuda.cli import following
 from remuda.cli.errors import InputError
 from remuda.cli.following import follow_run
-from remuda.cli.playing import Asked, Player
-from remuda.policy.files.playable import Playable
+from remuda.cli.playing import EpisodeView, PlayedPolicies, PlayOptions
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.policy.cases import dqn
 from remuda.tests.policy.files.saved_runs import save
 from remuda.training.journal import RunJournal
-from remuda.wire.messages import CheckpointRecord
 
 
-class Watching(Player):
+class Watching(EpisodeView):
     """Only notes what it would play."""
 
     def __init__(self, run_dir: Path) -> None:
         self.said = io.StringIO()
         self.played: list[int | None] = []
-        asked = Asked(
+        options = PlayOptions(
             run_dir=run_dir,
             episodes=1,
             length=0,
@@ -39,10 +37,10 @@ class Watching(Player):
             as_json=False,
             follows=True,
         )
-        super().__init__(asked, self.said)
+        super().__init__(options, self.said)
 
-    def play(self, playable: Playable, record: CheckpointRecord | None = None) -> None:
-        self.played.append(playable.train_iter)
+    def play(self, policies: PlayedPolicies) -> None:
+        self.played.append(policies.first.train_iter)
 
 
 @pytest.fixture

@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.collector.agents import AgentsRollout, Seat, Turn
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.past import PastPlayers
+from remuda.collector.opponents import OpponentLanes
+from remuda.collector.rollout import Behavior, PolicySetup, Rollout
 from remuda.collector.rows import NStepRows, SegmentRows
 from remuda.collector.sequences import SequenceRows
-from remuda.environments.agents import AgentsVector, Group
-from remuda.environments.replaceable_agents import ReplaceableAgents
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.copies import LocalCopies
+from remuda.environments.lanes import Group
+from remuda.environments.replaceable import ReplaceableAgents
 from remuda.environments.spaces import Array
+from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.tests.environments.leaving import Done, Leaving
 from remuda.tests.policy.algorithms.untaught import Untaught
 from remuda.wire.messages import PolicyRef
@@ -45,17 +49,15 @@ class Fixed(Untaught):
 
 
 def rollout_of(
-    envs: Sequence[Leaving], seats: Sequence[Seat], groups: Sequence[Sequence[str]], past: Any = None
-) -> AgentsRollout:
-    vector = AgentsVector(envs, [Group.of(envs[0], agents) for agents in groups])
-    players = None
-    if past is not None:
-        players = past.players = PastPlayers(vector, past.share)
-    return AgentsRollout(vector, seats, rng=np.random.default_rng(0), seeds=list(range(len(envs))), past=players)
+    envs: Sequence[Leaving], seats: Sequence[PolicySetup], groups: Sequence[Sequence[str]], past: _Past | None = None
+) -> Rollout:
+    vector = LocalCopies(envs, [Group.of(envs[0], agents) for agents in groups])
+    opponents = None if past is None else OpponentLanes(vector, past.pool, past.share)
+    return Rollout(vector, seats, rng=np.random.default_rng(0), seeds=list(range(len(envs))), opponents=opponents)
 
 
-def turns(*versions: int) -> list[Turn]:
-    return [Turn({}, PolicyRef(0, version, version)) for version in versions]
+def behaviors(*versions: int) -> list[Behavior]:
+    return [Behavior({}, PolicyRef(0, version, version)) for version in versions]
 
 
 def steps_of(chunks: Sequence[Collected]) -> list[tuple[Any, ...]]:
@@ -95,10 +97,10 @@ def test_by_hand() -> None:
     """One copy; a0 leaves after 1 step, a1 after 3, which then is an episode: 3 environment steps, a reset in between.
     Chunks of 4 steps: steps 1 to 3 of the first episode, the reset, step 1 of the second."""
     envs = [Leaving([1, 3])]
-    seats = [Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT)),
-             Seat(policy=Fixed(2), rows=NStepRows(n_step=1, discount=DISCOUNT))]  # fmt: skip
+    seats = [PolicySetup(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT)),
+             PolicySetup(policy=Fixed(2), rows=NStepRows(n_step=1, discount=DISCOUNT))]  # fmt: skip
     rollout = rollout_of(envs, seats, [["a0"], ["a1"]])
-    short, long = rollout.collect(4, turns(5, 6))
+    short, long = rollout.collect(4, behaviors(5, 6))
     assert envs[0].steps == short.env_steps == long.env_steps == 4
     assert steps_of([short]) == [(0, 0, 0, 1, 1.0, False), (0, 0, 1, 1, 1.0, False)]
     assert steps_of([long]) == [
@@ -108,7 +110,7 @@ def test_by_hand() -> None:
     assert (short.episode_returns, short.episode_lengths) == ([1.0, 1.0], [1, 1])
     assert (long.episode_returns, long.episode_lengths) == ([306.0], [3])
     assert long.episode_info["discounted_return"] == pytest.approx([101 + 0.9 * 102 + 0.81 * 103])
-    second, _ = rollout.collect(2, turns(6, 6))
+    second, _ = rollout.collect(2, behaviors(6, 6))
     assert second.rows == 0, "a0 has left, and its copy has not been reset"
 
 
@@ -122,15 +124,15 @@ def test_a_copy_that_breaks_costs_only_the_step_in_which_it_broke(segments: bool
         made.append(Leaving([2, 4], fails_at={0: 2, 1: 7}.get(len(made))))  # with both agents there, and with one
         return made[-1]
 
-    def seat() -> Seat:
+    def seat() -> PolicySetup:
         rows = SegmentRows(discount=DISCOUNT) if segments else NStepRows(n_step=1, discount=DISCOUNT)
-        return Seat(policy=Fixed(0), rows=rows, episode_info=("return_a0", "return_a1"))
+        return PolicySetup(policy=Fixed(0), rows=rows, episode_info=("return_a0", "return_a1"))
 
-    copies = [ReplaceableAgents(build(), build, index=at, name="x", broke=lambda fault: None) for at in range(2)]
-    vector = AgentsVector(copies, [Group.of(copies[0], agents) for agents in groups])
-    rollout = AgentsRollout(vector, [seat() for _ in groups], rng=np.random.default_rng(0), seeds=[0, 1])
+    copies = [ReplaceableAgents(build, index=at, name="x", broke=lambda fault: None) for at in range(2)]
+    vector = LocalCopies(copies, [Group.of(copies[0], agents) for agents in groups])
+    rollout = Rollout(vector, [seat() for _ in groups], rng=np.random.default_rng(0), seeds=[0, 1])
     told = [0 for _ in groups]
-    chunks = [rollout.collect(env_steps, turns(*told)) for env_steps in (2, 8, 6, 10)]
+    chunks = [rollout.collect(env_steps, behaviors(*told)) for env_steps in (2, 8, 6, 10)]
     rest = rollout.flush()
     good = sum(len({(done.episode, done.step) for done in env.log}) for env in made)
     assert sum(chunk.env_steps for chunk, *_ in chunks) == good
@@ -151,12 +153,12 @@ def test_a_copy_that_breaks_costs_only_the_step_in_which_it_broke(segments: bool
 
 def test_returns_of_agents_and_what_they_report_are_told() -> None:
     envs = [Leaving([2, 1]), Leaving([2, 1])]
-    seat = Seat(
+    seat = PolicySetup(
         policy=Fixed(0),
         rows=NStepRows(n_step=1, discount=1.0),
         episode_info=("speed", "return_a0", "return_a1", "nothing"),
     )
-    (chunk,) = rollout_of(envs, [seat], [["a0", "a1"]]).collect(4, turns(0))
+    (chunk,) = rollout_of(envs, [seat], [["a0", "a1"]]).collect(4, behaviors(0))
     assert chunk.episode_returns == [101.0, 101.0, 3.0, 3.0]
     assert chunk.episode_lengths == [1, 1, 2, 2]
     info = {name: values for name, values in chunk.episode_info.items() if name != "discounted_return"}
@@ -183,13 +185,14 @@ def test_each_step_of_each_agent_is_one_row_of_its_policy(
     names = envs[0].possible_agents
     groups = [names[:first], names[first:]] if first < len(names) else [names]
     seats = [
-        Seat(policy=Fixed(number), rows=NStepRows(n_step=n_step, discount=DISCOUNT)) for number in range(len(groups))
+        PolicySetup(policy=Fixed(number), rows=NStepRows(n_step=n_step, discount=DISCOUNT))
+        for number in range(len(groups))
     ]
     rollout = rollout_of(envs, seats, groups)
     collected: list[list[Collected]] = []
     for asked in chunks:
         before = sum(env.steps for env in envs)
-        collected.append(rollout.collect(asked, turns(*[0] * len(groups))))
+        collected.append(rollout.collect(asked, behaviors(*[0] * len(groups))))
         taken = sum(env.steps for env in envs) - before
         assert {chunk.env_steps for chunk in collected[-1]} == {taken}
         assert asked <= taken < asked + copies
@@ -224,9 +227,9 @@ def test_each_step_of_each_agent_is_one_valid_slot_of_a_segment(
     lengths: list[int], copies: int, horizon: int, chunks: int
 ) -> None:
     envs = [Leaving(lengths) for _ in range(copies)]
-    seat = Seat(policy=Fixed(1), rows=SegmentRows(discount=DISCOUNT))
+    seat = PolicySetup(policy=Fixed(1), rows=SegmentRows(discount=DISCOUNT))
     rollout = rollout_of(envs, [seat], [envs[0].possible_agents])
-    collected = [rollout.collect(horizon * copies, turns(3))[0] for _ in range(chunks)]
+    collected = [rollout.collect(horizon * copies, behaviors(3))[0] for _ in range(chunks)]
     assert slots_of(collected) == done_by(envs, envs[0].possible_agents)
     assert sum(chunk.env_steps for chunk in collected) == sum(env.steps for env in envs)
     for chunk in collected:
@@ -242,9 +245,9 @@ def test_each_step_of_each_agent_is_one_valid_slot_of_a_segment(
 def test_sequences_go_on_through_the_time_in_which_an_agent_is_away() -> None:
     """a0 leaves after 1 of 4 steps: its slots are a step, 3 away, the reset; in sequences of 3 slots, every 3."""
     envs = [Leaving([1, 4])]
-    seat = Seat(policy=Fixed(0), rows=SequenceRows(slots=3, period_slots=3, discount=DISCOUNT))
-    away = Seat(policy=Fixed(0), rows=SequenceRows(slots=3, period_slots=3, discount=DISCOUNT))
-    short, _ = rollout_of(envs, [seat, away], [["a0"], ["a1"]]).collect(12, turns(0, 0))
+    seat = PolicySetup(policy=Fixed(0), rows=SequenceRows(slots=3, period_slots=3, discount=DISCOUNT))
+    away = PolicySetup(policy=Fixed(0), rows=SequenceRows(slots=3, period_slots=3, discount=DISCOUNT))
+    short, _ = rollout_of(envs, [seat, away], [["a0"], ["a1"]]).collect(12, behaviors(0, 0))
     assert short.columns["valid"].tolist() == [[True, False, False], [False, False, True], [False, True, False]]
     assert short.columns["done"].tolist() == short.columns["valid"].tolist()
 
@@ -259,21 +262,20 @@ class Broken(Leaving):
 
 def test_a_chunk_with_a_broken_number_never_happened() -> None:
     envs = [Broken([9, 9])]
-    seats = [Seat(policy=Fixed(0), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
+    seats = [PolicySetup(policy=Fixed(0), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
     rollout = rollout_of(envs, seats, [["a0"], ["a1"]])
-    rollout.collect(1, turns(0, 0))
+    rollout.collect(1, behaviors(0, 0))
     with pytest.raises(CorruptExperienceError, match="reward that is not finite"):
-        rollout.collect(4, turns(0, 0))
-    first, second = rollout.collect(2, turns(0, 0))
+        rollout.collect(4, behaviors(0, 0))
+    first, second = rollout.collect(2, behaviors(0, 0))
     assert steps_of([first]) == [(0, 0, 1, 0, 1.0, True), (0, 1, 1, 0, 2.0, True)], "after a reset of everything"
     assert len(steps_of([second])) == 2
 
 
 class _Past:
-    players: PastPlayers
-
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, groups: int = 1) -> None:
         self.share = share
+        self.pool = OpponentPool([ExperimentConfig(name="past", env=EnvConfig(id="CartPole-v1"))] * groups)
 
 
 @settings(max_examples=40, deadline=None)
@@ -288,11 +290,11 @@ def test_what_older_policies_play_is_not_learned_from(
 ) -> None:
     """The newest takes action 1, older ones take 2: rows are exactly the steps with action 1."""
     envs = [Leaving(lengths) for _ in range(copies)]
-    seat = Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT), episode_info=("against_past",))
+    seat = PolicySetup(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT), episode_info=("against_past",))
     past = _Past(share)
     rollout = rollout_of(envs, [seat], [envs[0].possible_agents], past)
-    past.players.remember(0, Fixed(2))
-    collected = [rollout.collect(asked, turns(0))[0] for asked in chunks]
+    past.pool.add(0, Opponent(Fixed(2)))
+    collected = [rollout.collect(asked, behaviors(0))[0] for asked in chunks]
     done = [step for env in envs for step in env.log]
     by_newest = sorted((*step.seen, step.action, step.reward, not step.terminated) for step in done if step.action == 1)
     assert {step.action for step in done} <= {1, 2}
@@ -316,29 +318,29 @@ def _one_learns_or_all(log: Sequence[Done]) -> None:
 def test_without_older_policies_the_newest_play_all() -> None:
     envs = [Leaving([2, 2])]
     past = _Past(1.0)
-    seat = Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT))
-    (chunk,) = rollout_of(envs, [seat], [["a0", "a1"]], past).collect(2, turns(0))
+    seat = PolicySetup(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT))
+    (chunk,) = rollout_of(envs, [seat], [["a0", "a1"]], past).collect(2, behaviors(0))
     assert chunk.rows == 4
 
 
 def test_a_group_without_older_policies_is_played_by_its_newest_and_learns() -> None:
     envs = [Leaving([2, 2])]
-    past = _Past(1.0)
-    seats = [Seat(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
+    past = _Past(1.0, groups=2)
+    seats = [PolicySetup(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
     rollout = rollout_of(envs, seats, [["a0"], ["a1"]], past)
-    past.players.remember(0, Fixed(2))
+    past.pool.add(0, Opponent(Fixed(2)))
     for _ in range(10):
-        first, second = rollout.collect(2, turns(0, 0))
+        first, second = rollout.collect(2, behaviors(0, 0))
         assert second.rows == 2
         assert first.rows in (0, 2)
 
 
 def test_the_rows_that_wait_come_at_the_end_each_once() -> None:
     envs = [Leaving([3, 7]), Leaving([3, 7])]
-    seats = [Seat(policy=Fixed(1), rows=NStepRows(n_step=3, discount=DISCOUNT)),
-             Seat(policy=Fixed(2), rows=SequenceRows(slots=4, period_slots=2, discount=DISCOUNT))]  # fmt: skip
+    seats = [PolicySetup(policy=Fixed(1), rows=NStepRows(n_step=3, discount=DISCOUNT)),
+             PolicySetup(policy=Fixed(2), rows=SequenceRows(slots=4, period_slots=2, discount=DISCOUNT))]  # fmt: skip
     rollout = rollout_of(envs, seats, [["a0"], ["a1"]])
-    chunks = [rollout.collect(11, turns(1, 1)), rollout.collect(5, turns(2, 2))]
+    chunks = [rollout.collect(11, behaviors(1, 1)), rollout.collect(5, behaviors(2, 2))]
     rest = rollout.flush()
     rows = sum(chunk.rows for chunk, _ in chunks) + rest[0].rows
     assert rows == len(done_by(envs, ["a0"]))
@@ -351,12 +353,12 @@ def test_a_chunk_ends_in_time_with_at_least_one_step_and_segments_never_do() -> 
 
     def collected(rows: NStepRows | SegmentRows) -> list[int]:
         envs = [Leaving([4, 4])]
-        vector = AgentsVector(envs, [Group.of(envs[0], ["a0", "a1"])])
-        rollout = AgentsRollout(
-            vector, [Seat(policy=Fixed(0), rows=rows)], rng=np.random.default_rng(0), seeds=[0],
+        vector = LocalCopies(envs, [Group.of(envs[0], ["a0", "a1"])])
+        rollout = Rollout(
+            vector, [PolicySetup(policy=Fixed(0), rows=rows)], rng=np.random.default_rng(0), seeds=[0],
             clock=lambda: float(next(now_s)),
         )  # fmt: skip
-        return [rollout.collect(6, turns(1), longest_s=longest_s)[0].env_steps for longest_s in (0.5, 3.0)]
+        return [rollout.collect(6, behaviors(1), longest_s=longest_s)[0].env_steps for longest_s in (0.5, 3.0)]
 
     assert collected(NStepRows(n_step=1, discount=DISCOUNT)) == [1, 3]
     assert collected(SegmentRows(discount=DISCOUNT)) == [4, 5], "six slots of time: two resets, and then one"
@@ -364,13 +366,13 @@ def test_a_chunk_ends_in_time_with_at_least_one_step_and_segments_never_do() -> 
 
 def test_steps_are_told_as_they_are_taken() -> None:
     envs, told = [Leaving([2]), Leaving([3])], list[int]()
-    rollout = AgentsRollout(
-        AgentsVector(envs, [Group.of(envs[0], ["a0"])]),
-        [Seat(policy=Fixed(0), rows=NStepRows(n_step=1, discount=DISCOUNT))],
+    rollout = Rollout(
+        LocalCopies(envs, [Group.of(envs[0], ["a0"])]),
+        [PolicySetup(policy=Fixed(0), rows=NStepRows(n_step=1, discount=DISCOUNT))],
         rng=np.random.default_rng(0),
         seeds=[0, 1],
         progress=told.append,
     )
-    (chunk,) = rollout.collect(9, turns(1))
+    (chunk,) = rollout.collect(9, behaviors(1))
     assert sum(told) == chunk.env_steps == sum(env.steps for env in envs)
     assert set(told) <= {0, 1, 2}

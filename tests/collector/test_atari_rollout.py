@@ -10,12 +10,12 @@ import pytest
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, SegmentRows
 from remuda.config.environment import EnvConfig
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import make_vector
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.algorithms.untaught import Untaught
 
 ENVS, SEEDS, DISCOUNT = 2, [3, 4], 0.9
@@ -42,9 +42,9 @@ def breakout(**kwargs: Any) -> EnvConfig:
     return EnvConfig(id="ALE/Breakout-v5", kwargs={"repeat_action_probability": 0.0, "noop_max": 1, **kwargs})
 
 
-def rollout(config: EnvConfig, rows: NStepRows | SegmentRows) -> Rollout:
+def rollout(config: EnvConfig, rows: NStepRows | SegmentRows) -> OneRollout:
     vector = make_vector(config, num_envs=ENVS, source_dir=None)
-    return Rollout(vector, RandomPolicy(), rows=rows, rng=np.random.default_rng(0), seeds=SEEDS)
+    return OneRollout(vector, RandomPolicy(), rows=rows, rng=np.random.default_rng(0), seeds=SEEDS)
 
 
 def gathered(collected: Collected) -> dict[str, Array]:
@@ -59,7 +59,7 @@ def test_every_step_is_a_row_once_and_returns_are_the_games_own(episodic_life: b
     """One environment's rows against the same game played alone by hand."""
     config = breakout(episodic_life=episodic_life, reward_clipping=True)
     vector = make_vector(config, num_envs=1, source_dir=None)
-    collector = Rollout(
+    collector = OneRollout(
         vector,
         RandomPolicy(),
         rows=NStepRows(n_step=1, discount=DISCOUNT),

@@ -21,11 +21,11 @@ from remuda.buffer.frames import FRAMES, index_name
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
 from remuda.collector.frames import observation_columns
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.unrolls import UnrollRows
 from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.buffer.stacks import unstacked
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.algorithms.untaught import Still
 from remuda.wire.messages import ChunkId
 
@@ -77,12 +77,12 @@ def _itself(env: Screen) -> Screen:
     return env
 
 
-def rollout_of(screens: list[Screen], rows: Rows) -> Rollout:
+def rollout_of(screens: list[Screen], rows: Rows) -> OneRollout:
     vector: Any = SyncVectorEnv(
         [partial(_itself, screen) for screen in screens], autoreset_mode=AutoresetMode.NEXT_STEP
     )
     seeds = list(range(len(screens)))
-    return Rollout(vector, Still(), rows=rows, rng=np.random.default_rng(0), seeds=seeds)
+    return OneRollout(vector, Still(), rows=rows, rng=np.random.default_rng(0), seeds=seeds)
 
 
 def collected(rows: Rows, chunks: list[int], *, num_envs: int, padding: str, longest: int) -> Iterator[Collected]:

@@ -9,19 +9,29 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from remuda.collector.collected import CorruptExperienceError
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.sequences import SequenceRows
 from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.masked import ACTIONS, FIRST, Careful, Choosy, legal_in
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
 
 
-def rollout_in(vector: Vector, policy: Any, rows: Rows | None = None) -> Rollout:
+class CarefulUntilTold(Careful):
+    """Chooses what is illegal while it `fails`."""
+
+    fails = False
+
+    def act(self, observations: Array, *arguments: Any, **options: Any) -> Array:
+        chosen = super().act(observations, *arguments, **options)
+        return (observations[:, -1] * 8).astype(np.int64) % 3 if self.fails else chosen
+
+
+def rollout_in(vector: Vector, policy: Any, rows: Rows | None = None) -> OneRollout:
     rows = rows or NStepRows(n_step=2, discount=0.9)
-    return Rollout(vector, policy, rows=rows, rng=np.random.default_rng(3), seeds=list(range(vector.num_envs)))
+    return OneRollout(vector, policy, rows=rows, rng=np.random.default_rng(3), seeds=list(range(vector.num_envs)))
 
 
 def test_it_is_told_over_chunks_and_resets() -> None:
@@ -37,14 +47,14 @@ def test_it_is_told_over_chunks_and_resets() -> None:
 
 def test_it_is_told_right_after_a_chunk_that_failed() -> None:
     """All environments are reset then, and what was legal before is not what is legal now."""
-    rollout = rollout_in(SyncVectorEnv([Choosy] * 3), Careful())
-    careful, fails = rollout.policy, FunctionPolicy()
+    policy = CarefulUntilTold()
+    rollout = rollout_in(SyncVectorEnv([Choosy] * 3), policy)
     for _ in range(5):
         rollout.collect(20, {})
-        rollout.policy = fails  # chooses what is illegal
+        policy.fails = True
         with pytest.raises(ValueError, match="is illegal"):
             rollout.collect(500, {})
-        rollout.policy = careful
+        policy.fails = False
 
 
 ROWS: dict[str, Rows] = {
@@ -57,12 +67,13 @@ ROWS: dict[str, Rows] = {
 @pytest.mark.parametrize("kind", ROWS)
 def test_rows_hold_what_was_legal_in_each_of_their_observations(kind: str) -> None:
     """Over chunks, resets and a chunk that failed. All are where nothing is: there no action is used."""
-    rollout = rollout_in(SyncVectorEnv([Choosy] * 3), Careful(), ROWS[kind])
+    policy = CarefulUntilTold()
+    rollout = rollout_in(SyncVectorEnv([Choosy] * 3), policy, ROWS[kind])
     chunks = [rollout.collect(steps, {}).columns for steps in (9, 30, 60)]
-    careful, rollout.policy = rollout.policy, FunctionPolicy()  # chooses what is illegal
+    policy.fails = True
     with pytest.raises(ValueError, match="is illegal"):
         rollout.collect(500, {})
-    rollout.policy = careful
+    policy.fails = False
     chunks += [rollout.flush().columns, rollout.collect(60, {}).columns]
     pairs = {"legal": "obs", "next_legal": "next_obs"} if kind == "steps" else {"legal": "obs"}
     for columns in chunks:

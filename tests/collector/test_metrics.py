@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.metrics import MetricError, metric_means
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.unrolls import UnrollRows
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.logbook.statistics import weighted_means
 from remuda.policy.base import Arrays
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
 from remuda.tests.policy.algorithms.untaught import Untaught
 from remuda.wire.messages import ChunkId, MetricMean
@@ -74,10 +74,10 @@ def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 def rollout_of(
     envs: Sequence[ScriptedEnv], policy: FunctionPolicy, shape: str = "steps", names: Sequence[str] = NAMES
-) -> Rollout:
+) -> OneRollout:
     vector: Vector = SyncVectorEnv([partial(_itself, env) for env in envs])
     seeds = list(range(len(envs)))
-    return Rollout(vector, policy, rows=SHAPES[shape](), rng=np.random.default_rng(0), seeds=seeds, metrics=names)
+    return OneRollout(vector, policy, rows=SHAPES[shape](), rng=np.random.default_rng(0), seeds=seeds, metrics=names)
 
 
 @settings(max_examples=40, deadline=None)

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.sequences import SequenceRows
 from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
@@ -23,6 +22,7 @@ from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.policy.base import Policy
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.collector.test_rollout import (
     DISCOUNT,
     Corridor,
@@ -63,9 +63,9 @@ def replaceable(builds: Sequence[Any], per_hour: int = 1_000_000) -> Vector:
     )
 
 
-def rollout_in(vector: Vector, rows: Rows, policy: Policy | None = None) -> Rollout:
+def rollout_in(vector: Vector, rows: Rows, policy: Policy | None = None) -> OneRollout:
     seeds = [100 + index for index in range(vector.num_envs)]
-    return Rollout(vector, policy or FunctionPolicy(), rows=rows, rng=np.random.default_rng(0), seeds=seeds)
+    return OneRollout(vector, policy or FunctionPolicy(), rows=rows, rng=np.random.default_rng(0), seeds=seeds)
 
 
 Fails = tuple[int, int, bool]
@@ -122,7 +122,7 @@ def corridors(*breaks: int | None) -> Vector:
     return replaceable([lambda: BreakingCorridor(left.pop(0))])
 
 
-def segments(vector: Vector) -> Rollout:
+def segments(vector: Vector) -> OneRollout:
     return rollout_in(vector, SegmentRows(discount=0.5), Still())
 
 

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows
 from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
 from remuda.tests.policy.algorithms.untaught import Still
 from remuda.wire.messages import PolicyRef
@@ -33,9 +33,9 @@ def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def rollout_of(envs: Sequence[gymnasium.Env[Any, Any]], *, n_step: int, seed: int = 0, **options: Any) -> Rollout:
+def rollout_of(envs: Sequence[gymnasium.Env[Any, Any]], *, n_step: int, seed: int = 0, **options: Any) -> OneRollout:
     vector: Vector = SyncVectorEnv([partial(_itself, env) for env in envs])
-    return Rollout(
+    return OneRollout(
         vector,
         options.pop("policy", FunctionPolicy()),
         rows=NStepRows(n_step=n_step, discount=DISCOUNT),
@@ -238,7 +238,7 @@ def test_flush_bootstraps_at_the_last_observation() -> None:
 
 def test_native_cartpole_agrees_with_its_own_objects_about_rows_and_steps() -> None:
     vector = make_vector(EnvConfig(id="CartPole-v1"), num_envs=5, source_dir=None)
-    rollout = Rollout(
+    rollout = OneRollout(
         vector,
         Still(),
         rows=NStepRows(n_step=3, discount=DISCOUNT),
@@ -314,7 +314,7 @@ def test_a_vector_that_ends_episodes_by_its_reset_is_refused() -> None:
         return obs, reward, np.ones(1, np.bool_), np.zeros(1, np.bool_), info
 
     env.step = always_done  # type: ignore[method-assign]
-    rollout = Rollout(
+    rollout = OneRollout(
         env, FunctionPolicy(), rows=NStepRows(n_step=1, discount=0.9), rng=np.random.default_rng(0), seeds=[0]
     )
     with pytest.raises(CorruptExperienceError, match="NEXT_STEP"):
@@ -357,17 +357,10 @@ def test_a_chunk_names_the_oldest_policy_that_acted_in_it() -> None:
     assert rollout.flush().policy == third
 
 
-def test_the_policy_may_be_replaced_between_chunks() -> None:
-    rollout = rollout_of([ScriptedEnv(longest=1000)], n_step=1)
-    rollout.collect(5, {})
-    rollout.policy = Still()
-    assert not rollout.collect(20, {}).columns["action"].any()
-
-
 def test_wrong_use_is_refused() -> None:
     vector: Vector = SyncVectorEnv([ScriptedEnv])
     with pytest.raises(ValueError, match="2 seeds for 1 environments"):
-        Rollout(
+        OneRollout(
             vector, FunctionPolicy(), rows=NStepRows(n_step=1, discount=0.9), rng=np.random.default_rng(0), seeds=[1, 2]
         )
     with pytest.raises(ValueError, match="at least one step"):

@@ -13,10 +13,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.environments.spaces import Array
 from remuda.policy.networks.normalisation import running_returns
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.counting import Counting
 from remuda.tests.policy.algorithms.untaught import Untaught
 from remuda.wire.messages import PolicyRef
@@ -55,11 +55,11 @@ class Recording(Untaught):
         return actions, {"log_prob": (2 * observations[:, 0]).astype(np.float32)}
 
 
-def rollout(*lengths: int, terminates: bool = True) -> Rollout:
+def rollout(*lengths: int, terminates: bool = True) -> OneRollout:
     envs = [partial(Counting, length, terminates=terminates) for length in lengths]
     vector: Any = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     rows = SegmentRows(discount=0.5)
-    return Rollout(vector, Recording(), rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
+    return OneRollout(vector, Recording(), rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
 
 
 def test_a_segment_by_hand() -> None:

@@ -13,22 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Rollout
 from remuda.collector.sequences import SequenceRows
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.declaration import Sequences
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.row_plan import row_plan
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.counting import Counting, CountsAlong
 from remuda.wire.messages import PolicyRef
 
 
-def rollout(slots: int, period: int, *lengths: int, terminates: bool = True) -> Rollout:
+def rollout(slots: int, period: int, *lengths: int, terminates: bool = True) -> OneRollout:
     envs = [partial(Counting, length, terminates=terminates) for length in lengths]
     vector: Any = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     rows = SequenceRows(slots=slots, period_slots=period, discount=0.9)
-    return Rollout(vector, CountsAlong(), rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
+    return OneRollout(vector, CountsAlong(), rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
 
 
 def test_sequences_by_hand() -> None:

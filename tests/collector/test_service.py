@@ -16,6 +16,7 @@ from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
 from remuda.collector import environments as collector_environments
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
 from remuda.config.environment import EnvConfig
+from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
@@ -356,11 +357,11 @@ def test_a_lease_that_cannot_begin_leaves_no_environment_behind(
     """The worker serves on: environments may be processes."""
     made: list[Vector] = []
 
-    def make(env: EnvConfig, **settings: Any) -> Vector:
+    def make(env: EnvConfig, assigned: Any, **settings: Any) -> VectorCopies:
         made.append(make_vector(env, **settings))
-        return made[-1]
+        return VectorCopies(made[-1])
 
-    monkeypatch.setattr(collector_environments, "make_vector", make)
+    monkeypatch.setattr(collector_environments, "make_copies", make)
     env = {"id": "CartPole-v1", "num_envs": 4, "vectorization": "sync"}
     coordinator.config = small_config(env=env, collector={"device": "cuda:77"})
     with pytest.raises(DeviceError):

@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from remuda.collector.build import make_rollout
 from remuda.config.load import load_settings
 from remuda.environments.vectors import make_vector, single_spaces
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.collector.rollouts import OneRollout
 
 DISCOUNT = 0.97
 LONGEST = 30
@@ -38,7 +38,7 @@ def test_a_step_from_the_state_of_a_row_gives_the_rest_of_it(env_id: str, seed: 
         spaces = ObservationSpec.of(seen), ActionSpec.of(taken)
         acts = make_policy(config, *spaces)
         acts.load_state(make_algorithm(config, *spaces, seed=seed).acting_state())
-        rollout = make_rollout(config, vector, acts, index=0, collectors=1, generation=0)
+        rollout = OneRollout.made(config, vector, acts)
         columns = rollout.collect(1_200, {"random": 0.5}).columns
     finally:
         vector.close()

@@ -12,10 +12,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.unrolls import UnrollRows
 from remuda.policy.base import Policy
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.counting import Counting, CountsAlong
 from remuda.tests.policy.algorithms.untaught import Still
 
@@ -26,11 +26,11 @@ KINDS: dict[str, Callable[[], Rows]] = {
 }
 
 
-def rollout(rows: Rows, *lengths: int, policy: Policy | None = None, terminates: bool = True) -> Rollout:
+def rollout(rows: Rows, *lengths: int, policy: Policy | None = None, terminates: bool = True) -> OneRollout:
     envs = [partial(Counting, length, terminates=terminates) for length in lengths]
     vector: Any = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     acting = policy or CountsAlong()
-    return Rollout(vector, acting, rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
+    return OneRollout(vector, acting, rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
 
 
 @pytest.mark.parametrize("kind", KINDS)

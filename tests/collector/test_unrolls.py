@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.rollout import Rollout
 from remuda.collector.trace import Trace
 from remuda.collector.unrolls import UnrollRows, steps_ahead
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
 from remuda.wire.messages import PolicyRef
 
@@ -53,9 +53,9 @@ def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 def rollout_of(
     envs: Sequence[gymnasium.Env[Any, Any]], *, unroll_steps: int, n_step: int, seed: int = 0, **options: Any
-) -> Rollout:
+) -> OneRollout:
     vector: Vector = SyncVectorEnv([partial(_itself, env) for env in envs])
-    return Rollout(
+    return OneRollout(
         vector,
         options.pop("policy", Recording()),
         rows=UnrollRows(unroll_steps=unroll_steps, n_step=n_step, discount=0.9),
@@ -296,7 +296,7 @@ def test_a_lost_life_ends_the_episode_and_the_game_goes_on() -> None:
     trace.append_reset(np.array([1]))
     for number in (2, 3, 4):
         lost = np.array([number == 3])
-        trace.append(np.array([number]), np.array([number]), np.array([1.0]), no, no, life_lost=lost)
+        trace.append(np.array([number]), np.array([number]), np.array([1.0]), no, no, no, lost)
     trace.pending[trace.new] = trace.real()
     columns, first_slot = UnrollRows(unroll_steps=1, n_step=2, discount=0.9).take(trace, last=True)
     assert first_slot == trace.kept + 1

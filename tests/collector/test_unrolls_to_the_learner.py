@@ -15,10 +15,10 @@ from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Rollout
 from remuda.collector.unrolls import UnrollRows
 from remuda.environments.spaces import Array
 from remuda.tests.buffer.chunks import WORKER
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.unrolled.algorithm import Acting, checked
 from remuda.tests.policy.unrolled.trails import Trail, noted
 from remuda.wire.messages import ChunkId
@@ -33,7 +33,7 @@ def chunks(notes: Path, *, images: bool) -> Iterator[Collected]:
     )
     policy = Acting()
     rows = UnrollRows(unroll_steps=UNROLL_STEPS, n_step=N_STEP, discount=0.9)
-    rollout = Rollout(vector, policy, rows=rows, rng=np.random.default_rng(1), seeds=[1, 2, 3])
+    rollout = OneRollout(vector, policy, rows=rows, rng=np.random.default_rng(1), seeds=[1, 2, 3])
     for number in range(12):
         policy.updates = number
         yield rollout.collect(2 + 5 * number, {})

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.agents import AgentsVector, Group, Lanes, agents_of, make_agents_vector
+from remuda.environments.copies import LocalCopies, agents_of, make_copies
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.lanes import Group, Lanes
 from remuda.environments.parallel import make_parallel
 from remuda.environments.spaces import Array, Space
 from remuda.tests.environments.leaving import Leaving
 
 
-def vector_of(envs: Sequence[Leaving], *groups: Sequence[str], max_episode_steps: int | None = None) -> AgentsVector:
-    return AgentsVector(envs, [Group.of(envs[0], agents) for agents in groups], max_episode_steps=max_episode_steps)
+def vector_of(envs: Sequence[Leaving], *groups: Sequence[str], max_episode_steps: int | None = None) -> LocalCopies:
+    return LocalCopies(envs, [Group.of(envs[0], agents) for agents in groups], max_episode_steps=max_episode_steps)
 
 
-def acting(vector: AgentsVector, action: int = 1) -> list[Array]:
+def acting(vector: LocalCopies, action: int = 1) -> list[Array]:
     return [np.full(len(lanes), action, np.int64) for lanes in vector.lanes]
 
 
@@ -52,7 +53,7 @@ def test_an_agent_that_left_stands_still_until_the_reset() -> None:
     steps: list[int] = []
     for _ in range(5):
         steps.append(vector.step(acting(vector)))
-        told = (short.reward, short.terminated, short.truncated, short.live)
+        told = (short.reward, short.terminated, short.truncated, ~short.over)
         seen.append((*(float(array[0]) for array in told), float(long.reward[0]), bool(long.truncated[0])))
     assert steps == [1, 1, 1, 0, 1]
     assert seen == [
@@ -72,7 +73,7 @@ def test_an_agent_may_come_late() -> None:
     late = vector.lanes[1]
     there: list[bool] = []
     for _ in range(4):
-        there.append(bool(late.live[0]))
+        there.append(bool(not late.over[0]))
         vector.step(acting(vector))
     assert there == [False, False, True, True]
     assert vector.over(0)
@@ -149,7 +150,7 @@ def make(lengths):
 def test_an_environment_of_the_users_own_is_built_and_closed(tmp_path: Path) -> None:
     env = module(tmp_path, OWN)
     assert agents_of(env, source_dir=str(tmp_path)) == ("a0", "a1")
-    vector = make_agents_vector(env, {"": ("a0", "a1")}, num_envs=2, source_dir=str(tmp_path), broke=print)
+    vector = make_copies(env, {"": ("a0", "a1")}, num_envs=2, source_dir=str(tmp_path), broke=print)
     vector.reset([0, 1])
     vector.close()
     assert vector.num_envs == 2

@@ -17,6 +17,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.atari import LIFE_LOST, AtariGame, AtariVector
 from remuda.environments.check import check_environment
+from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
 from remuda.environments.record import record_environment
@@ -232,7 +233,7 @@ def test_a_run_folder_describes_and_pickles_it(tmp_path: Path) -> None:
     config = ExperimentConfig(name="pong", env=PONG)
     assert check_environment(config)[0].shape == (4, 84, 84)
     vector = vector_of(PONG)
-    assert record_environment(RunFolder(tmp_path), config, vector) == []
+    assert record_environment(RunFolder(tmp_path), config, VectorCopies(vector)) == []
     spec = json.loads((tmp_path / "env_spec.json").read_text())
     assert (spec["vectorization"], spec["autoreset"]) == ("native", "NextStep")
     with (tmp_path / "vars.pkl").open("rb") as file:

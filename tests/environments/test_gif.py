@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from remuda.environments import films
-from remuda.environments.films import FilmError, PicturedEnv, gif_of, smaller
+from remuda.environments.films import FilmError, Pictures, gif_of, smaller
 from remuda.tests.environments.gifs import delays_s, pictures_of
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
 
@@ -16,38 +16,44 @@ def white_columns(pictures: np.ndarray) -> list[int]:
     return [int((picture.mean(axis=(0, 2)) > 128).sum()) for picture in pictures]
 
 
-def played(every: int, steps: int = LENGTH) -> PicturedEnv:
-    env = PicturedEnv(Painter("rgb_array"))
-    env.begin(every)
+def played(every: int, steps: int = LENGTH, env: Painter | None = None) -> Pictures:
+    env = env or Painter("rgb_array")
+    pictures = Pictures(env)
+    pictures.begin(every)
     env.reset(seed=0)
+    pictures.began()
     for _ in range(steps):
-        env.step(0)
-    return env
+        _, _, terminated, truncated, _ = env.step(0)
+        pictures.stepped(over=terminated or truncated)
+    return pictures
 
 
 @pytest.mark.parametrize(("every", "seen"), [(1, range(LENGTH + 1)), (3, (0, 3, 6, 9, 10)), (5, (0, 5, 10))])
 def test_pictures_are_of_the_reset_of_every_nth_step_and_of_the_end(every: int, seen: list[int]) -> None:
-    env = played(every)
-    assert white_columns(np.stack(env.pictures)) == [5 * step for step in seen]
+    taken = played(every)
+    assert white_columns(np.stack(taken.pictures)) == [5 * step for step in seen]
 
 
 def test_each_episode_has_its_own_pictures() -> None:
-    env = played(1)
+    env = Painter("rgb_array")
+    taken = played(1, env=env)
     env.reset(seed=1)
-    assert white_columns(np.stack(env.pictures)) == [0]
+    taken.began()
+    assert white_columns(np.stack(taken.pictures)) == [0]
 
 
 def test_a_film_plays_at_the_environments_own_pace_within_bounds() -> None:
     """The painter's is 10 pictures per second."""
     assert played(1).fps == 10.0
-    env = played(1)
-    env.metadata["render_fps"] = 40
-    env.begin(every=2)
-    assert env.fps == 20.0
-    env.begin(every=8)
-    assert env.fps == films.LEAST_FPS
+    env = Painter("rgb_array")
+    taken = played(1, env=env)
+    env.metadata = {**env.metadata, "render_fps": 40}
+    taken.begin(every=2)
+    assert taken.fps == 20.0
+    taken.begin(every=8)
+    assert taken.fps == films.LEAST_FPS
     env.metadata["render_fps"] = 1_000
-    assert env.fps == films.MOST_FPS
+    assert taken.fps == films.MOST_FPS
 
 
 def test_large_pictures_are_made_smaller_by_means_of_squares() -> None:

@@ -13,9 +13,8 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.agents import make_agents_vector
+from remuda.environments.copies import make_copies
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.legal_actions import legal_of_each
 from remuda.environments.make import make_single
 from remuda.environments.mask_in_observation import observes_mask
 from remuda.environments.packing import packs
@@ -150,12 +149,12 @@ class Masked(Leaving):
 def test_each_of_several_agents_may_observe_a_mask() -> None:
     """a1 comes after the first step: until then all is legal for it, so that its policy keeps masks from the first."""
     config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked")
-    vector = make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)
+    vector = make_copies(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)
     (lanes,) = vector.lanes
     assert lanes.group.observation == spaces.Box(-1.0, 1e6, (3,), np.float32)
 
     def legal() -> Any:
-        found = legal_of_each(lanes.infos, components=(3,))
+        found = lanes.legal((3,))
         assert found is not None
         return found.tolist()
 
@@ -164,13 +163,13 @@ def test_each_of_several_agents_may_observe_a_mask() -> None:
     vector.step([np.zeros(2, np.int64)])
     assert legal() == [[True, True, True], [True, True, True]]
     assert lanes.observations.tolist() == [[0, 1, 0], [1, 1, 0]]
-    assert lanes.infos[0]["speed"] == 2.0, "what else it says stays"
+    assert lanes.info[0]["speed"] == 2.0, "what else it says stays"
     vector.step([np.zeros(2, np.int64)])
     assert legal()[1] == [True, True, False]
-    assert lanes.live.tolist() == [False, True]
+    assert lanes.over.tolist() == [True, False]
 
 
 def test_a_mask_of_several_agents_that_does_not_fit_is_refused() -> None:
     config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked", kwargs={"mask": "is longer"})
     with pytest.raises(EnvironmentBuildError, match="the part 'action_mask' of the observation is MultiBinary"):
-        make_agents_vector(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)
+        make_copies(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)

@@ -8,7 +8,7 @@ import pytest
 
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.agents import agents_of
+from remuda.environments.copies import agents_of
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.runner.serial import Start
 from remuda.tests.runner.runs import run_tiny

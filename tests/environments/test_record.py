@@ -12,6 +12,7 @@ import pytest
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments import record
+from remuda.environments.copies import VectorCopies
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import make_vector
 from remuda.storage.run_folder import RunFolder
@@ -22,7 +23,7 @@ def recorded(folder: Path, env: EnvConfig) -> list[str]:
     config = ExperimentConfig(name="record", env=env, source_dir=str(folder))
     vector = make_vector(config.env, num_envs=2, source_dir=config.source_dir)
     try:
-        return record_environment(RunFolder(folder), config, vector)
+        return record_environment(RunFolder(folder), config, VectorCopies(vector))
     finally:
         vector.close()
 
@@ -72,7 +73,7 @@ def test_one_that_cannot_be_closed_is_warned_of_and_its_copy_is_there(tmp_path: 
     env = write_module(tmp_path, "jammed", closed)
     config = ExperimentConfig(name="record", env=env, source_dir=str(tmp_path))
     (warning,) = record_environment(
-        RunFolder(tmp_path), config, make_vector(config.env, num_envs=2, source_dir=config.source_dir)
+        RunFolder(tmp_path), config, VectorCopies(make_vector(config.env, num_envs=2, source_dir=config.source_dir))
     )
     assert "stays open" in warning
     assert (tmp_path / "vars.pkl").exists()

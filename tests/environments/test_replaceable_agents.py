@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.environments.agents import AgentsVector, Group
+from remuda.environments.copies import LocalCopies
 from remuda.environments.faults import BrokenEnvironmentError, Fault, RestartLimit
-from remuda.environments.replaceable_agents import ReplaceableAgents
+from remuda.environments.lanes import Group
+from remuda.environments.replaceable import ReplaceableAgents
 from remuda.tests.environments.leaving import Leaving, Stepped
 
 AGENTS = ("a0", "a1")
@@ -79,8 +80,8 @@ def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(wrong: Callable
         made.append(Faulty(wrong) if len(made) == 1 else Leaving([9, 9]))
         return made[-1]
 
-    copies = [ReplaceableAgents(build(), build, index=at, name="walk", broke=faults.append) for at in range(2)]
-    vector = AgentsVector(copies, [Group.of(copies[0], AGENTS)])
+    copies = [ReplaceableAgents(build, index=at, name="walk", broke=faults.append) for at in range(2)]
+    vector = LocalCopies(copies, [Group.of(copies[0], AGENTS)])
     vector.reset([5, 6])
     (lanes,) = vector.lanes
     actions = [np.ones(len(lanes), np.int64)]
@@ -90,7 +91,7 @@ def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(wrong: Callable
     assert vector.replaced.tolist() == vector.begun.tolist() == [False, True]
     assert lanes.observations[:, 1].tolist() == [3, 3, 0, 0], "the other has stepped, this one begins"
     assert lanes.reward.tolist() == [3.0, 103.0, 0.0, 0.0]
-    assert lanes.live.all()
+    assert not lanes.over.any()
     assert made[1].closed
     (fault,) = faults
     assert fault.text().startswith("environment 1 (walk, seed 6) broke in step 3 of episode 1, after action [1, 1]: ")
@@ -114,8 +115,8 @@ def test_a_reset_that_is_none_of_pettingzoo_is_named(wrong: Callable[[Any], Any]
             return wrong(super().reset(seed, options))
 
     faults: list[Fault] = []
-    made = iter([Leaving([9, 9])])
-    copy = ReplaceableAgents(Begins([9, 9]), lambda: next(made), index=0, name="walk", broke=faults.append)
+    made = iter([Begins([9, 9]), Leaving([9, 9])])
+    copy = ReplaceableAgents(lambda: next(made), index=0, name="walk", broke=faults.append)
     copy.reset(seed=4)
     assert copy.replaced
     assert [fault.problem for fault in faults] == [said]
@@ -127,11 +128,15 @@ def test_each_is_closed_once_also_where_none_can_be_made_again() -> None:
             assert not self.closed, "closed twice"
             super().close()
 
-    def refuses() -> Leaving:
-        raise OSError("no licence is free")
+    made: list[Leaving] = []
 
-    first = ClosedOnce(raised)
-    copy = ReplaceableAgents(first, refuses, index=0, name="walk", broke=lambda fault: None)
+    def build() -> Leaving:
+        if made:
+            raise OSError("no licence is free")
+        made.append(ClosedOnce(raised))
+        return made[0]
+
+    copy = ReplaceableAgents(build, index=0, name="walk", broke=lambda fault: None)
     copy.reset(seed=4)
     acting = dict.fromkeys(AGENTS, 0)
     for _ in range(2):
@@ -139,14 +144,14 @@ def test_each_is_closed_once_also_where_none_can_be_made_again() -> None:
     with pytest.raises(BrokenEnvironmentError, match="no licence is free"):
         copy.step(acting)
     copy.close()
-    assert first.closed
+    assert made[0].closed
 
 
 @pytest.mark.parametrize(("agents", "other"), [(1, "a1"), (3, "a2")])
 def test_one_that_is_made_again_has_the_agents_of_the_first(agents: int, other: str) -> None:
     faults: list[Fault] = []
-    made = iter([Leaving([9] * agents), Leaving([9, 9])])
-    copy = ReplaceableAgents(Faulty(raised), lambda: next(made), index=0, name="walk", broke=faults.append)
+    made = iter([Faulty(raised), Leaving([9] * agents), Leaving([9, 9])])
+    copy = ReplaceableAgents(lambda: next(made), index=0, name="walk", broke=faults.append)
     copy.reset(seed=4)
     for _ in range(3):
         copy.step(dict.fromkeys(AGENTS, 0))
@@ -160,15 +165,11 @@ def test_beyond_the_limit_or_without_a_good_step_it_fails_with_the_cause() -> No
             raise RuntimeError("no start")
 
     said: list[str] = []
-    often = ReplaceableAgents(
-        NoReset([1]), lambda: NoReset([1]), index=0, name="walk", broke=RestartLimit(20, said.append)
-    )
+    often = ReplaceableAgents(lambda: NoReset([1]), index=0, name="walk", broke=RestartLimit(20, said.append))
     with pytest.raises(BrokenEnvironmentError, match="no start; it is not made again: 3 times in a row"):
         often.reset(seed=4)
     assert len(said) == 2
-    never = ReplaceableAgents(
-        Faulty(raised), lambda: Faulty(raised), index=0, name="walk", broke=RestartLimit(0, said.append)
-    )
+    never = ReplaceableAgents(lambda: Faulty(raised), index=0, name="walk", broke=RestartLimit(0, said.append))
     never.reset(seed=4)
     acting = dict.fromkeys(AGENTS, 0)
     for _ in range(2):

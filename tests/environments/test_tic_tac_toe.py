@@ -12,12 +12,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.evaluator.evaluate import evaluate
 from remuda.examples.tic_tac_toe import TicTacToe
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.algorithms.untaught import Untaught
 
 GAMES = {"wins of the first": 131_184, "wins of the second": 77_904, "draws": 46_080}
@@ -158,7 +158,7 @@ class Legally(Untaught):
 def test_a_policy_that_is_told_takes_no_square_that_is_taken() -> None:
     vector: Vector = SyncVectorEnv([TicTacToe] * 4)
     rows = NStepRows(n_step=1, discount=1.0)
-    chunk = Rollout(vector, Legally(), rows=rows, rng=np.random.default_rng(0), seeds=range(4)).collect(2_000, {})
+    chunk = OneRollout(vector, Legally(), rows=rows, rng=np.random.default_rng(0), seeds=range(4)).collect(2_000, {})
     assert set(chunk.columns["reward"].tolist()) == {0.0, 1.0}
     assert set(chunk.episode_lengths) == {5, 6, 7, 8, 9}
     played = evaluate([TicTacToe()], Legally(), seeds=range(50), rng=np.random.default_rng(0))

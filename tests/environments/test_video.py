@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.films import FilmedEnv
+from remuda.environments.films import EpisodeFilms
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
 from remuda.tests.patience import HANG_S
 
@@ -30,18 +30,21 @@ def pictures(path: Path) -> np.ndarray:
     return np.frombuffer(frames, np.uint8).reshape(-1, height, width, 3)
 
 
-def play(env: FilmedEnv, steps: int = LENGTH) -> None:
+def play(films: EpisodeFilms, env: Painter, steps: int = LENGTH) -> None:
     env.reset(seed=0)
+    films.began()
     for _ in range(steps):
-        env.step(0)
+        _, _, terminated, truncated, _ = env.step(0)
+        films.stepped(over=terminated or truncated)
 
 
 def test_a_film_shows_an_episode_from_its_reset_to_its_last_step(tmp_path: Path) -> None:
-    env = FilmedEnv(Painter("rgb_array"), tmp_path / "films")
-    play(env)
-    (path,) = env.written
-    seen = pictures(path)  # before the environment is closed: an episode that is over is on disk
-    env.close()
+    env = Painter("rgb_array")
+    films = EpisodeFilms(env, tmp_path / "films")
+    play(films, env)
+    (path,) = films.written
+    seen = pictures(path)  # before the films are closed: an episode that is over is on disk
+    films.cut()
     assert path == tmp_path / "films" / "policy_episode_0.mp4"
     assert seen.shape == (LENGTH + 1, HEIGHT, WIDTH, 3)
     white = (seen.mean(axis=(1, 3)) > 128).sum(axis=1)
@@ -49,18 +52,19 @@ def test_a_film_shows_an_episode_from_its_reset_to_its_last_step(tmp_path: Path)
 
 
 def test_each_episode_of_each_policy_has_a_file_of_its_own(tmp_path: Path) -> None:
-    env = FilmedEnv(Painter("rgb_array"), tmp_path)
-    env.begin("iteration_0")
-    play(env)
-    play(env, steps=3)
-    env.cut()  # -l 3
-    env.begin("iteration_7")
-    play(env, steps=2)
-    env.close()
+    env = Painter("rgb_array")
+    films = EpisodeFilms(env, tmp_path)
+    films.begin("iteration_0")
+    play(films, env)
+    play(films, env, steps=3)
+    films.cut()  # -l 3
+    films.begin("iteration_7")
+    play(films, env, steps=2)
+    films.cut()
     names = ["iteration_0_episode_0.mp4", "iteration_0_episode_1.mp4", "iteration_7_episode_0.mp4"]
-    assert [path.name for path in env.written] == names
+    assert [path.name for path in films.written] == names
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    assert [len(pictures(path)) for path in env.written] == [11, 4, 3]
+    assert [len(pictures(path)) for path in films.written] == [11, 4, 3]
 
 
 class Odd(Painter):
@@ -69,10 +73,11 @@ class Odd(Painter):
 
 
 def test_odd_sides_are_made_even(tmp_path: Path) -> None:
-    env = FilmedEnv(Odd("rgb_array"), tmp_path)
-    play(env)
-    env.close()
-    assert pictures(env.written[0]).shape == (LENGTH + 1, 34, 42, 3)
+    env = Odd("rgb_array")
+    films = EpisodeFilms(env, tmp_path)
+    play(films, env)
+    films.cut()
+    assert pictures(films.written[0]).shape == (LENGTH + 1, 34, 42, 3)
 
 
 class Texts(Painter):
@@ -82,28 +87,31 @@ class Texts(Painter):
 
 def test_what_renders_no_pictures_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentBuildError, match="renders no pictures: its render_mode is None"):
-        FilmedEnv(Painter(), tmp_path)
-    env = FilmedEnv(Texts("rgb_array"), tmp_path / "films")
+        EpisodeFilms(Painter(), tmp_path)
+    env = Texts("rgb_array")
+    films = EpisodeFilms(env, tmp_path / "films")
     with pytest.raises(EnvironmentBuildError, match="rendered str, and a picture is an array"):
-        env.reset()
-    env.close()
+        films.began()
+    films.cut()
     assert not (tmp_path / "films").exists()
 
 
 def test_a_film_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     (tmp_path / "policy_episode_0.mp4").mkdir()
-    env = FilmedEnv(Painter("rgb_array"), tmp_path)
+    env = Painter("rgb_array")
+    films = EpisodeFilms(env, tmp_path)
     with pytest.raises(OSError, match=r"policy_episode_0\.mp4 cannot be written: .*"):
-        play(env)
+        play(films, env)
 
 
 def test_an_episode_that_is_given_up_leaves_no_film(tmp_path: Path) -> None:
-    env = FilmedEnv(Painter("rgb_array"), tmp_path)
-    play(env)
-    play(env, 3)
-    env.drop()
-    env.drop()  # nothing happens
-    assert env.written == list(tmp_path.iterdir())
-    play(env)
-    assert [len(pictures(film)) for film in env.written] == [LENGTH + 1] * 2
-    env.close()
+    env = Painter("rgb_array")
+    films = EpisodeFilms(env, tmp_path)
+    play(films, env)
+    play(films, env, 3)
+    films.drop()
+    films.drop()  # nothing happens
+    assert films.written == list(tmp_path.iterdir())
+    play(films, env)
+    assert [len(pictures(film)) for film in films.written] == [LENGTH + 1] * 2
+    films.cut()

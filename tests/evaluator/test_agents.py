@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.environments.agents import AgentsVector, Group
-from remuda.environments.replaceable_agents import ReplaceableAgents
+from remuda.environments.assignment import configs_of_policies
+from remuda.environments.copies import LocalCopies
+from remuda.environments.lanes import Group
+from remuda.environments.replaceable import ReplaceableAgents
 from remuda.environments.spaces import Array
-from remuda.evaluator.agents import AgentsEpisode, Player, play_agents
-from remuda.evaluator.agents_player import AgentsPlayer
+from remuda.evaluator.evaluate import Game, Player, play
+from remuda.evaluator.player import EpisodePlayer
 from remuda.tests.environments.leaving import Leaving
 from remuda.tests.policy.algorithms.untaught import Still, Untaught
 from remuda.tests.runner.several import several_config
@@ -24,8 +26,8 @@ def test_discounted_returns_count_the_steps_that_an_agent_took() -> None:
     """a1 comes after 2 of 4 steps: its rewards are 103 and 104, those of a0 are 1 and 2."""
     envs = [Leaving([2, 4], late=2), Leaving([2, 4], late=2)]
     names = tuple(envs[0].possible_agents)
-    vector, player = AgentsVector(envs, [Group.of(envs[0], names)]), Player(Still())
-    episodes = play_agents(
+    vector, player = LocalCopies(envs, [Group.of(envs[0], names)]), Player(Still())
+    episodes = play(
         vector,
         lambda position: dict.fromkeys(names, player),
         seeds=[5, 6, 7],
@@ -46,10 +48,10 @@ def test_an_episode_whose_environment_broke_is_played_again_with_its_seed() -> N
         made.append(Leaving([2, 4], fails_at={0: 6, 1: 3}.get(len(made))))
         return made[-1]
 
-    copy = ReplaceableAgents(build(), build, index=0, name="x", broke=lambda fault: None)
+    copy = ReplaceableAgents(build, index=0, name="x", broke=lambda fault: None)
     names, player = tuple(copy.possible_agents), Player(Still())
-    episodes = play_agents(
-        AgentsVector([copy], [Group.of(copy, names)]),
+    episodes = play(
+        LocalCopies([copy], [Group.of(copy, names)]),
         lambda position: dict.fromkeys(names, player),
         seeds=[5, 6],
         rng=np.random.default_rng(0),
@@ -74,22 +76,19 @@ class Noting(Untaught):
 
 
 @pytest.fixture
-def player(tmp_path: Path) -> Iterator[AgentsPlayer]:
+def player(tmp_path: Path) -> Iterator[EpisodePlayer]:
     config = several_config(tmp_path, policies={})
-    assigned = {"": ("a0", "a1", "a2")}
-    with closing(AgentsPlayer(config, assigned, {"": config}, num_envs=1, broke=print)) as player:
+    with closing(EpisodePlayer(config, configs_of_policies(config, ("a0", "a1", "a2")), num_envs=1)) as player:
         yield player
 
 
-def test_each_agent_meets_each_opponent(player: AgentsPlayer) -> None:
+def test_each_agent_meets_each_opponent(player: EpisodePlayer) -> None:
     """Also where there are as many opponents as agents: they take turns, one round of agents after another."""
     met: dict[str, list[int]] = {"a0": [], "a1": [], "a2": []}
     for number in range(9):
         judged, others = Noting(), [Noting(), Noting(), Noting()]
-        ((agent, episode),) = player.play_against(
-            "", {"": Player(judged)}, {"": [Player(other) for other in others]}, [number]
-        )
-        assert isinstance(episode, AgentsEpisode)
+        ((agent, episode),) = player.play_against(0, [Player(judged)], [[Player(other) for other in others]], [number])
+        assert isinstance(episode, Game)
         assert judged.agents == {int(agent[1])}
         (opponent,) = (index for index, other in enumerate(others) if other.agents)
         assert others[opponent].agents == {0, 1, 2} - judged.agents

@@ -120,10 +120,3 @@ def test_cartpole_gives_the_same_returns_with_1_3_and_10_environments() -> None:
         results.append([episode.return_ for episode in episodes])
     assert results[0] == results[1] == results[2]
     assert 100 < np.mean(results[0]) <= 200
-
-
-def test_every_action_that_is_taken_is_heard_of() -> None:
-    heard: list[Array] = []
-    episodes = play(3, list(range(7)), acted=heard.append)
-    assert sum(map(len, heard)) == sum(episode.length for episode in episodes)
-    assert set(np.concatenate(heard).tolist()) <= {0, 1, 2}

@@ -18,8 +18,8 @@ from remuda.config.workers import EvaluatorConfig
 from remuda.environments import films as pictures
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import films as evaluator_films
-from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.evaluator.films import Films
+from remuda.evaluator.player import EpisodePlayer
 from remuda.tests.environments.gifs import delays_s, pictures_of
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH
 from remuda.tests.policy.algorithms.untaught import Still
@@ -54,7 +54,7 @@ def white_columns(film: Film | None) -> list[int]:
 
 def test_a_film_shows_the_whole_episode() -> None:
     with opened(config()) as films:
-        film = films.film(Still(), env_step=0, steps=LENGTH)
+        film = films.film([Still()], env_step=0, steps=LENGTH)
         assert films.take_warnings() == []
     assert white_columns(film) == [5 * step for step in range(LENGTH + 1)]
     assert film is not None
@@ -64,20 +64,20 @@ def test_a_film_shows_the_whole_episode() -> None:
 
 def test_it_ends_where_the_evaluation_cut_the_episode() -> None:
     with opened(config()) as films:
-        assert white_columns(films.film(Still(), env_step=0, steps=4)) == [0, 5, 10, 15, 20]
+        assert white_columns(films.film([Still()], env_step=0, steps=4)) == [0, 5, 10, 15, 20]
 
 
 def test_long_episodes_are_seen_in_part_and_every_nth_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator_films, "MOST_STEPS", 9)
     monkeypatch.setattr(evaluator_films, "MOST_PICTURES", 5)
     with opened(config()) as films:
-        assert white_columns(films.film(Still(), env_step=0, steps=LENGTH)) == [0, 15, 30, 45]
+        assert white_columns(films.film([Still()], env_step=0, steps=LENGTH)) == [0, 15, 30, 45]
 
 
 def test_large_pictures_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MOST_SIDE_PIXELS", 25)
     with opened(config()) as films:
-        film = films.film(Still(), env_step=0, steps=LENGTH)
+        film = films.film([Still()], env_step=0, steps=LENGTH)
     assert film is not None
     assert (film.height, film.width) == (HEIGHT // 2, WIDTH // 2)
 
@@ -87,7 +87,7 @@ def test_a_slow_environment_is_seen_for_so_long(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(evaluator_films, "MOST_PLAYING_S", 4.0)
     seconds = itertools.count()
     with closing(Films(config(), clock=lambda: float(next(seconds)))) as films:
-        film = films.film(Still(), env_step=0, steps=LENGTH)
+        film = films.film([Still()], env_step=0, steps=LENGTH)
     assert white_columns(film) == [5 * step for step in range(4)]
 
 
@@ -97,7 +97,7 @@ def test_films_are_due_at_the_first_evaluation_that_has_reached_a_multiple() -> 
         for env_step in (0, 40, 99, 104, 180, 350, 390, 401):
             if films.due(env_step):
                 due.append(env_step)
-                films.film(Still(), env_step=env_step, steps=LENGTH)
+                films.film([Still()], env_step=env_step, steps=LENGTH)
         assert due == [0, 104, 350, 401]
 
 
@@ -109,18 +109,18 @@ def test_a_film_that_is_given_up_is_none_and_is_tried_again() -> None:
         return len(steps) < 3
 
     with opened(config()) as films:
-        assert films.film(Still(), env_step=0, steps=LENGTH, go_on=go_on) is None
+        assert films.film([Still()], env_step=0, steps=LENGTH, go_on=go_on) is None
         assert steps == [1, 1, 1]
         assert films.take_warnings() == []
         assert films.due(0)
-        assert films.film(Still(), env_step=0, steps=LENGTH) is not None
+        assert films.film([Still()], env_step=0, steps=LENGTH) is not None
 
 
 @pytest.mark.parametrize(("interval", "episodes"), [(None, 2), (100, 0)])
 def test_without_the_setting_or_evaluations_nothing_is_built(interval: int | None, episodes: int) -> None:
     with opened(config(f"{HERE}.unfilmable:Blind", interval=interval, episodes=episodes)) as films:
         assert not films.due(0)
-        assert films.film(Still(), env_step=0, steps=LENGTH) is None
+        assert films.film([Still()], env_step=0, steps=LENGTH) is None
         assert films.take_warnings() == []
 
 
@@ -146,11 +146,11 @@ def test_what_cannot_be_filmed_is_told_of_once_before_anything_is_played(env: st
 )
 def test_what_fails_in_the_middle_is_told_of_once_and_ends_the_films(env: str, said: str) -> None:
     with opened(config(f"{HERE}.unfilmable:{env}")) as films:
-        assert films.film(Still(), env_step=0, steps=LENGTH) is None
+        assert films.film([Still()], env_step=0, steps=LENGTH) is None
         (warning,) = films.take_warnings()
         assert said in warning
         assert not films.due(10_000)
-        assert films.film(Still(), env_step=10_000, steps=LENGTH) is None
+        assert films.film([Still()], env_step=10_000, steps=LENGTH) is None
         assert films.take_warnings() == []
 
 
@@ -166,7 +166,7 @@ def test_the_process_may_open_windows_afterwards(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
     with opened(config()) as films:
-        films.film(Still(), env_step=0, steps=LENGTH)
+        films.film([Still()], env_step=0, steps=LENGTH)
         assert dict(os.environ) == before
 
 
@@ -175,9 +175,9 @@ def test_the_episode_is_the_evaluations_own() -> None:
     cartpole = ExperimentConfig(
         name="filmed", seed=5, env=EnvConfig(id="CartPole-v1"), log=LogConfig(film_interval_env_steps=1)
     )
-    with closing(CheckpointPlayer(cartpole, num_envs=1)) as player:
-        (episode, *_) = player.play_policy(Still(), range(3))
-        film = player.films.film(Still(), env_step=0, steps=episode.length)
+    with closing(EpisodePlayer(cartpole, {"": cartpole}, num_envs=1)) as player:
+        (episode, *_) = player.evaluate([Still()], 0, range(3))
+        film = player.films.film([Still()], env_step=0, steps=episode.length)
     assert episode.seed == episode_seed(5, 0)
     assert film is not None
     assert max(film.height, film.width) <= pictures.MOST_SIDE_PIXELS

@@ -42,7 +42,8 @@ def played(tmp_path: Path) -> Iterator[RecordingLink]:
 
 def test_the_return_is_the_mean_of_the_agents_and_theirs_are_told(played: RecordingLink) -> None:
     [done] = played.sent_of(EvaluationDone)
-    assert (done.evaluation, done.first_episode, done.cut, done.actions) == (1, 4, 0, {})
+    assert (done.evaluation, done.first_episode, done.cut) == (1, 4, 0)
+    assert done.actions["action"].total == 3 * sum(LENGTHS), "each agent's"
     assert done.returns == [pytest.approx(sum(RETURN.values()) / len(AGENTS))] * 3
     assert done.lengths == [max(LENGTHS)] * 3
     assert {name: done.info[f"return_{name}"] for name in AGENTS} == {name: [RETURN[name]] * 3 for name in AGENTS}

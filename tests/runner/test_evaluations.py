@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from remuda.environments.spaces import Array
+from remuda.policy.base import Policy
+from remuda.policy.opponent_pool import Opponent
 from remuda.runner.building import build
 from remuda.runner.evaluations import JointEvaluations
 from remuda.tests.policy.algorithms.untaught import Untaught
@@ -37,17 +40,28 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def joint_of(folder: Path, stack: ExitStack, policies: dict[str, Any], train_iters: dict[str, int]) -> JointEvaluations:
+def joint_of(folder: Path, stack: ExitStack, policies: dict[str, Any], train_iters: dict[str, int]) -> Joint:
     config = several_config(folder, "self_play.share=1.0", "self_play.keep=2", policies=policies)
     joint = build(config, stack).joint
-    assert joint is not None
-    joint.moment = lambda: dict(train_iters)
-    return joint
+    joint.train_iters = lambda: list(train_iters.values())
+    return Joint(joint, list(policies))
 
 
-def against_past(joint: JointEvaluations, name: str, episodes: int = 4) -> list[float]:
-    played = joint.play(name, range(episodes), lambda env_steps: None, lambda episode, count: None)
-    return [one.info["against_past"] for one in played if "against_past" in one.info]
+@dataclass
+class Joint:
+    evaluations: JointEvaluations
+    names: list[str]
+
+    def remember(self, name: str, train_iter: int, policy: Policy) -> None:
+        assert self.evaluations.pool is not None
+        self.evaluations.pool.add(self.names.index(name), Opponent(policy, train_iter=train_iter))
+
+
+def against_past(joint: Joint, name: str, episodes: int = 4) -> list[float]:
+    played = joint.evaluations.play(
+        joint.names.index(name), range(episodes), lambda env_steps: None, lambda episode, count: None
+    )
+    return [one.info["against_past"] for one in played.episodes if "against_past" in one.info]
 
 
 @pytest.mark.parametrize("policies", [ONE, TWO])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from remuda.environments.seeding import generator
-from remuda.evaluator.checkpoint_player import CheckpointPlayer
+from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.checkpoint import load
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import EvaluationReport
@@ -360,7 +360,7 @@ def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_inc
         with pytest.raises(Killed):
             run_tiny(tiny_config(user), Start(folder.root))
         patch.setattr(Logbook, "emit", emit)
-        patch.setattr(CheckpointPlayer, "play_policy", killed)
+        patch.setattr(EpisodePlayer, "play", killed)
         run_tiny(tiny_config(user), Start(folder.root, "resume"), stop=Flag(looks=0))
     (report,) = evaluated
     mean = sum(report.returns) / len(report.returns)

@@ -18,10 +18,11 @@ import torch
 from remuda.config.load import load_config
 from remuda.environments import record
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.evaluator.checkpoint_player import CheckpointPlayer
+from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.checkpoint import load
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.functions import load_value
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.policy.networks.tensors import DeviceError
 from remuda.policy.row_plan import SmallBufferError
 from remuda.policy.saved_state import require_finite
@@ -122,9 +123,10 @@ def test_a_checkpoint_is_evaluated_by_what_its_file_holds(user: Path, tmp_path: 
     folder = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
     evaluated = [record for record in CheckpointIndex(folder.ckpt).records if record.reward is not None]
     assert len(evaluated) >= 3
-    with closing(CheckpointPlayer(config, num_envs=2)) as player:
+    with closing(EpisodePlayer(config, {"": config}, num_envs=2)) as player:
         for record in evaluated:
-            episodes = player.play(folder.ckpt / record.file, first_episode=0, episodes=config.evaluator.episodes)
+            policy = load_checkpoint_policy(folder.ckpt / record.file).policy
+            episodes = player.evaluate([policy], 0, range(config.evaluator.episodes))
             assert record.reward == pytest.approx(sum(episode.return_ for episode in episodes) / len(episodes))
 
 

@@ -16,7 +16,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.policy.algorithms import make_policy
@@ -24,6 +23,7 @@ from remuda.policy.base import Algorithm, Policy
 from remuda.policy.files.exported_policies import ExportedPolicy
 from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.spaces import ObservationSpec
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.algorithms.segments import Batch, batch, experiment, on_policy
 from remuda.wire.messages import ChunkId, Counters
 
@@ -142,7 +142,7 @@ def collected(policy: OnPolicy, dtype: str, *, offset: float = OFFSET) -> Collec
     algorithm = on_policy(policy, observation=ObservationSpec((4,), dtype))
     acts, rng = acting(policy, algorithm), np.random.default_rng(0)
     try:
-        return Rollout(vector, acts, rows=SegmentRows(discount=0.9), rng=rng, seeds=[1, 2]).collect(32, {})
+        return OneRollout(vector, acts, rows=SegmentRows(discount=0.9), rng=rng, seeds=[1, 2]).collect(32, {})
     finally:
         vector.close()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.collector.build import make_rollout
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.vectors import make_vector
 from remuda.policy.acting.distributions import epsilon_greedy, epsilon_powers
 from remuda.policy.algorithms.dqn.entry import DqnPolicy
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.cases import ACTION, OBSERVATION, dqn
 
 SEEN = np.random.default_rng(1).normal(size=(4, *OBSERVATION.shape)).astype(np.float32)
@@ -59,7 +59,7 @@ def test_a_collector_tells_its_policy_where_it_is(monkeypatch: pytest.MonkeyPatc
     config = ExperimentConfig(name="spread", env=EnvConfig(id="CartPole-v1", num_envs=3))
     vector = make_vector(config.env, num_envs=3, source_dir=None, chosen=lambda said: None)
     try:
-        make_rollout(config, vector, acts, index=2, collectors=5, generation=0)
+        OneRollout.made(config, vector, acts, index=2, collectors=5)
     finally:
         vector.close()
     assert told == [(6, 15)]

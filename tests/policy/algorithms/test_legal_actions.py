@@ -10,7 +10,6 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.collector.build import make_rollout
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
@@ -23,6 +22,7 @@ from remuda.learner.loop import on_host
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.masked import Choosy
 from remuda.tests.policy.algorithms.segments import SEVERAL, numbers
 
@@ -86,7 +86,7 @@ def test_no_illegal_action_is_ever_chosen(kind: str, explores: float, seed: int)
 def test_it_is_collected_and_learned_where_illegal_actions_are_errors(kind: str) -> None:
     """From the environment over rows to updates, with numbers that stay finite."""
     algorithm, acts = both_sides(kind)
-    rollout = make_rollout(experiment(kind), SyncVectorEnv([Choosy] * 4), acts, index=0, collectors=1, generation=0)
+    rollout = OneRollout.made(experiment(kind), SyncVectorEnv([Choosy] * 4), acts)
     exploration = {"epsilon": 0.3, "random": 0.3, "noise": 1.0}
     for _ in range(4):
         columns = dict(rollout.collect(36, exploration).columns)
@@ -100,7 +100,7 @@ def test_it_is_collected_and_learned_where_illegal_actions_are_errors(kind: str)
 @on_policy
 def test_the_learner_finds_the_probabilities_with_which_collectors_acted(kind: str) -> None:
     algorithm, acts = both_sides(kind)
-    rollout = make_rollout(experiment(kind), SyncVectorEnv([Choosy] * 4), acts, index=0, collectors=1, generation=0)
+    rollout = OneRollout.made(experiment(kind), SyncVectorEnv([Choosy] * 4), acts)
     for _ in range(3):
         columns = rollout.collect(36, {}).columns
         got = numbers(algorithm.learn(columns).metrics)
@@ -114,7 +114,7 @@ def test_the_learner_finds_the_probabilities_with_which_collectors_acted(kind: s
 @on_policy
 def test_what_gives_an_illegal_action_its_probability_is_not_trained(kind: str) -> None:
     algorithm, acts = both_sides(kind)
-    rollout = make_rollout(experiment(kind), SyncVectorEnv([Choosy] * 4), acts, index=0, collectors=1, generation=0)
+    rollout = OneRollout.made(experiment(kind), SyncVectorEnv([Choosy] * 4), acts)
     columns = dict(rollout.collect(36, {}).columns)
     never = 2
     columns["legal"] = columns["legal"].copy()

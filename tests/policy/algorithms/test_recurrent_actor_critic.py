@@ -12,7 +12,6 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from pydantic import ValidationError
 
-from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.environment import EnvConfig
@@ -23,6 +22,7 @@ from remuda.policy.algorithms.actor_critic.learning import Unrolled
 from remuda.policy.algorithms.actor_critic.ppo import Ppo
 from remuda.policy.base import Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.counting import Counting
 
 OBSERVATION, ACTION = ObservationSpec((1,), "float32"), ActionSpec(2)
@@ -48,7 +48,7 @@ class Loop:
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
         rows = SegmentRows(discount=policy.discount)
-        self.rollout = Rollout(vector, self.acts, rows=rows, rng=np.random.default_rng(0), seeds=[1, 2, 3])
+        self.rollout = OneRollout(vector, self.acts, rows=rows, rng=np.random.default_rng(0), seeds=[1, 2, 3])
 
     def collect(self) -> dict[str, np.ndarray]:
         return self.rollout.collect(21, {}).columns

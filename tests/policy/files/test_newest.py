@@ -53,14 +53,14 @@ def assert_gives_once(
 
 
 def test_nothing_is_newer_than_nothing(run: RunFolder) -> None:
-    newest = NewestPolicy(run.root)
+    newest = NewestPolicy(run)
     assert newest.newer() is None
     put_out(run, dqn(), 5)
     assert newest.newer() is None, "nobody knows what it is of"
 
 
 def test_each_checkpoint_is_given_once(run: RunFolder) -> None:
-    newest, algorithms = NewestPolicy(run.root), [dqn(seed=seed) for seed in range(3)]
+    newest, algorithms = NewestPolicy(run), [dqn(seed=seed) for seed in range(3)]
     save(run.root, algorithms[0], 0)
     save(run.root, algorithms[1], 4)
     assert_gives_once(newest, algorithms[1], train_iter=4, env_step=40, source=run.checkpoint(4))
@@ -69,7 +69,7 @@ def test_each_checkpoint_is_given_once(run: RunFolder) -> None:
 
 
 def test_a_published_policy_comes_before_an_older_checkpoint_and_after_a_newer_one(run: RunFolder) -> None:
-    newest, algorithms = NewestPolicy(run.root), [dqn(seed=seed) for seed in range(4)]
+    newest, algorithms = NewestPolicy(run), [dqn(seed=seed) for seed in range(4)]
     save(run.root, algorithms[0], 0)
     put_out(run, algorithms[1], 7)
     assert_gives_once(newest, algorithms[1], train_iter=7, env_step=None, source=run.policy_file(UUID, 1))
@@ -81,7 +81,7 @@ def test_a_published_policy_comes_before_an_older_checkpoint_and_after_a_newer_o
 
 
 def test_of_a_run_that_went_through_several_coordinators_the_last_ones_file_is_taken(run: RunFolder) -> None:
-    newest, algorithms = NewestPolicy(run.root), [dqn(seed=seed) for seed in range(3)]
+    newest, algorithms = NewestPolicy(run), [dqn(seed=seed) for seed in range(3)]
     save(run.root, algorithms[0], 0)
     put_out(run, algorithms[1], 3, number=1)
     assert acts_as(newest.newer(), algorithms[1])
@@ -91,7 +91,7 @@ def test_of_a_run_that_went_through_several_coordinators_the_last_ones_file_is_t
 
 def test_a_policy_file_that_is_gone_when_it_is_looked_at_is_passed_over(run: RunFolder) -> None:
     """A coordinator that starts removes those of earlier ones."""
-    newest, algorithms = NewestPolicy(run.root), [dqn(seed=seed) for seed in range(2)]
+    newest, algorithms = NewestPolicy(run), [dqn(seed=seed) for seed in range(2)]
     save(run.root, algorithms[0], 0)
     put_out(run, algorithms[1], 3, number=2)
     run.policy_file(UUID, 1).symlink_to("gone")  # in its folder's list, and cannot be looked at
@@ -99,7 +99,7 @@ def test_a_policy_file_that_is_gone_when_it_is_looked_at_is_passed_over(run: Run
 
 
 def test_a_checkpoint_that_was_just_pruned_is_no_failure_but_a_damaged_one_is(run: RunFolder) -> None:
-    newest = NewestPolicy(run.root)
+    newest = NewestPolicy(run)
     save(run.root, dqn(), 4)
     run.checkpoint(4).rename(run.root / "away")
     assert newest.newer() is None
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_was_just_pruned_is_no_failure_but_a_damaged_one_is(ru
 
 
 def test_a_damaged_policy_file_is_passed_over(run: RunFolder) -> None:
-    newest = NewestPolicy(run.root)
+    newest = NewestPolicy(run)
     save(run.root, dqn(), 4)
     run.policy_file(UUID, 1).write_bytes(b"damaged")
     assert acts_as(newest.newer(), dqn())

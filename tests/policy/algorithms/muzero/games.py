@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from remuda.collector.rollout import Rollout
 from remuda.collector.unrolls import UnrollRows
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.environments.spaces import Array
@@ -17,6 +16,7 @@ from remuda.examples.tic_tac_toe import LINES, TicTacToe
 from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.algorithms.untaught import Untaught
 
 SQUARES = ActionSpec(9)
@@ -100,7 +100,7 @@ def games(
     """Rows as a collector makes them of games that the policy plays, columns of a batch."""
     vector: Vector = SyncVectorEnv([Strict] * num_envs)
     rows = UnrollRows(unroll_steps=config.unroll_steps, n_step=config.n_step, discount=config.discount)
-    rollout = Rollout(vector, policy, rows=rows, rng=np.random.default_rng(0), seeds=range(num_envs))
+    rollout = OneRollout(vector, policy, rows=rows, rng=np.random.default_rng(0), seeds=range(num_envs))
     columns = rollout.collect(env_steps, exploration or {}).columns
     return {**columns, "weights": np.ones(len(columns["reward"]), np.float32)}
 

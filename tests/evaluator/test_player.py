@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remuda.config.environment import EnvConfig
 from remuda.config.recording import LogConfig
 from remuda.config.workers import EvaluatorConfig
+from remuda.environments import copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
-from remuda.evaluator import checkpoint_player as evaluator_player
-from remuda.evaluator.checkpoint_player import CheckpointPlayer, cut_warning, episode_report
+from remuda.evaluator.evaluate import Episode, cut_warning, episode_report
+from remuda.evaluator.player import EpisodePlayer
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
 from remuda.policy.algorithms import declaration
-from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.cases import config, dqn
 from remuda.wire.messages import Counters, PolicyRef
@@ -32,16 +33,20 @@ def saved(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def player(num_envs: int) -> Generator[CheckpointPlayer]:
-    with closing(CheckpointPlayer(config(), num_envs=num_envs)) as opened:
+def player(num_envs: int) -> Generator[EpisodePlayer]:
+    with closing(EpisodePlayer(config(), {"": config()}, num_envs=num_envs)) as opened:
         yield opened
+
+
+def play(player: EpisodePlayer, saved: Path, numbers: range, **options: Any) -> list[Episode]:
+    return player.evaluate([load_checkpoint_policy(saved).policy], 0, numbers, **options)
 
 
 def test_whoever_plays_an_episode_its_seed_and_return_are_the_same(saved: Path) -> None:
     with player(1) as alone, player(4) as together:
-        all_of_them = alone.play(saved, first_episode=0, episodes=6)
-        assert together.play(saved, first_episode=0, episodes=6)[0].seed == all_of_them[0].seed
-        shares = together.play(saved, first_episode=0, episodes=2) + together.play(saved, first_episode=2, episodes=4)
+        all_of_them = play(alone, saved, range(6))
+        assert play(together, saved, range(6))[0].seed == all_of_them[0].seed
+        shares = play(together, saved, range(2)) + play(together, saved, range(2, 6))
     assert [(episode.seed, episode.return_) for episode in shares] == [
         (episode.seed, episode.return_) for episode in all_of_them
     ]
@@ -49,14 +54,14 @@ def test_whoever_plays_an_episode_its_seed_and_return_are_the_same(saved: Path) 
 
 def test_a_second_evaluation_plays_the_same_episodes(saved: Path) -> None:
     with player(2) as one:
-        assert one.play(saved, first_episode=0, episodes=3) == one.play(saved, first_episode=0, episodes=3)
+        assert play(one, saved, range(3)) == play(one, saved, range(3))
 
 
 def test_the_discounted_return_is_by_the_policys_discount(saved: Path) -> None:
     """CartPole pays 1 per step."""
     assert declaration(config()).rows.discount == 0.99
     with player(2) as one:
-        for episode in one.play(saved, first_episode=0, episodes=3):
+        for episode in play(one, saved, range(3)):
             expected = (1 - 0.99**episode.length) / (1 - 0.99)
             assert episode.info["discounted_return"] == pytest.approx(expected)
 
@@ -65,10 +70,10 @@ def test_steps_and_episodes_are_told_as_they_come(saved: Path) -> None:
     steps: list[int] = []
     lines: list[str] = []
     with player(2) as one:
-        episodes = one.play(
+        episodes = play(
+            one,
             saved,
-            first_episode=0,
-            episodes=3,
+            range(3),
             progress=steps.append,
             finished=lambda episode, count: lines.append(
                 episode_report(episode, count, train_iter=0, env_step=0).text()
@@ -81,8 +86,8 @@ def test_steps_and_episodes_are_told_as_they_come(saved: Path) -> None:
 
 def test_episodes_are_cut_where_the_config_says(saved: Path) -> None:
     short = config().model_copy(update={"evaluator": EvaluatorConfig(max_episode_steps=3)})
-    with closing(CheckpointPlayer(short, num_envs=2)) as one, player(2) as other:
-        cut, whole = (each.play(saved, first_episode=0, episodes=3) for each in (one, other))
+    with closing(EpisodePlayer(short, {"": short}, num_envs=2)) as one, player(2) as other:
+        cut, whole = (play(each, saved, range(3)) for each in (one, other))
     assert [(episode.length, episode.cut) for episode in cut] == [(3, True)] * 3
     assert not any(episode.cut for episode in whole)
     assert cut_warning(whole) is None
@@ -101,24 +106,19 @@ def test_a_player_that_cannot_be_made_leaves_no_environment_open(monkeypatch: py
         monkeypatch.setattr(one, "close", lambda: closed.append(one))
         return one
 
-    monkeypatch.setattr(evaluator_player, "make_single", make)
+    monkeypatch.setattr(copies, "make_single", make)
     with pytest.raises(EnvironmentBuildError, match="no third one"):
-        CheckpointPlayer(config(), num_envs=3)
+        EpisodePlayer(config(), {"": config()}, num_envs=3)
     assert closed == made
-
-
-def test_only_a_checkpoint_is_played(tmp_path: Path) -> None:
-    with player(1) as one, pytest.raises(CheckpointError, match="no such checkpoint"):
-        one.play(tmp_path / "iteration_9.pth.tar", first_episode=0, episodes=1)
 
 
 def test_actions_are_counted_unless_that_is_switched_off(saved: Path) -> None:
     policy = load_checkpoint_policy(saved).policy
     off = config().model_copy(update={"log": LogConfig(histograms=False)})
-    with player(2) as one, closing(CheckpointPlayer(off, num_envs=1)) as other:
+    with player(2) as one, closing(EpisodePlayer(off, {"": off}, num_envs=1)) as other:
         counts = one.action_counts()
         assert counts is not None
-        episodes = one.play_policy(policy, range(3), actions=counts)
-        assert episodes == one.play_policy(policy, range(3))
+        episodes = one.evaluate([policy], 0, range(3), actions=counts)
+        assert episodes == one.evaluate([policy], 0, range(3))
         assert other.action_counts() is None
     assert sum(counts.histograms()["action"].counts) == sum(episode.length for episode in episodes)

@@ -1,0 +1,363 @@
+"""Copies of an environment that step together, seen as the lanes of the policies that act in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+
+from remuda.config.environment import EnvConfig
+from remuda.config.errors import NoExit
+from remuda.environments.atari import LIFE_LOST
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.faults import REPLACED, RestartLimit
+from remuda.environments.lanes import AGENT, NO_INFO, Bools, Group, Infos, Lanes
+from remuda.environments.legal_actions import ACTION_MASK
+from remuda.environments.make import SingleEnv, make_single
+from remuda.environments.parallel import make_parallel
+from remuda.environments.parallel_env import ParallelEnv
+from remuda.environments.replaceable import ReplaceableAgents, ReplaceableEnv
+from remuda.environments.spaces import Array, Space
+from remuda.environments.vectors import (
+    Vector,
+    Vectorization,
+    clips_rewards,
+    make_vector,
+    reset_with_info,
+    single_spaces,
+    tell_legal_actions,
+    vectorization,
+)
+
+
+class Copies(Protocol):
+    """Steps `num_envs` copies of an environment. The next step resets a copy whose episode is over, and nobody acts in
+    it then (gymnasium's NEXT_STEP)."""
+
+    num_envs: int
+    one_agent: bool
+    """True if each copy has one lane, which acts in every step that is not the copy's reset."""
+    lanes: tuple[Lanes, ...]
+    """Of each group: the result of the newest step."""
+    begun: Bools
+    """[envs]: the newest step was the copy's reset."""
+    replaced: Bools
+    """[envs]: the copy broke in the newest step or reset, and a new one began in its place: the step was a reset."""
+    any_replaced: bool
+    clips_rewards: bool
+    """True if learners get rewards clipped to [-1, 1]."""
+    vectorization: Vectorization
+    """How the copies are stepped."""
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """Reset every copy, with a seed for each; None continues their random streams."""
+        ...
+
+    def step(self, actions: Sequence[Array]) -> int:
+        """Take a step with the actions [lanes, …] of each group; returns the number of copies that were not reset."""
+        ...
+
+    def tell_legal_actions(self) -> None:
+        """Report legal actions from now on."""
+        ...
+
+    def close(self) -> None:
+        """Close every copy."""
+        ...
+
+
+class VectorCopies:
+    """Copies with one agent each, stepped by a gymnasium vector."""
+
+    one_agent = True
+
+    def __init__(self, vector: Vector) -> None:
+        self.vector = vector
+        self.num_envs = vector.num_envs
+        self.clips_rewards = clips_rewards(vector)
+        self.vectorization: Vectorization = vectorization(vector)
+        self.lanes = (Lanes.empty(Group((AGENT,), *single_spaces(vector)), self.num_envs),)
+        self._none: Bools = np.zeros(self.num_envs, np.bool_)
+        self.begun = self.replaced = self._none
+        self.any_replaced = False
+        self._resets = 0
+        """Copies that the next step resets."""
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """See Copies."""
+        (lanes,) = self.lanes
+        lanes.observations, lanes.info = reset_with_info(self.vector, None if seeds is None else list(seeds))
+        lanes.over, lanes.masked, self._resets = self._none, ACTION_MASK in lanes.info, 0
+        self.begun = ~self._none
+        self.any_replaced = REPLACED in lanes.info
+        self.replaced = np.asarray(lanes.info[REPLACED], np.bool_) if self.any_replaced else self._none
+
+    def step(self, actions: Sequence[Array]) -> int:
+        """See Copies."""
+        lanes = self.lanes[0]
+        lanes.observations, lanes.reward, lanes.terminated, lanes.truncated, info = self.vector.step(actions[0])
+        lanes.info, lanes.masked, lanes.life_lost = info, ACTION_MASK in info, info.get(LIFE_LOST)
+        stepped = self.num_envs - self._resets
+        self.begun = lanes.over
+        if REPLACED in info:
+            self.any_replaced, self.replaced = True, np.asarray(info[REPLACED], np.bool_)
+            stepped -= int(np.count_nonzero(self.replaced & ~self.begun))
+            self.begun = self.begun | self.replaced
+        elif self.any_replaced:
+            self.any_replaced, self.replaced = False, self._none
+        lanes.over = lanes.terminated | lanes.truncated
+        self._resets = int(np.count_nonzero(lanes.over))
+        return stepped
+
+    def tell_legal_actions(self) -> None:
+        """See Copies."""
+        tell_legal_actions(self.vector)
+
+    def close(self) -> None:
+        """See Copies."""
+        self.vector.close()
+
+
+class AgentsCopy(ParallelEnv, Protocol):
+    """One copy with several agents, which may be made again if it breaks."""
+
+    @property
+    def replaced(self) -> bool:
+        """True if it broke in the newest step or reset, and a new one began an episode in its place."""
+        ...
+
+
+class LocalCopies:
+    """Copies that are stepped one after another in this process. Each can also be reset and stepped alone."""
+
+    vectorization: Vectorization = "sync"
+    clips_rewards = False
+
+    def __init__(
+        self,
+        envs: Sequence[AgentsCopy] | Sequence[SingleEnv],
+        groups: Sequence[Group],
+        *,
+        max_episode_steps: int | None = None,
+        one_agent: bool = False,
+        checked: bool = False,
+    ) -> None:
+        """`max_episode_steps` truncates episodes for all agents; for one agent see `of_one_agent`; `checked` envs never
+        return a number that is not finite."""
+        self.num_envs, self.checked = len(envs), checked
+        self.one_agent = one_agent
+        self.lanes = tuple(Lanes.empty(group, self.num_envs) for group in groups)
+        self._infos = [[NO_INFO] * len(lanes) for lanes in self.lanes]
+        for lanes, infos in zip(self.lanes, self._infos, strict=True):
+            lanes.info = infos
+        self.begun: Bools = np.zeros(self.num_envs, np.bool_)
+        self.replaced: Bools = np.zeros(self.num_envs, np.bool_)
+        self.any_replaced = self._marked = False
+        self.envs: Sequence[Any] = envs
+        """AgentsCopy, or SingleEnv where there is one agent."""
+        self._most_steps = max_episode_steps
+        self._steps = [0] * self.num_envs
+        self._over = [True] * self.num_envs
+        self._actors = [_actor(group.action) for group in groups]
+
+    @classmethod
+    def of_one_agent(cls, envs: Sequence[SingleEnv], *, checked: bool = False) -> LocalCopies:
+        """Copies of a gymnasium environment, which truncates its episodes itself."""
+        group = Group((AGENT,), envs[0].observation_space, envs[0].action_space)
+        return cls(envs, [group], one_agent=True, checked=checked)
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """See Copies."""
+        for index in range(self.num_envs):
+            self.reset_copy(index, None if seeds is None else seeds[index])
+        self.any_replaced = bool(self.replaced.any())
+
+    def step(self, actions: Sequence[Array], copies: Sequence[int] | None = None) -> int:
+        """See Copies; `copies` steps only these."""
+        stepped, one = 0, self.one_agent
+        if self._marked:
+            self.begun[:] = self.replaced[:] = self.any_replaced = self._marked = False
+        for index in range(self.num_envs) if copies is None else copies:
+            if self._over[index]:
+                self.reset_copy(index, None)
+                continue
+            if self._step_one_agent(index, actions[0][index]) if one else self._step(index, actions):
+                stepped += 1
+            else:
+                self.begun[index] = self.replaced[index] = self.any_replaced = self._marked = True
+        return stepped
+
+    def over(self, index: int) -> bool:
+        """True if the episode of a copy is over."""
+        return self._over[index]
+
+    def tell_legal_actions(self) -> None:
+        """Legal actions are always reported."""
+
+    def close(self) -> None:
+        """See Copies."""
+        for env in self.envs:
+            with NoExit():
+                env.close()
+
+    def reset_copy(self, index: int, seed: int | None) -> None:
+        """Begin another episode in a copy; without a seed its random stream continues."""
+        env, self._marked = self.envs[index], True
+        self.begun[index] = True
+        observation, info = env.reset() if seed is None else env.reset(seed=seed)
+        if self.one_agent:
+            self.replaced[index] = REPLACED in info
+            self._begin_one_agent(index, observation, info)
+        else:
+            self.replaced[index] = env.replaced
+            self._begin(index, observation, info)
+        self.any_replaced = self.any_replaced or bool(self.replaced[index])
+
+    def _begin_one_agent(self, index: int, observation: Array, info: Infos) -> None:
+        (lanes,) = self.lanes
+        lanes.observations[index], self._infos[0][index] = observation, info
+        lanes.reward[index] = 0.0
+        lanes.terminated[index] = lanes.truncated[index] = lanes.over[index] = self._over[index] = False
+
+    def _step_one_agent(self, index: int, action: Any) -> bool:
+        """Step a copy without mappings by agent, which cost as much as a simple environment. False if it broke."""
+        observation, reward, terminated, truncated, info = self.envs[index].step(action)
+        if REPLACED in info:
+            self._begin_one_agent(index, observation, info)
+            return False
+        lanes = self.lanes[0]
+        lanes.observations[index], self._infos[0][index] = observation, info
+        lanes.reward[index] = float(reward)
+        if terminated or truncated:  # they are False since the reset
+            lanes.terminated[index], lanes.truncated[index] = terminated, truncated
+            lanes.over[index] = self._over[index] = True
+        return True
+
+    def _begin(self, index: int, observations: Mapping[str, Any], infos: Mapping[str, Infos]) -> None:
+        there = set(self.envs[index].agents)
+        self._steps[index], self._over[index] = 0, not there
+        for lanes, own_infos in zip(self.lanes, self._infos, strict=True):
+            for lane, agent in zip(lanes.of_copy(index), lanes.group.agents, strict=True):
+                lanes.reward[lane] = 0.0
+                lanes.terminated[lane] = lanes.truncated[lane] = False
+                lanes.over[lane] = agent not in there
+                own_infos[lane] = infos.get(agent, NO_INFO)
+                lanes.observations[lane] = observations[agent] if agent in there else lanes.group.absent
+
+    def _step(self, index: int, actions: Sequence[Array]) -> bool:
+        """Step a copy with several agents. False if it broke."""
+        env, chosen = self.envs[index], dict[str, Any]()
+        for lanes, acted, of in zip(self.lanes, actions, self._actors, strict=True):
+            for lane, agent in zip(lanes.of_copy(index), lanes.group.agents, strict=True):
+                if not lanes.over[lane]:
+                    chosen[agent] = of(acted[lane])
+        observations, rewards, terminations, truncations, infos = env.step(chosen)
+        if env.replaced:
+            self._begin(index, observations, infos)
+            return False
+        self._steps[index] += 1
+        cut, there, continues = self._steps[index] == self._most_steps, set(env.agents), False
+        for lanes, own_infos in zip(self.lanes, self._infos, strict=True):
+            for lane, agent in zip(lanes.of_copy(index), lanes.group.agents, strict=True):
+                acted_now = agent in chosen
+                over = bool(terminations.get(agent, False)) or bool(truncations.get(agent, False))
+                gone = cut or over or agent not in there
+                lanes.reward[lane] = rewards.get(agent, 0.0) if acted_now else 0.0
+                lanes.terminated[lane] = acted_now and bool(terminations.get(agent, False))
+                lanes.truncated[lane] = acted_now and gone and not lanes.terminated[lane]
+                lanes.over[lane] = gone
+                continues = continues or not gone
+                if agent in observations and (acted_now or not gone):
+                    lanes.observations[lane] = observations[agent]
+                own_infos[lane] = infos.get(agent, NO_INFO)
+        self._over[index] = not continues
+        return True
+
+
+def make_copies(
+    env: EnvConfig,
+    assigned: Mapping[str, Sequence[str]],
+    *,
+    num_envs: int,
+    source_dir: str | None,
+    sharers: int = 1,
+    chosen: Callable[[str], None] = lambda why: None,
+    broke: Callable[[str], None] = lambda text: None,
+    remark: Callable[[str], None] | None = None,
+) -> Copies:
+    """Build the copies that a collector steps, for policies that act for the `assigned` agents, by name; for the others
+    see make_vector. Raises EnvironmentBuildError."""
+    if env.kind == "pettingzoo":
+        each = "; ".join(f"{f'{name}: ' if name else ''}{', '.join(its)}" for name, its in assigned.items())
+        copies = make_local_copies(env, assigned, num_envs=num_envs, source_dir=source_dir, broke=broke)
+        chosen(f"environments: {num_envs} copies in this process, with the agents {each}")
+        return copies
+    return VectorCopies(
+        make_vector(
+            env, num_envs=num_envs, source_dir=source_dir, sharers=sharers, chosen=chosen, broke=broke, remark=remark
+        )
+    )
+
+
+def make_local_copies(
+    env: EnvConfig,
+    assigned: Mapping[str, Sequence[str]],
+    *,
+    num_envs: int,
+    source_dir: str | None,
+    broke: Callable[[str], None] = lambda text: None,
+    build: Callable[[], Any] | None = None,
+    replaces: bool = True,
+) -> LocalCopies:
+    """Build copies in this process. `build` makes one (None: as the config says); `broke` gets a text for the log about
+    each that is made again; without `replaces` none is, and steps raise what the environment raises. Raises
+    EnvironmentBuildError."""
+    limit, name = RestartLimit(env.restarts_per_hour if replaces else 0, broke), str(env.id or env.make)
+    several = env.kind == "pettingzoo"
+    make = build or partial(make_parallel if several else make_single, env, source_dir=source_dir)
+    envs: list[Any] = []
+    try:
+        for index in range(num_envs):
+            kind = ReplaceableAgents if several else ReplaceableEnv
+            envs.append(kind(make, index=index, name=name, broke=limit) if several or replaces else make())
+        if not several:
+            return LocalCopies.of_one_agent(envs, checked=replaces)
+        groups = [Group.of(envs[0], agents, policy=name) for name, agents in assigned.items()]
+        for built in envs:
+            _check_all_assigned(built, assigned)
+        return LocalCopies(envs, groups, max_episode_steps=env.max_episode_steps, checked=True)
+    except BaseException:
+        for built in envs:
+            with suppress(Exception), NoExit():
+                built.close()
+        raise
+
+
+def _check_all_assigned(env: ParallelEnv, assigned: Mapping[str, Sequence[str]]) -> None:
+    known = {agent for agents in assigned.values() for agent in agents}
+    if other := [agent for agent in env.possible_agents if agent not in known]:
+        raise EnvironmentBuildError(
+            f"the environment has an agent {other[0]} that it had not when its agents were listed: they have to be "
+            "the same in all copies"
+        )
+
+
+def agents_of(env: EnvConfig, *, source_dir: str | None) -> tuple[str, ...]:
+    """Returns the agents of an environment. Builds it once if it may have several. Raises EnvironmentBuildError."""
+    if env.kind != "pettingzoo":
+        return (AGENT,)
+    built = make_parallel(env, source_dir=source_dir)
+    try:
+        return tuple(built.possible_agents)
+    finally:
+        with suppress(Exception), NoExit():
+            built.close()
+
+
+def _actor(space: Space) -> Callable[[Array], object]:
+    """Converts an action of an array to an action of the environment."""
+    return int if isinstance(space, spaces.Discrete) else lambda action: action.copy()

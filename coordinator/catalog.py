@@ -65,7 +65,7 @@ class Catalog:
         self._experiments: dict[str, Run] = {}
         self._finished: dict[str, None] = {}
         """Runs that are over and retired, in the order in which they ended."""
-        self._newest_place = -1
+        self._newest_submission = -1
         self.held_up: set[str] = set()
         """Experiments whose disks accept no writes at the moment."""
         self.preparing: set[str] = set()
@@ -92,11 +92,11 @@ class Catalog:
         found = self._experiments.get(id)
         return None if found is None or found.over else found
 
-    def next_place(self) -> int:
+    def next_submission(self) -> int:
         """The number of the experiment that is submitted now, in order of submission."""
         newest = max((each.identity.submitted for each in self), default=-1)
-        self._newest_place = max(newest, self._newest_place) + 1
-        return self._newest_place
+        self._newest_submission = max(newest, self._newest_submission) + 1
+        return self._newest_submission
 
     def add(self, experiment: Run) -> None:
         """Add an experiment. An unrecoverable run in the same folder is not shown any more."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from remuda.coordinator.catalog import Catalog, FinishedRun
-from remuda.coordinator.effects import Asked, Broken, MarkRecoverable, PrepareRun, ReadLog, Reply, Step
+from remuda.coordinator.effects import Broken, MarkRecoverable, PrepareRun, ReadLog, Reply, Requester, Step
 from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
@@ -74,11 +74,11 @@ class ClientRequests:
         self.load = CoordinatorLoad()
         """How busy the coordinator's process is, as last measured."""
 
-    def handle(self, message: ClientMessage, asked: Asked, now_s: float) -> list[Step]:
+    def handle(self, message: ClientMessage, requester: Requester, now_s: float) -> list[Step]:
         """Handle a client's request. The answers to Submit and LogRequest come when the disk has answered."""
         match message:
             case Submit():
-                return self._shutdown.refusal() or self._submit(message, asked)
+                return self._shutdown.refusal() or self._submit(message, requester)
             case StatusRequest():
                 return [Reply(self.status(message.experiment, now_s))]
             case StopExperiment():
@@ -86,7 +86,7 @@ class ClientRequests:
             case Prioritize():
                 return self._prioritize(message)
             case LogRequest():
-                return self._read_log(message, asked)
+                return self._read_log(message, requester)
             case Shutdown():
                 return [Reply(Done()), *self._shutdown.begin(message.reason, now_s)]
 
@@ -111,7 +111,7 @@ class ClientRequests:
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
         return [
             MarkRecoverable(id),
-            *experiment.left_over(),
+            *experiment.leftover_files(),
             LogLine(id, text),
             Reply(Submitted(id, run_dir), after=id),
             *self._shutdown.added(experiment, now_s),
@@ -122,7 +122,7 @@ class ClientRequests:
         self._catalog.preparing.discard(event.experiment)
         return [Reply(event.rejection)]
 
-    def _submit(self, message: Submit, asked: Asked) -> list[Step]:
+    def _submit(self, message: Submit, requester: Requester) -> list[Step]:
         known = self._catalog.known.get(message.experiment or "")
         if known is not None:
             return [Reply(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
@@ -133,7 +133,7 @@ class ClientRequests:
             return [Reply(Rejected("busy", text))]
         id = message.experiment or self._new_id()
         self._catalog.preparing.add(id)
-        return [PrepareRun(asked, id, message, self._catalog.next_place())]
+        return [PrepareRun(requester, id, message, self._catalog.next_submission())]
 
     def _stop(self, message: StopExperiment, now_s: float) -> list[Step]:
         found = self._catalog.find(message.experiment)
@@ -163,8 +163,8 @@ class ClientRequests:
         self._journaling.touched.add(identity.id)
         return [Reply(Done(), after="" if found.held_up else identity.id), LogLine(identity.id, text)]
 
-    def _read_log(self, message: LogRequest, asked: Asked) -> list[Step]:
+    def _read_log(self, message: LogRequest, requester: Requester) -> list[Step]:
         found = self._catalog.find(message.experiment)
         if isinstance(found, Rejected):
             return [Reply(found)]
-        return [ReadLog(asked, found.identity.run_dir, message, found.over)]
+        return [ReadLog(requester, found.identity.run_dir, message, found.over)]

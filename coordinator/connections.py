@@ -29,7 +29,7 @@ MOST_KEPT_OF_WORKERS_BYTES = 256 << 20
 @dataclass
 class _Connection:
     channel: Channel
-    heard_s: float
+    last_message_s: float
     name: str
     """Of the key with which it began."""
 
@@ -40,7 +40,7 @@ class Connections:
     def __init__(self, is_worker: Callable[[bytes], bool] = lambda peer: False) -> None:
         """`is_worker` says whether a peer is a worker of the herd. More is kept for workers."""
         self._is_worker = is_worker
-        self._deaf: set[bytes] = set()
+        self._unresponsive: set[bytes] = set()
         self._peers: dict[bytes, _Connection] = {}
         self._pending: dict[bytes, Channel] = {}
         """Peers to which an acknowledgement is due: few of many, as heartbeats need none."""
@@ -68,7 +68,7 @@ class Connections:
             known = self._peers[peer] = _Connection(Channel(), now_s, name)
         elif known.name != name:
             return None
-        known.heard_s = now_s
+        known.last_message_s = now_s
         received = known.channel.receive(envelope, now_s)
         if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):
             return Received(None, 0), []
@@ -90,7 +90,7 @@ class Connections:
             return []
         return [Send(peer, known.channel.post(message, now_s, reply_to=to), after)]
 
-    def say_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
+    def send_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
         """Send a message that is not resent and acknowledges nothing."""
         return self._post(peer, message, now_s, once=True)
 
@@ -100,10 +100,10 @@ class Connections:
         ack = None if known is None else known.channel.acknowledge(message_id)
         return [] if ack is None else [Send(peer, ack, after)]
 
-    def take_deaf(self) -> set[bytes]:
+    def take_unresponsive(self) -> set[bytes]:
         """Workers that leave too many messages unconfirmed."""
-        deaf, self._deaf = self._deaf, set()
-        return deaf
+        unresponsive, self._unresponsive = self._unresponsive, set()
+        return unresponsive
 
     def due(self, now_s: float) -> list[Send]:
         """The envelopes that have to be sent again now."""
@@ -123,17 +123,17 @@ class Connections:
 
     def _is_too_much(self, peer: bytes, channel: Channel) -> bool:
         """More than MOST_KEPT messages wait for a peer's confirmation. A peer that is no worker is forgotten and gets
-        nothing more; a worker that reached its limits is listed in `deaf`."""
+        nothing more; a worker that reached its limits is listed in `unresponsive`."""
         if not self._is_worker(peer):
             self.forget(peer)
             return True
         if channel.keeps_more_than(MOST_KEPT_OF_WORKERS, MOST_KEPT_OF_WORKERS_BYTES):
-            self._deaf.add(peer)
+            self._unresponsive.add(peer)
         return False
 
     def _make_room(self) -> None:
         strangers = [peer for peer in self._peers if not self._is_worker(peer)]
-        for peer in sorted(strangers, key=lambda peer: self._peers[peer].heard_s)[:MADE_ROOM]:
+        for peer in sorted(strangers, key=lambda peer: self._peers[peer].last_message_s)[:MADE_ROOM]:
             self.forget(peer)
 
     def expire(self, now_s: float, *, keep: Callable[[bytes], bool]) -> None:
@@ -141,7 +141,9 @@ class Connections:
         if now_s < self._expiry_due_s:
             return
         self._expiry_due_s = now_s + EXPIRY_INTERVAL_S
-        gone = [peer for peer, known in self._peers.items() if now_s - known.heard_s > EXPIRES_S and not keep(peer)]
+        gone = [
+            peer for peer, known in self._peers.items() if now_s - known.last_message_s > EXPIRES_S and not keep(peer)
+        ]
         for peer in gone:
             self.forget(peer)
 

@@ -29,7 +29,7 @@ class Send(Struct, frozen=True):
     """A repetition: not needed while the first one still waits for a journal."""
 
 
-class Asked(Struct, frozen=True):
+class Requester(Struct, frozen=True):
     """The peer whose message waits for an answer."""
 
     peer: bytes
@@ -43,10 +43,10 @@ class Asked(Struct, frozen=True):
 class PrepareRun:
     """Check the config and make the run folder; answer with RunPrepared or RunRefused."""
 
-    asked: Asked
+    requester: Requester
     experiment: str
     submit: Submit
-    place: int = 0
+    submission: int = 0
     """Its number among all experiments, in order of submission."""
 
 
@@ -54,7 +54,7 @@ class PrepareRun:
 class ReadLog:
     """Read what a client wants to see of an experiment's logs; answer with LogRead."""
 
-    asked: Asked
+    requester: Requester
     run_dir: str
     request: LogRequest
     is_over: bool
@@ -116,7 +116,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class OfPolicy:
+class PolicyEffect:
     """What one of several policies of a run asks for: it concerns the files of that policy."""
 
     experiment: str
@@ -124,7 +124,7 @@ class OfPolicy:
     effect: RecordEffect | DeleteChunks | RewindCurves | CloseRun
 
 
-DiskEffect = RecordEffect | MarkRecoverable | FindRoom | DeleteChunks | RewindCurves | CloseRun | OfPolicy | Abandon
+DiskEffect = RecordEffect | MarkRecoverable | FindRoom | DeleteChunks | RewindCurves | CloseRun | PolicyEffect | Abandon
 Effect = Send | PrepareRun | ReadLog | DiskEffect | JournalEntry | Exit
 
 

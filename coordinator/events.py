@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.catalog import FinishedRun
-from remuda.coordinator.effects import Asked, PrepareRun
+from remuda.coordinator.effects import PrepareRun, Requester
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.limits import Hold
 from remuda.training.journal_entry import Recovered
@@ -57,7 +57,7 @@ class RunPrepared:
 
 
 @dataclass(frozen=True)
-class TakenUp:
+class RecoveredRun:
     """A run of a previous coordinator, rebuilt from its journal."""
 
     experiment: Run
@@ -73,7 +73,7 @@ class RunRecovered:
     """The result of recovering a run of a previous coordinator; None: another coordinator has it and works on it."""
 
     experiment: str
-    run: TakenUp | FinishedRun | None
+    run: RecoveredRun | FinishedRun | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RunRefused:
     """The experiment is refused: its config is wrong, or its run folder is taken."""
 
     experiment: str
-    asked: Asked
+    requester: Requester
     rejection: Rejected
 
 
@@ -89,7 +89,7 @@ class RunRefused:
 class LogRead:
     """What a client wanted to see has been read."""
 
-    asked: Asked
+    requester: Requester
     answer: LogText | Rejected
 
 

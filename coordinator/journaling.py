@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.catalog import Catalog, FinishedRun
-from remuda.coordinator.effects import Broken, DeleteChunks, OfPolicy, SendToLease, Step
-from remuda.coordinator.events import PreparedRun, TakenUp
+from remuda.coordinator.effects import Broken, DeleteChunks, PolicyEffect, SendToLease, Step
+from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.training.effects import Emit
@@ -69,7 +69,7 @@ class Journaling:
     def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
         """Time has passed for this experiment. That changes something only if it led to more than reports."""
         for step in steps:
-            if not isinstance(step.effect if isinstance(step, OfPolicy) else step, Emit):
+            if not isinstance(step.effect if isinstance(step, PolicyEffect) else step, Emit):
                 self.touched.add(experiment.identity.id)
 
     def tick(self, now_s: float) -> None:
@@ -125,7 +125,7 @@ class Journaling:
         )
 
 
-def recovered_run(run: Recovered, now_s: float) -> TakenUp:
+def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:
     """The experiment that a journal describes."""
     parts = (run, *run.others)
     config = ExperimentConfig.model_validate_json(run.snapshot.identity.config_json)
@@ -134,7 +134,7 @@ def recovered_run(run: Recovered, now_s: float) -> TakenUp:
         member.parts.restore(part.snapshot.experiment, part.chunks, now_s)
         if part.priorities is not None:
             member.replay.restore_priorities(part.priorities)
-    return TakenUp(experiment, run.snapshot, _whole([part.uncounted for part in parts]))
+    return RecoveredRun(experiment, run.snapshot, _whole([part.uncounted for part in parts]))
 
 
 def prepared_experiment(prepared: PreparedRun, now_s: float) -> Run:
@@ -150,7 +150,7 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Run:
             part.run_dir,
             part.policy_file,
             submit.priority,
-            request.place,
+            request.submission,
             part.policy,
         )
         members.append(Experiment(identity, prepared.config, now_s, part.resumed))
@@ -181,7 +181,7 @@ def _whole(found: Sequence[Sequence[ChunkMeta]]) -> tuple[tuple[ChunkMeta, ...],
 
 
 def _leaves_no_trace(step: Step) -> bool:
-    if isinstance(step, OfPolicy):
+    if isinstance(step, PolicyEffect):
         return isinstance(step.effect, Emit | DeleteChunks)
     return isinstance(step, Emit | DeleteChunks) or (
         isinstance(step, SendToLease) and isinstance(step.message, Batches)

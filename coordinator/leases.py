@@ -19,24 +19,24 @@ NUMBERS_KEPT = 1_000
 and still have something to say."""
 
 
-class Speaker(Struct, frozen=True):
+class Sender(Struct, frozen=True):
     """One incarnation of a worker, from the identity of its connection."""
 
     worker: str
     incarnation: int
 
 
-NOBODY = Speaker("", -1)
+NOBODY = Sender("", -1)
 """Holds no lease."""
 
 
-def speaker_at(peer: bytes) -> Speaker:
+def sender_at(peer: bytes) -> Sender:
     """Return the worker that a connection claims to be of; NOBODY if it is no worker. See worker_identity."""
     worker, _, rest = peer.partition(b":")
     incarnation = rest.partition(b":")[0]
     if len(worker) != 36 or not worker.isascii() or not (incarnation.isdigit() and len(incarnation) <= 16):
         return NOBODY
-    return Speaker(worker.decode("ascii"), int(incarnation))
+    return Sender(worker.decode("ascii"), int(incarnation))
 
 
 @dataclass
@@ -87,7 +87,7 @@ class LeaseBook:
         self._first_generation = first_generation
         self.open_leases: dict[int, Lease] = {}
         """By number."""
-        self.places: dict[Role, dict[int, Lease]] = {role: {} for role in ROLES}
+        self.by_index: dict[Role, dict[int, Lease]] = {role: {} for role in ROLES}
         """Open leases by index."""
         self._vacant: dict[Role, list[int]] = {role: [] for role in ROLES}
         """Heaps of the free indices below the highest one that was ever taken."""
@@ -98,7 +98,7 @@ class LeaseBook:
         """Leases that are over and still kept, in the order in which they ended."""
         self._on_forget = on_forget
         self._changed = ChangedRows[int]()
-        self._new_lives: set[tuple[Role, int]] = set()
+        self._changed_indices: set[tuple[Role, int]] = set()
 
     def __len__(self) -> int:
         return len(self.open_leases)
@@ -112,10 +112,10 @@ class LeaseBook:
         """Open a lease for a worker that the scheduler has chosen."""
         role = holder.role
         vacant = self._vacant[role]
-        index = heappop(vacant) if vacant else len(self.places[role])
+        index = heappop(vacant) if vacant else len(self.by_index[role])
         generation = self._generations.get((role, index), self._first_generation)
         self._generations[role, index] = generation + 1
-        self._new_lives.add((role, index))
+        self._changed_indices.add((role, index))
         lease = Lease(holder, index, generation)
         self._add(lease)
         self._changed.put.add(lease.number)
@@ -137,7 +137,7 @@ class LeaseBook:
         """End a lease; None if it was over already."""
         lease = self.open_leases.pop(number, None)
         if lease is not None:
-            del self.places[lease.role][lease.index]
+            del self.by_index[lease.role][lease.index]
             heappush(self._vacant[lease.role], lease.index)
             self._draining[lease.role] -= lease.draining
             lease.over, self._over[number] = True, lease
@@ -152,10 +152,10 @@ class LeaseBook:
             self._changed.drop(number)
             self._on_forget(number)
 
-    def was_held_by(self, number: int, speaker: Speaker) -> bool:
+    def was_held_by(self, number: int, sender: Sender) -> bool:
         """True if this lease is over and this worker held it."""
         lease = self._over.get(number)
-        return lease is not None and (lease.worker, lease.incarnation) == (speaker.worker, speaker.incarnation)
+        return lease is not None and (lease.worker, lease.incarnation) == (sender.worker, sender.incarnation)
 
     # --- how it stands ---
 
@@ -170,30 +170,30 @@ class LeaseBook:
 
     def count(self, role: Role) -> int:
         """The number of open leases of a role."""
-        return len(self.places[role])
+        return len(self.by_index[role])
 
     def count_staying(self, role: Role) -> int:
         """The number of open leases of a role that are not about to end."""
-        return len(self.places[role]) - self._draining[role]
+        return len(self.by_index[role]) - self._draining[role]
 
     def of(self, role: Role) -> list[Lease]:
         """Open leases of a role, in order of index."""
-        return [lease for _, lease in sorted(self.places[role].items())]
+        return [lease for _, lease in sorted(self.by_index[role].items())]
 
     def ready(self, role: Role) -> list[Lease]:
         """Leases of a role whose workers are ready."""
-        places = sorted(self.places[role].items())
-        return [lease for _, lease in places if lease.ready and not lease.draining]
+        leases = sorted(self.by_index[role].items())
+        return [lease for _, lease in leases if lease.ready and not lease.draining]
 
     def last_staying(self, role: Role, count: int) -> list[Lease]:
         """This number of leases that are not about to end, those with the highest index first."""
-        staying = (lease for lease in self.places[role].values() if not lease.draining)
+        staying = (lease for lease in self.by_index[role].values() if not lease.draining)
         return nlargest(count, staying, key=lambda lease: lease.index)
 
     @property
     def learner(self) -> Lease | None:
         """The experiment's learner, if it has one now."""
-        return next(iter(self.places["learner"].values()), None)
+        return next(iter(self.by_index["learner"].values()), None)
 
     # --- over a restart ---
 
@@ -205,7 +205,7 @@ class LeaseBook:
         """All rows of leases."""
         return tuple(self._row(number) for number in self.numbers)
 
-    def rows_of_places(self) -> tuple[PlaceSnapshot, ...]:
+    def rows_of_indices(self) -> tuple[PlaceSnapshot, ...]:
         """All rows of places."""
         return tuple(PlaceSnapshot(role, index, generation) for (role, index), generation in self._generations.items())
 
@@ -213,10 +213,10 @@ class LeaseBook:
         """Rows of leases that have changed since the last call."""
         return self._changed.take(self._row)
 
-    def changed_places(self) -> Rows[PlaceSnapshot]:
+    def changed_indices(self) -> Rows[PlaceSnapshot]:
         """Rows of places that have changed since the last call."""
-        places, self._new_lives = sorted(self._new_lives), set()
-        return Rows(tuple(PlaceSnapshot(*place, self._generations[place]) for place in places))
+        indices, self._changed_indices = sorted(self._changed_indices), set()
+        return Rows(tuple(PlaceSnapshot(*index, self._generations[index]) for index in indices))
 
     def restore(self, snapshot: LeaseBookSnapshot) -> None:
         """Continue from a snapshot; only for an empty book."""
@@ -229,13 +229,13 @@ class LeaseBook:
                 self._draining[lease.role] += m.draining
         self._first_generation = snapshot.first_generation
         self._generations = {(place.role, place.index): place.generation for place in snapshot.places}
-        for role, places in self.places.items():
-            self._vacant[role] = [index for index in range(max(places, default=-1) + 1) if index not in places]
+        for role, leases in self.by_index.items():
+            self._vacant[role] = [index for index in range(max(leases, default=-1) + 1) if index not in leases]
             heapify(self._vacant[role])
 
     def _add(self, lease: Lease) -> None:
         self.open_leases[lease.number] = lease
-        self.places[lease.role][lease.index] = lease
+        self.by_index[lease.role][lease.index] = lease
 
     def _row(self, number: int) -> LeaseSnapshot:
         lease = self.open_leases.get(number) or self._over[number]

@@ -145,7 +145,7 @@ class Membership:
         """A beat: the worker is alive, and says whether it makes progress."""
         steps: list[Step] = []
         if self._registry.beat(worker, message, now_s, is_held_up=self._assignments.is_held_up(worker)):
-            steps.append(self._say_of(worker, f"{worker.role} {worker.uuid} moves again"))
+            steps.append(self._log_of(worker, f"{worker.role} {worker.uuid} moves again"))
         return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps, *self._find_room(worker, message, now_s)]
 
     def _find_room(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
@@ -206,7 +206,7 @@ class Membership:
             self._registry.forgive(now_s - due_s, now_s)
         steps: list[Step] = []
         for worker in self._registry.lost(now_s):
-            silence = f"silent for {now_s - worker.heard_s:.1f} s"
+            silence = f"silent for {now_s - worker.last_message_s:.1f} s"
             steps.append(LogLine(None, f"{worker.role} {worker.uuid} is lost: {silence}"))
             if worker.lease:
                 self._note_lost(worker)
@@ -214,7 +214,7 @@ class Membership:
             self._registry.remove(worker)
         for worker in self._registry.newly_stuck(now_s):
             text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
-            steps.append(self._say_of(worker, text, "warning"))
+            steps.append(self._log_of(worker, text, "warning"))
         for worker, limit_s in self._registry.overdue(now_s):
             took = f"{worker.activity} for {now_s - worker.progressed_s:.0f} s without progress"
             allowed = f"limits.{_LIMITS[worker.phase]} of its run allows {limit_s:g} s"
@@ -229,10 +229,10 @@ class Membership:
         if len(self._lost) > LOST_KEPT:
             del self._lost[next(iter(self._lost))]
 
-    def disbelieve(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+    def reject(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         """A worker has sent something that cannot be true: it gets no more work."""
         text = f"{worker.role} {worker.uuid} on {worker.host} is not believed: {why}"
-        return [self._say_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
+        return [self._log_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
 
     def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         """Remove a worker from the herd. Its process ends, and its nanny starts it again."""
@@ -240,7 +240,7 @@ class Membership:
         self._registry.remove(worker)
         return [*steps, SendToPeer(worker.peer, Rejected("dismissed", why))]
 
-    def _say_of(self, worker: Worker, text: str, level: Level = "info") -> LogLine:
+    def _log_of(self, worker: Worker, text: str, level: Level = "info") -> LogLine:
         """A line for the log of the experiment that the worker works for."""
         experiment = self._assignments.experiment_of(worker)
         return LogLine(None if experiment is None else experiment.identity.id, text, level)

@@ -27,7 +27,7 @@ class Worker:
     pid: int
     peer: bytes
     """Socket identity of this incarnation."""
-    heard_s: float
+    last_message_s: float
     progress: int = 0
     progressed_s: float = 0.0
     activity: str = "registered"
@@ -39,7 +39,7 @@ class Worker:
     """Processor time of its process so far, of all threads."""
     cpu_cores: float = 0.0
     """Processor time per second between the newest two beats."""
-    cpu_heard_s: float = 0.0
+    cpu_measured_s: float = 0.0
     cpus: int = 0
     """Cores that it may use; 0 if only its journal knows it."""
     memory_bytes: int = 0
@@ -47,7 +47,7 @@ class Worker:
     lease: int = 0
     """0: in the herd, free to be drawn."""
     stuck: bool = False
-    look_s: float = math.inf
+    check_s: float = math.inf
     """When the registry checks it next."""
 
     def is_process(self, message: Register) -> bool:
@@ -78,7 +78,7 @@ class Worker:
             pid=self.pid,
             state="draining" if draining and self.state == "busy" else self.state,
             experiment=experiment,
-            beat_age_s=now_s - self.heard_s,
+            beat_age_s=now_s - self.last_message_s,
             activity=self.activity,
             rss_bytes=self.rss_bytes,
             cpu_cores=self.cpu_cores,
@@ -108,14 +108,14 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._workers: dict[str, Worker] = {}
-        self.speakers: dict[bytes, Worker] = {}
+        self.by_peer: dict[bytes, Worker] = {}
         """Workers by connection."""
         self.holders: dict[int, Worker] = {}
         """Workers by the lease that they hold."""
         self._free: dict[Role, dict[str, None]] = {role: {} for role in ROLES}
         """Workers without a lease, longest free first."""
         self._counts: Counter[Role] = Counter()
-        self._looks: list[_Look] = []
+        self._checks: list[_Check] = []
         """A heap with the time of the next check of each worker: the earliest moment at which it can be lost, stuck or
         hopeless."""
         self._suspects: dict[str, Worker] = {}
@@ -141,13 +141,13 @@ class Registry:
 
     def has(self, peer: bytes) -> bool:
         """Whether this is the connection of a worker of the herd."""
-        return peer in self.speakers
+        return peer in self.by_peer
 
     def give(self, worker: Worker, lease: int, longest_s: LongestWithoutProgress, now_s: float) -> None:
         """Give this lease to a free worker."""
         worker.lease, worker.longest_s, worker.progressed_s = lease, longest_s, now_s
         self._note(worker)
-        self._plan_look(worker)
+        self._plan_check(worker)
 
     def take_back(self, worker: Worker) -> None:
         """Take the lease away from a worker."""
@@ -161,17 +161,17 @@ class Registry:
         if former is not None:
             self.remove(former)
         self._workers[worker.uuid] = worker
-        self._speaks_over(worker, worker.peer)
-        self._plan_look(worker)
+        self._connect(worker, worker.peer)
+        self._plan_check(worker)
         self._counts[worker.role] += 1
         self._note(worker)
 
-    def _speaks_over(self, worker: Worker, peer: bytes) -> None:
+    def _connect(self, worker: Worker, peer: bytes) -> None:
         """Empty: it has sent nothing yet."""
-        self.speakers.pop(worker.peer, None)
+        self.by_peer.pop(worker.peer, None)
         worker.peer = peer
         if peer:
-            self.speakers[peer] = worker
+            self.by_peer[peer] = worker
 
     def _note(self, worker: Worker) -> None:
         """The worker has got a lease or has lost it."""
@@ -197,8 +197,8 @@ class Registry:
         the first one stays."""
         known = self._workers.get(message.worker)
         if known is not None and known.is_process(message):
-            former_peer, known.heard_s = known.peer, now_s
-            self._speaks_over(known, peer)
+            former_peer, known.last_message_s = known.peer, now_s
+            self._connect(known, peer)
             known.cpus, known.memory_bytes = message.cpus, message.memory_bytes
             return Admission(worker=known, back=True, former_peer=former_peer)
         if known is not None and message.incarnation <= known.incarnation:
@@ -214,7 +214,7 @@ class Registry:
             host=message.host,
             pid=message.pid,
             peer=peer,
-            heard_s=now_s,
+            last_message_s=now_s,
             progressed_s=now_s,
             cpus=message.cpus,
             memory_bytes=message.memory_bytes,
@@ -236,7 +236,7 @@ class Registry:
                 host=holder.host,
                 pid=holder.pid,
                 peer=b"",
-                heard_s=now_s,
+                last_message_s=now_s,
                 progressed_s=now_s,
                 activity="nothing received since the coordinator was started again",
                 lease=holder.lease,
@@ -248,7 +248,7 @@ class Registry:
         """Forget a worker that left or was lost."""
         if self._workers.get(worker.uuid) is worker:
             del self._workers[worker.uuid]
-            self.speakers.pop(worker.peer, None)
+            self.by_peer.pop(worker.peer, None)
             self._suspects.pop(worker.uuid, None)
             self._counts[worker.role] -= 1
             self._free[worker.role].pop(worker.uuid, None)
@@ -259,10 +259,10 @@ class Registry:
         worker had been stuck and makes progress again."""
         worker.activity = message.activity
         worker.rss_bytes = message.rss_bytes
-        if now_s - worker.cpu_heard_s >= SHORTEST_RATE_S:
-            if worker.cpu_heard_s:
-                worker.cpu_cores = max(message.cpu_s - worker.cpu_s, 0.0) / (now_s - worker.cpu_heard_s)
-            worker.cpu_s, worker.cpu_heard_s = message.cpu_s, now_s
+        if now_s - worker.cpu_measured_s >= SHORTEST_RATE_S:
+            if worker.cpu_measured_s:
+                worker.cpu_cores = max(message.cpu_s - worker.cpu_s, 0.0) / (now_s - worker.cpu_measured_s)
+            worker.cpu_s, worker.cpu_measured_s = message.cpu_s, now_s
         moved = (message.progress, message.phase) != (worker.progress, worker.phase)
         if moved or is_held_up or not worker.lease or message.phase == "waiting":
             worker.progressed_s = now_s
@@ -270,19 +270,19 @@ class Registry:
         recovered = worker.stuck and moved
         if recovered:
             worker.stuck = False
-        self._plan_look(worker)
+        self._plan_check(worker)
         return recovered
 
     def forgive(self, silence_s: float, now_s: float) -> None:
         """This process stood still for a while: that much silence is forgiven to every worker."""
         for worker in self:
-            worker.heard_s = min(worker.heard_s + silence_s, now_s)
+            worker.last_message_s = min(worker.last_message_s + silence_s, now_s)
             worker.progressed_s = min(worker.progressed_s + silence_s, now_s)
 
     def lost(self, now_s: float) -> list[Worker]:
         """Workers that have been silent for too long."""
         limit_s = self._lost_after_s
-        return [worker for worker in self._suspected(now_s) if now_s - worker.heard_s > limit_s]
+        return [worker for worker in self._suspected(now_s) if now_s - worker.last_message_s > limit_s]
 
     def hopeless(self, now_s: float) -> list[Worker]:
         """Workers that have been stuck for too long."""
@@ -310,29 +310,29 @@ class Registry:
 
     def _suspected(self, now_s: float) -> list[Worker]:
         """Workers to check now. Nothing has changed for the others."""
-        looks = self._looks
+        looks = self._checks
         while looks and looks[0].at_s <= now_s:
             look = heappop(looks)
             worker = look.worker
-            if self._workers.get(worker.uuid) is worker and look.at_s == worker.look_s:
+            if self._workers.get(worker.uuid) is worker and look.at_s == worker.check_s:
                 self._suspects[worker.uuid] = worker
         for worker in [*self._suspects.values()]:
-            worker.look_s = math.inf
-            if self._look_s(worker) > now_s:
+            worker.check_s = math.inf
+            if self._check_s(worker) > now_s:
                 del self._suspects[worker.uuid]
-                self._plan_look(worker)
+                self._plan_check(worker)
         return [*self._suspects.values()]
 
-    def _plan_look(self, worker: Worker) -> None:
+    def _plan_check(self, worker: Worker) -> None:
         """The worker has got a lease, or does something else: it may have to be checked earlier than planned."""
-        look_s = self._look_s(worker)
-        if look_s < worker.look_s:
-            worker.look_s = look_s
-            heappush(self._looks, _Look(look_s, worker))
+        check_s = self._check_s(worker)
+        if check_s < worker.check_s:
+            worker.check_s = check_s
+            heappush(self._checks, _Check(check_s, worker))
 
-    def _look_s(self, worker: Worker) -> float:
+    def _check_s(self, worker: Worker) -> float:
         """Until this time the worker cannot become lost, stuck, hopeless or overdue unless it changes what it does."""
-        lost_s = worker.heard_s + self._lost_after_s
+        lost_s = worker.last_message_s + self._lost_after_s
         if not worker.lease:
             return lost_s
         limit_s = self._limits.hopeless_after_s if worker.stuck else self._limits.stuck_after_s
@@ -341,6 +341,6 @@ class Registry:
 
 
 @dataclass(frozen=True, order=True)
-class _Look:
+class _Check:
     at_s: float
     worker: Worker = field(compare=False)

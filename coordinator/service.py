@@ -10,24 +10,31 @@ import traceback
 from collections.abc import Callable, Generator
 from uuid import uuid4
 
+from remuda.coordinator.addresses import (
+    CannotListenForStreamsError,
+    PublishedFiles,
+    host_and_port,
+    listen,
+    listen_again,
+    reachable,
+)
 from remuda.coordinator.catalog import FinishedRun
-from remuda.coordinator.complaints import Complaints
 from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.disk import Disk, Found
-from remuda.coordinator.disk.errands import KeyWatch, Waker
-from remuda.coordinator.disk.outbox import Outbox
+from remuda.coordinator.disk.held_replies import HeldReplies
+from remuda.coordinator.disk.jobs import KeyWatch, Wakeup
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.effects import DiskEffect, Effect, Exit, OfPolicy, PrepareRun, ReadLog, Send
+from remuda.coordinator.effects import DiskEffect, Effect, Exit, PolicyEffect, PrepareRun, ReadLog, Send
 from remuda.coordinator.events import (
     Event,
     HandoverRequested,
     Received,
+    RecoveredRun,
     RunBroken,
     RunRecovered,
     SelfVitals,
     ShutdownRequested,
-    TakenUp,
     Tick,
 )
 from remuda.coordinator.measuring import Measuring, TurnWatch
@@ -35,18 +42,11 @@ from remuda.coordinator.membership import FilesOffer
 from remuda.coordinator.monitoring.address import is_loopback, url
 from remuda.coordinator.monitoring.address import listen as listen_for_http
 from remuda.coordinator.monitoring.process import MonitoringProcess
-from remuda.coordinator.presence import (
-    CannotListenForStreamsError,
-    Presence,
-    host_and_port,
-    listen,
-    listen_again,
-    reachable,
-)
 from remuda.coordinator.settings import Settings
 from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.stream_server import StreamServerProcess
 from remuda.coordinator.stream_server import listen as listen_for_streams
+from remuda.coordinator.throttled_lines import ThrottledLines
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.storage.ownership import boot_id
@@ -91,7 +91,7 @@ class Service:
         raise_open_files_limit()
         self._settings = settings
         self._guard = guard
-        self._complaints, self._complaints_of_refusals = Complaints(), Complaints()
+        self._throttled_lines, self._complaints_of_refusals = ThrottledLines(), ThrottledLines()
         self._id = str(uuid4())
         self._keys = KeysFolder(settings.keys_dir)
         self._keys.turn_over()
@@ -108,14 +108,16 @@ class Service:
         self._refusals = door.refusals
         self._address = reachable(self._socket.address, settings.advertised)
         self._streams = self._listen_for_streams()
-        self._presence = Presence(settings, self._id)
-        self._presence.put_token()
+        self._published_files = PublishedFiles(settings, self._id)
+        self._published_files.put_token()
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
-        self._waker = Waker()
-        self._socket.watch(self._waker.fileno())
-        self._run_folders = RunFolders(settings.runs_dir, self._presence.token, AllowedCode(settings.allowed_code))
-        self._disk = Disk(self._run_folders, self._runs_folder, self._waker.wake)
-        self._outbox = Outbox(self._send, self._disk.waits_for)
+        self._wakeup = Wakeup()
+        self._socket.watch(self._wakeup.fileno())
+        self._run_folders = RunFolders(
+            settings.runs_dir, self._published_files.token, AllowedCode(settings.allowed_code)
+        )
+        self._disk = Disk(self._run_folders, self._runs_folder, self._wakeup.wake)
+        self._held_replies = HeldReplies(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
             id=self._id,
             address=self._address,
@@ -128,7 +130,7 @@ class Service:
             idle_end_s=settings.idle_end_s,
             files=FilesOffer(
                 os.path.normpath(settings.runs_dir),
-                self._presence.token.digest,
+                self._published_files.token.digest,
                 settings.persistent,
                 self._streams.port,
                 Grants(self._keys.server),
@@ -176,19 +178,19 @@ class Service:
         with contextlib.ExitStack() as end:  # all of these are called even if others fail; the last one first
             if self._runs_folder is not None:
                 end.callback(self._runs_folder.close)
-            end.callback(self._waker.close)
+            end.callback(self._wakeup.close)
             end.callback(self._socket.close, linger_s=LAST_WORDS_S)
             end.callback(self._run_folders.close)
             end.callback(self._close_disk)
             end.callback(self._streams.close)
-            end.callback(self._presence.token.remove)
+            end.callback(self._published_files.token.remove)
             if self._http is not None:
-                self._monitoring = MonitoringProcess(self._http, self._complaints.say)
+                self._monitoring = MonitoringProcess(self._http, self._throttled_lines.say)
                 end.callback(self._monitoring.close)
             self._recover()
             end.enter_context(collecting_rarely())
             end.enter_context(_quick_switches())
-            self._presence.put_connection_file(self._address, self._epoch, self._keys)
+            self._published_files.put_connection_file(self._address, self._epoch, self._keys)
             end.callback(self._remove_connection_file)
             self._turn_until_done()
 
@@ -198,7 +200,7 @@ class Service:
             with self._timers("waiting for messages"):
                 self._socket.wait(max(next_tick_s - time.monotonic(), 0.0))
             self._watch.begin()
-            self._waker.clear()
+            self._wakeup.clear()
             self._contained(self._hear_of_disks)
             self._watch.part("collect from disks")
             self._receive()
@@ -220,7 +222,7 @@ class Service:
             with self._timers("decide"):
                 part()
         except Exception:
-            self._complaints.say(f"an error in the coordinator, which goes on:\n{traceback.format_exc()}")
+            self._throttled_lines.say(f"an error in the coordinator, which goes on:\n{traceback.format_exc()}")
 
     # --- what there is to handle ---
 
@@ -229,20 +231,20 @@ class Service:
         if self._runs_folder is None:
             return
         waiting = self._runs_folder.unfinished()
-        runs: dict[str, TakenUp | FinishedRun | None] = {
+        runs: dict[str, RecoveredRun | FinishedRun | None] = {
             finished.identity.id: finished for finished in self._runs_folder.finished()
         }
         self._disk.recover(waiting)
         deadline_s, missing = time.monotonic() + RECOVERY_S, {run.experiment for run in waiting}
         while missing and (left_s := deadline_s - time.monotonic()) > 0:
-            self._waker.wait(left_s)
+            self._wakeup.wait(left_s)
             for found in self._disk.found():
                 if isinstance(found, RunRecovered):
                     runs[found.experiment] = found.run
                     missing.discard(found.experiment)
         for experiment in missing:
             print(f"experiment {experiment} is taken up as soon as its disk answers", file=sys.stderr)
-        known = sorted((run for run in runs.values() if run is not None), key=_place)
+        known = sorted((run for run in runs.values() if run is not None), key=_submission_order)
         self._effects += self._coordinator.recover(known, time.monotonic())
 
     def _hear_of_disks(self) -> None:
@@ -252,7 +254,7 @@ class Service:
 
     def _hear_of_journals(self) -> None:
         for each in self._disk.journaled():
-            self._outbox.journaled(each.experiment, each.number)
+            self._held_replies.journaled(each.experiment, each.number)
 
     def _hear(self, event: Found) -> None:
         match event:
@@ -260,7 +262,7 @@ class Service:
                 late = [] if event.run is None else [event.run]
                 self._effects += self._coordinator.recover(late, time.monotonic(), late=True)
             case RunBroken():
-                self._outbox.drop(event.experiment)
+                self._held_replies.drop(event.experiment)
                 self._handle(event)
             case _:
                 self._handle(event)
@@ -277,13 +279,13 @@ class Service:
     def _received(self, arrival: Arrival) -> None:
         """Handle a message. If that fails, the conversation with its sender ends, and nobody else notices."""
         if arrival.who is None:
-            self._complaints.say(f"{arrival.peer!r} was let in without a key, and is not heard")
+            self._throttled_lines.say(f"{arrival.peer!r} was let in without a key, and is not heard")
             return
         try:
             self._handle(Received(arrival.peer, arrival.envelope, arrival.who))
         except Exception:
             kind = type(arrival.envelope.message).__name__
-            self._complaints.say(
+            self._throttled_lines.say(
                 f"{kind} from {arrival.peer!r} cannot be handled, it is dropped:\n{traceback.format_exc()}"
             )
             self._contained(lambda: self._effects.extend(self._coordinator.drop(arrival.peer, time.monotonic())))
@@ -317,7 +319,9 @@ class Service:
     def _measured_load(self) -> CoordinatorLoad:
         open_now, limit = open_files(), open_files_limit()
         if open_now > DESCRIPTORS_SHARE * limit:
-            self._complaints.say(f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)")
+            self._throttled_lines.say(
+                f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)"
+            )
         return CoordinatorLoad(self._watch.longest_s, self._watch.longest_ever_s, open_now, limit)
 
     def _handle(self, event: Event) -> None:
@@ -361,14 +365,14 @@ class Service:
             self._disk.write(entries, writes)
             self._hear_of_journals()
         for send in sends:
-            self._outbox.put(send)
+            self._held_replies.put(send)
 
     def _print(self, effect: DiskEffect) -> None:
         """What logs say stands in the coordinator's own output, too: of several policies with the name of each."""
         match effect:
             case LogLine():
                 print(unforgeable(effect.text), file=sys.stderr, flush=True)
-            case OfPolicy(effect=LogLine() as line):
+            case PolicyEffect(effect=LogLine() as line):
                 print(unforgeable(f"{effect.policy}: {line.text}"), file=sys.stderr, flush=True)
             case _:
                 pass
@@ -378,7 +382,7 @@ class Service:
         try:
             self._socket.send(send.peer, send.envelope)
         except CodecError as error:
-            self._complaints.say(f"to {send.peer!r}: {error}")
+            self._throttled_lines.say(f"to {send.peer!r}: {error}")
 
     def _refuse(self, event: Malformed) -> None:
         """Answer garbage: a peer of another protocol gets an answer in its own, a worker of an earlier coordinator is
@@ -386,7 +390,7 @@ class Service:
         if isinstance(event.error, TooEarlyError):
             self._socket.send(event.peer, Envelope(0, 0, 1, UNKNOWN))
             return
-        self._complaints.say(
+        self._throttled_lines.say(
             f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}"
         )
         if isinstance(event.error, ProtocolMismatchError):
@@ -404,12 +408,12 @@ class Service:
         except OSError as error:
             self._socket.close()
             raise CannotListenForStreamsError(f"{host}:{port}: {error.strerror}") from error
-        return StreamServerProcess(listener, self._settings.runs_dir, self._keys.path, self._complaints.say)
+        return StreamServerProcess(listener, self._settings.runs_dir, self._keys.path, self._throttled_lines.say)
 
     def _remove_connection_file(self) -> None:
         """Unless workers are to wait for the next coordinator."""
         if not (self._asked_to_end and self._settings.hands_over):
-            self._presence.remove_connection_file()
+            self._published_files.remove_connection_file()
 
     def _close_disk(self) -> None:
         for experiment in self._disk.close():
@@ -440,6 +444,6 @@ def _experiment_of(effect: Effect) -> str | None:
             return effect.experiment
 
 
-def _place(run: TakenUp | FinishedRun) -> int:
+def _submission_order(run: RecoveredRun | FinishedRun) -> int:
     """The run's number among all runs, in order of submission."""
-    return (run.experiment if isinstance(run, TakenUp) else run).identity.submitted
+    return (run.experiment if isinstance(run, RecoveredRun) else run).identity.submitted

@@ -13,7 +13,7 @@ from remuda.wire.messages import Leave, Register, Rejected, shortened
 HELD_UP_S = 10.0
 """How long a coordinator that shuts down waits for a run whose disk accepts no writes, or on which its folder is being
 made. The next coordinator recovers that run."""
-FAREWELL_S = 5.0
+LEAVING_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
 
 
@@ -32,7 +32,7 @@ class CoordinatorShutdown:
         self.reason: str | None = None
         """Why the end was asked for; None until then."""
         self._begun_s = 0.0
-        self._farewell_s: float | None = None
+        self._leave_sent_s: float | None = None
 
     def refusal(self, worker: Register | None = None) -> list[Step]:
         """The answer to a client or worker that comes too late. None while it is open, and none for a worker that
@@ -74,11 +74,11 @@ class CoordinatorShutdown:
             return []
         if self._catalog.preparing and not self._is_late(now_s):
             return []
-        if self._farewell_s is None:
-            self._farewell_s = now_s
-            farewell = Leave(shortened(f"the coordinator ends: {self.reason}"))
-            return [SendToPeer(worker.peer, farewell) for worker in self._registry]
-        if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
+        if self._leave_sent_s is None:
+            self._leave_sent_s = now_s
+            leave = Leave(shortened(f"the coordinator ends: {self.reason}"))
+            return [SendToPeer(worker.peer, leave) for worker in self._registry]
+        if len(self._registry) == 0 or now_s - self._leave_sent_s > LEAVING_S:
             return [Exit()]
         return []
 

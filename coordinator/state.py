@@ -19,13 +19,13 @@ from remuda.coordinator.client_requests import About, ClientRequests
 from remuda.coordinator.connections import Connections
 from remuda.coordinator.effects import (
     Abandon,
-    Asked,
     Broken,
     DeleteChunks,
     Effect,
     ForgetPeer,
     Release,
     Reply,
+    Requester,
     Send,
     SendToLease,
     SendToPeer,
@@ -38,19 +38,19 @@ from remuda.coordinator.events import (
     HeldUp,
     LogRead,
     Received,
+    RecoveredRun,
     RunBroken,
     RunPrepared,
     RunRefused,
     SelfVitals,
     ShutdownRequested,
-    TakenUp,
     Tick,
 )
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.messages import UNDER_A_LEASE
 from remuda.coordinator.experiment.team import Run, Team
 from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling
-from remuda.coordinator.leases import Speaker, speaker_at
+from remuda.coordinator.leases import Sender, sender_at
 from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.membership import FilesOffer, Membership
 from remuda.coordinator.registry import Registry, Worker
@@ -154,22 +154,22 @@ class Coordinator:
             case SelfVitals():
                 self._client_requests.load = event.load
                 for experiment in self._catalog.active:
-                    experiment.weighed(event.vitals)
+                    experiment.note_coordinator_vitals(event.vitals)
                 return []
             case _:
-                return self._heard_of_disk(event, now_s)
+                return self._handle_disk_event(event, now_s)
 
-    def _heard_of_disk(
+    def _handle_disk_event(
         self, event: RunPrepared | RunRefused | LogRead | HeldUp | RunBroken, now_s: float
     ) -> list[Effect]:
         match event:
             case RunPrepared():
                 steps = self._client_requests.prepared(event, now_s) + self._assignments.schedule(now_s)
-                return self._perform(steps, now_s, event.request.asked)
+                return self._perform(steps, now_s, event.request.requester)
             case RunRefused():
-                return self._perform(self._client_requests.not_prepared(event), now_s, event.asked)
+                return self._perform(self._client_requests.not_prepared(event), now_s, event.requester)
             case LogRead():
-                return self._perform([Reply(event.answer)], now_s, event.asked)
+                return self._perform([Reply(event.answer)], now_s, event.requester)
             case HeldUp():
                 return self._perform(self._held_up(event, now_s), now_s)
             case RunBroken():
@@ -194,7 +194,7 @@ class Coordinator:
         """Whether `journal_entries` would return anything."""
         return self._journaling.has_news
 
-    def recover(self, runs: Iterable[TakenUp | FinishedRun], now_s: float, *, late: bool = False) -> list[Effect]:
+    def recover(self, runs: Iterable[RecoveredRun | FinishedRun], now_s: float, *, late: bool = False) -> list[Effect]:
         """Recover the runs of an earlier coordinator, oldest first.
 
         Call it before the first message. `late`: it is called after messages were handled; workers of these runs were
@@ -254,20 +254,20 @@ class Coordinator:
         message = received.message
         if message is None:
             return [*repeated]
-        worker = self._registry.speakers.get(event.peer)
+        worker = self._registry.by_peer.get(event.peer)
         if worker is not None:
-            worker.heard_s = now_s
+            worker.last_message_s = now_s
         elif not isinstance(message, _FROM_ANYBODY):
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
-            return [*self._connections.say_once(event.peer, UNKNOWN, now_s)]
-        asked = Asked(event.peer, received.id, event.who.name)
+            return [*self._connections.send_once(event.peer, UNKNOWN, now_s)]
+        requester = Requester(event.peer, received.id, event.who.name)
         tells_of_run = not isinstance(message, _NOT_FOR_THE_DISK)
         after = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "") if tells_of_run else ""
         if type(message) in UNDER_A_LEASE:  # first, as most are
-            steps = self._under_a_lease(message, worker, asked.peer, now_s)
+            steps = self._under_a_lease(message, worker, requester.peer, now_s)
         else:
-            steps = self._dispatch(message, worker, asked, now_s)
-        effects = self._perform(steps, now_s, asked, after)
+            steps = self._dispatch(message, worker, requester, now_s)
+        effects = self._perform(steps, now_s, requester, after)
         if Reply not in map(type, steps) and not isinstance(message, _ANSWERED_LATER):
             effects += self._connections.acknowledge(event.peer, received.id, after=after)
         if self._shutdown.reason is not None:  # somebody waits for the end: it does not come with the next tick only
@@ -296,20 +296,20 @@ class Coordinator:
         amount that waits for the disk stays bounded, and no worker gets an answer that is not journaled."""
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
-        worker = self._registry.speakers.get(event.peer)
+        worker = self._registry.by_peer.get(event.peer)
         experiment = None if worker is None else self._assignments.experiment_of(worker)
         return experiment is not None and experiment.held_up is not None and not experiment.held_up.journals
 
-    def _dispatch(self, message: AnyMessage, worker: Worker | None, asked: Asked, now_s: float) -> list[Step]:
+    def _dispatch(self, message: AnyMessage, worker: Worker | None, requester: Requester, now_s: float) -> list[Step]:
         match message:
             case Beat() if worker is not None:
                 return self._membership.beat(worker, message, now_s)
             case Bye():
                 return [] if worker is None else self._membership.goodbye(worker, message.reason, now_s)
             case Register():
-                return self._shutdown.refusal(message) or self._membership.register(message, asked.peer, now_s)
+                return self._shutdown.refusal(message) or self._membership.register(message, requester.peer, now_s)
             case Submit() | StatusRequest() | StopExperiment() | Prioritize() | LogRequest() | Shutdown():
-                return self._client_requests.handle(message, asked, now_s)
+                return self._client_requests.handle(message, requester, now_s)
             case _:
                 return []  # nothing that anybody says to a coordinator
 
@@ -319,11 +319,11 @@ class Coordinator:
         experiment = self._catalog.known.get(id)
         match experiment:
             case Experiment() | Team():
-                speaker = speaker_at(peer) if worker is None else Speaker(worker.uuid, worker.incarnation)
-                why = experiment.refusal(message, speaker)
+                sender = sender_at(peer) if worker is None else Sender(worker.uuid, worker.incarnation)
+                why = experiment.refusal(message, sender)
                 if why is not None:
-                    return self._disbelieve(message, worker, why, now_s)
-                steps = experiment.receive(message, speaker, now_s)
+                    return self._reject(message, worker, why, now_s)
+                steps = experiment.receive(message, sender, now_s)
                 if type(message) in MAY_BE_SOFT:
                     self._journaling.handled(experiment, message, steps)
                 else:
@@ -334,30 +334,30 @@ class Coordinator:
             case None:
                 return [refused(message, "no such lease")] if isinstance(message, ChunkReady) else []
 
-    def _disbelieve(self, message: AnyMessage, worker: Worker | None, why: str, now_s: float) -> list[Step]:
+    def _reject(self, message: AnyMessage, worker: Worker | None, why: str, now_s: float) -> list[Step]:
         steps: list[Step] = [refused(message, why)] if isinstance(message, ChunkReady) else []
         if worker is None:
             return steps
-        steps += self._membership.disbelieve(worker, shortened(why), now_s)
+        steps += self._membership.reject(worker, shortened(why), now_s)
         return steps + self._assignments.schedule(now_s)
 
     def drop(self, peer: bytes, now_s: float) -> list[Effect]:
         """End this conversation, since a message in it cannot be handled."""
-        worker = self._registry.speakers.get(peer)
+        worker = self._registry.by_peer.get(peer)
         why = "what it said cannot be handled; the coordinator's log says why"
         if worker is None:
-            effects: list[Effect] = [*self._connections.say_once(peer, Rejected("malformed", why), now_s)]
+            effects: list[Effect] = [*self._connections.send_once(peer, Rejected("malformed", why), now_s)]
         else:
             effects = self._perform(self._membership.dismiss(worker, why, now_s), now_s)
         self._connections.forget(peer)
         return effects
 
-    def _deaf(self, peer: bytes, now_s: float) -> list[Effect]:
+    def _unresponsive(self, peer: bytes, now_s: float) -> list[Effect]:
         """Dismiss a worker that does not confirm its messages, since all of them are kept for it."""
-        worker = self._registry.speakers.get(peer)
+        worker = self._registry.by_peer.get(peer)
         if worker is None:
             return []
-        steps = self._membership.disbelieve(worker, "it does not read what it is told", now_s)
+        steps = self._membership.reject(worker, "it does not read what it is told", now_s)
         effects = self._perform(steps, now_s)
         self._connections.forget(peer)
         return effects
@@ -411,15 +411,15 @@ class Coordinator:
         self._journaling.tick(now_s)
         effects = self._perform(steps + self._assignments.tick(now_s), now_s)
         effects += self._perform(self._shutdown.tick(now_s) + self._handover.tick(), now_s)
-        for peer in self._connections.take_deaf():
-            effects += self._deaf(peer, now_s)
-        self._connections.expire(now_s, keep=lambda peer: self._registry.speakers.get(peer) is not None)
+        for peer in self._connections.take_unresponsive():
+            effects += self._unresponsive(peer, now_s)
+        self._connections.expire(now_s, keep=lambda peer: self._registry.by_peer.get(peer) is not None)
         return [*effects, *self._connections.due(now_s)]
 
     # --- steps to effects ---
 
     def _perform(
-        self, steps: Iterable[Step], now_s: float, asked: Asked | None = None, after: str = ""
+        self, steps: Iterable[Step], now_s: float, requester: Requester | None = None, after: str = ""
     ) -> list[Effect]:
         """`after` is the experiment that the message being handled is about."""
         effects: list[Effect] = []
@@ -428,10 +428,10 @@ class Coordinator:
                 case DeleteChunks():  # these two come with most chunks
                     effects.append(step)
                 case Reply():
-                    assert asked is not None, "an answer outside a conversation"
+                    assert requester is not None, "an answer outside a conversation"
                     known_to = step.after or after
                     effects += self._connections.answer(
-                        asked.peer, step.message, now_s, to=asked.message_id, after=known_to
+                        requester.peer, step.message, now_s, to=requester.message_id, after=known_to
                     )
                 case SendToLease():
                     effects += self._send_to_lease(step, now_s)

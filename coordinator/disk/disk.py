@@ -16,15 +16,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from remuda.coordinator.disk.errands import BusyError, Errands
 from remuda.coordinator.disk.holds import HELD_UP_S, HeldSince, Holds
-from remuda.coordinator.disk.lane import CONFIRM_S, HerdLogLine, Journaled, Lane, LaneBroken, Turn
+from remuda.coordinator.disk.jobs import BusyError, Jobs
 from remuda.coordinator.disk.log_reader import read_log
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.run_thread import (
+    CONFIRM_S,
+    HerdLogLine,
+    JournalBatch,
+    Journaled,
+    RunThread,
+    RunThreadBroken,
+)
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, unrecoverable_run
 from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, FindRoom, PrepareRun, ReadLog
-from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
+from remuda.coordinator.events import HeldUp, LogRead, RecoveredRun, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.journaling import prepared_experiment
 from remuda.training.effects import LogLine
 from remuda.training.journal_database import JournalError
@@ -65,9 +72,9 @@ class Disk:
         self._runs_folder = runs_folder
         self._wake = wake
         self._clock = clock
-        self._errands = Errands()
-        self._lanes: dict[str, Lane] = {}
-        self._leaving: list[Lane] = []
+        self._jobs = Jobs()
+        self._run_threads: dict[str, RunThread] = {}
+        self._leaving: list[RunThread] = []
         """Lanes of runs that were abandoned: they still write why."""
         self._active: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
@@ -82,7 +89,7 @@ class Disk:
         self._held_before: dict[str, HeldSince] = {}
         """Holds of the coordinator before this one, of runs that are not recovered yet."""
         self._journaled: deque[Journaled] = deque()
-        self._told: deque[LaneBroken | Found] = deque()
+        self._told: deque[RunThreadBroken | Found] = deque()
         self._awaited: set[str] = set()
         """Experiments whose journals this turn waits for."""
         self._written = threading.Condition()
@@ -96,14 +103,14 @@ class Disk:
     def prepare(self, effect: PrepareRun) -> None:
         """Have a run folder made; the result is RunPrepared or RunRefused."""
         self._submitted[effect.experiment] = self._turn + 1 if self._has_had_runs else 0
-        self._errands.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
+        self._jobs.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
 
     def read_log(self, effect: ReadLog) -> LogRead | None:
         """Have a log read; the result is LogRead, at once if too many requests wait."""
         try:
-            self._errands.put(f"logs of {effect.run_dir}", lambda: self._tell(read_log(effect)))
+            self._jobs.put(f"logs of {effect.run_dir}", lambda: self._tell(read_log(effect)))
         except BusyError as error:
-            return LogRead(effect.asked, Rejected("busy", f"the logs of {effect.run_dir}: {error}"))
+            return LogRead(effect.requester, Rejected("busy", f"the logs of {effect.run_dir}: {error}"))
         return None
 
     def recover(self, runs: Iterable[ListedRun]) -> None:
@@ -111,7 +118,7 @@ class Disk:
         if self._runs_folder is not None:
             self._held_before = self._runs_folder.held()
         for run in runs:
-            self._errands.put(f"recover {run.experiment}", partial(self._recover_one, run))
+            self._jobs.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
     def write(self, entries: Sequence[JournalEntry], effects: Sequence[DiskEffect]) -> None:
         """Have a turn written: each run's part by its own lane. Waits at most QUICK_S for their journals."""
@@ -127,7 +134,7 @@ class Disk:
                 case _ if effect.experiment is None or self._run_folders.files(effect.experiment) is None:
                     pass  # of a run that is over: there is nothing left to be written
                 case FindRoom():
-                    self._lane(effect.experiment).want_room(effect.size_bytes)
+                    self._run_thread(effect.experiment).want_room(effect.size_bytes)
                 case _:
                     parts.setdefault(effect.experiment, []).append(effect)
                     if isinstance(effect, CloseRun):
@@ -144,14 +151,14 @@ class Disk:
 
     def waits_for(self, experiment: str) -> int:
         """The turn that must be in this run's journal before messages about the run may be sent; 0 if it has all."""
-        lane = self._lanes.get(experiment)
-        return 0 if lane is None else lane.waits_for
+        run_thread = self._run_threads.get(experiment)
+        return 0 if run_thread is None else run_thread.waits_for
 
     @property
     def lag_s(self) -> float:
         """The longest time for which what waits for a run's disk has not been written; 0 if nothing waits."""
         now_s = self._clock()
-        return max((lane.held_up_s(now_s) for lane in self._lanes.values()), default=0.0)
+        return max((run_thread.held_up_s(now_s) for run_thread in self._run_threads.values()), default=0.0)
 
     # --- hear ---
 
@@ -160,9 +167,9 @@ class Disk:
         journaled: list[Journaled] = []
         while self._journaled:
             told = self._journaled.popleft()
-            lane = self._lanes.get(told.experiment)
-            if lane is not None:
-                lane.noted(told.number)
+            run_thread = self._run_threads.get(told.experiment)
+            if run_thread is not None:
+                run_thread.noted(told.number)
             journaled.append(told)
         return journaled
 
@@ -171,8 +178,8 @@ class Disk:
         found: list[Found] = []
         while self._told:
             match told := self._told.popleft():
-                case LaneBroken():
-                    self._lanes.pop(told.experiment, None)
+                case RunThreadBroken():
+                    self._run_threads.pop(told.experiment, None)
                     found.append(RunBroken(told.experiment, told.reason, told.traceback))
                 case RunRefused():
                     self._submitted.pop(told.experiment, None)
@@ -180,7 +187,7 @@ class Disk:
                 case RunPrepared():
                     self._has_had_runs = True
                     found.append(told)
-                case RunRecovered(run=TakenUp() as run) if told.experiment in self._held_before:
+                case RunRecovered(run=RecoveredRun() as run) if told.experiment in self._held_before:
                     found.append(replace(told, run=self._held_again(run)))
                 case _:
                     found.append(told)
@@ -190,29 +197,31 @@ class Disk:
         """Called from time to time: which runs' disks accept no writes, which accept them again, and which have not for
         too long."""
         now_s = self._clock()
-        looked = ((id, self._holds.look(id, lane, now_s)) for id, lane in self._lanes.items())
+        looked = ((id, self._holds.look(id, run_thread, now_s)) for id, run_thread in self._run_threads.items())
         found = [event for _, event in looked if event is not None]
         for event in found:
             if isinstance(event, HeldUp) and event.hold is None and event.experiment not in self._active:
-                self._lanes[event.experiment].rest()
-        self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
-        self._leaving = [lane for lane in self._leaving if not lane.rests]
+                self._run_threads[event.experiment].rest()
+        self._run_threads = {
+            id: run_thread for id, run_thread in self._run_threads.items() if not self._is_done(id, run_thread)
+        }
+        self._leaving = [run_thread for run_thread in self._leaving if not run_thread.rests]
         self._slow_until_s = {id: until_s for id, until_s in self._slow_until_s.items() if until_s > now_s}
         if now_s >= self._confirm_due_s and self._runs_folder is not None:
             self._confirm_due_s = now_s + CONFIRM_S
             with contextlib.suppress(BusyError):
-                self._errands.put(_OF_HERD, self._runs_folder.confirm)
+                self._jobs.put(_OF_HERD, self._runs_folder.confirm)
         return found
 
     def close(self) -> list[str]:
         """Write everything and close all files. Returns the experiments that are not wholly written, since their disks
         take too long."""
         deadline_s = self._clock() + END_S
-        for lane in self._lanes.values():
-            lane.rest()
-        lanes = [*self._lanes.values(), *self._leaving]
-        late = sorted({lane.experiment for lane in lanes if not lane.join(deadline_s)})
-        if not self._errands.wait(_OF_HERD, max(deadline_s - self._clock(), 0.0)):
+        for run_thread in self._run_threads.values():
+            run_thread.rest()
+        run_threads = [*self._run_threads.values(), *self._leaving]
+        late = sorted({run_thread.experiment for run_thread in run_threads if not run_thread.join(deadline_s)})
+        if not self._jobs.wait(_OF_HERD, max(deadline_s - self._clock(), 0.0)):
             print(
                 "the list of runs cannot be written: the next coordinator may take up runs that are over",
                 file=sys.stderr,
@@ -222,27 +231,27 @@ class Disk:
     # --- inside ---
 
     def _put(self, experiment: str, entry: JournalEntry | None, part: Sequence[RunEffect | HerdLogLine]) -> None:
-        lane = self._lane(experiment)
-        lane.put(Turn(self._turn, entry, part))
+        run_thread = self._run_thread(experiment)
+        run_thread.put(JournalBatch(self._turn, entry, part))
         if entry is not None:
             state = entry.snapshot.experiment.state
             (self._active.discard if state == "queued" or state in OVER else self._active.add)(experiment)
-        if experiment not in self._active and not lane.room.wanted_bytes:
-            lane.rest()
+        if experiment not in self._active and not run_thread.room.wanted_bytes:
+            run_thread.rest()
 
-    def _lane(self, experiment: str) -> Lane:
-        lane = self._lanes.get(experiment)
-        if lane is None:
+    def _run_thread(self, experiment: str) -> RunThread:
+        run_thread = self._run_threads.get(experiment)
+        if run_thread is None:
             writer = RunWriter(self._run_folders, self._runs_folder, experiment)
-            lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
-        return lane
+            run_thread = self._run_threads[experiment] = RunThread(experiment, writer, self._tell, self._clock)
+        return run_thread
 
-    def _held_again(self, run: TakenUp) -> TakenUp:
+    def _held_again(self, run: RecoveredRun) -> RecoveredRun:
         """A run that was held up when the coordinator before this one ended."""
         id = run.experiment.identity.id
         held = self._held_before.pop(id)
         since_s = self._clock() - (time.time() - held.since_s)
-        return replace(run, hold=self._holds.restore(id, self._lane(id), replace(held, since_s=since_s)))
+        return replace(run, hold=self._holds.restore(id, self._run_thread(id), replace(held, since_s=since_s)))
 
     def _keep_hold(self, experiment: str, held: HeldSince | None) -> None:
         """Note it in the list of runs, for the next coordinator."""
@@ -251,7 +260,7 @@ class Disk:
             return
         listed = None if held is None else replace(held, since_s=time.time() - (self._clock() - held.since_s))
         with contextlib.suppress(BusyError):  # the list's own disk hangs
-            self._errands.put(_OF_HERD, lambda: _note_hold(herd, experiment, listed))
+            self._jobs.put(_OF_HERD, lambda: _note_hold(herd, experiment, listed))
 
     def _say_of_herd(self, line: HerdLogLine, parts: dict[str, list[RunEffect | HerdLogLine]]) -> None:
         """Log a line about the herd in every active run, and later in those runs that wait for workers now."""
@@ -269,30 +278,30 @@ class Disk:
         return [line for turn, line in self._herd_lines if turn >= since] if state not in OVER else []
 
     def _abandon(self, effect: Abandon) -> None:
-        lane, herd = self._lanes.pop(effect.experiment, None), self._runs_folder
-        if lane is not None:
-            lane.room.give_up()
-        if lane is not None and lane.held_up_s(self._clock()) > HELD_UP_S:
-            lane.give_up()
-        elif lane is not None:
-            lane.rest()  # it writes the reason to the run's log first
-            self._leaving.append(lane)
+        run_thread, herd = self._run_threads.pop(effect.experiment, None), self._runs_folder
+        if run_thread is not None:
+            run_thread.room.give_up()
+        if run_thread is not None and run_thread.held_up_s(self._clock()) > HELD_UP_S:
+            run_thread.give_up()
+        elif run_thread is not None:
+            run_thread.rest()  # it writes the reason to the run's log first
+            self._leaving.append(run_thread)
         self._run_folders.forget(effect.experiment)
         self._holds.forget(effect.experiment)
         self._active.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
-                self._errands.put(_OF_HERD, lambda: _note_over(herd, effect.last))
+                self._jobs.put(_OF_HERD, lambda: _note_over(herd, effect.last))
 
-    def _is_done(self, id: str, lane: Lane) -> bool:
+    def _is_done(self, id: str, run_thread: RunThread) -> bool:
         """Start another lane if there is more to write. A lane that was held up is checked once more, so that its
         recovery is reported."""
-        return lane.rests and not lane.waits_for and id not in self._holds
+        return run_thread.rests and not run_thread.waits_for and id not in self._holds
 
     def _is_quick(self, experiment: str) -> bool:
-        lane = self._lanes.get(experiment)
-        busy = lane is not None and lane.waits_for
+        run_thread = self._run_threads.get(experiment)
+        busy = run_thread is not None and run_thread.waits_for
         return not busy and self._slow_until_s.get(experiment, 0.0) <= self._clock()
 
     def _wait_for_the_quick(self) -> None:
@@ -302,14 +311,14 @@ class Disk:
         for experiment in slow:
             self._slow_until_s[experiment] = self._clock() + SLOW_S
 
-    def _tell(self, told: Journaled | LaneBroken | Found) -> None:
+    def _tell(self, told: Journaled | RunThreadBroken | Found) -> None:
         """For any thread."""
         if isinstance(told, Journaled):
             self._journaled.append(told)
         else:
             self._told.append(told)
-        awaited = isinstance(told, Journaled | LaneBroken) and self._stop_awaiting(told.experiment)
-        if not awaited or isinstance(told, LaneBroken):
+        awaited = isinstance(told, Journaled | RunThreadBroken) and self._stop_awaiting(told.experiment)
+        if not awaited or isinstance(told, RunThreadBroken):
             self._wake()
 
     def _stop_awaiting(self, experiment: str) -> bool:
@@ -332,7 +341,7 @@ class Disk:
             self._run_folders.close_run(effect.experiment)
             traceback.print_exc()
             reason = f"{type(error).__name__} while the run was prepared: {error}; its folder stays as it is"
-            return RunRefused(effect.experiment, effect.asked, Rejected("invalid", reason))
+            return RunRefused(effect.experiment, effect.requester, Rejected("invalid", reason))
 
     def _recover_one(self, run: ListedRun) -> None:
         self._tell(self._recovered(run))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from remuda.coordinator.disk.lane import Lane
+from remuda.coordinator.disk.run_thread import RunThread
 from remuda.coordinator.events import HeldUp, RunBroken
 from remuda.coordinator.limits import Hold
 from remuda.training.next_command import resume_command
@@ -40,34 +40,34 @@ class Holds:
     def __contains__(self, experiment: str) -> bool:
         return experiment in self._held
 
-    def restore(self, experiment: str, lane: Lane, held: HeldSince) -> Hold:
+    def restore(self, experiment: str, run_thread: RunThread, held: HeldSince) -> Hold:
         """Go on with a hold of the coordinator before this one: until its disk is seen to have room."""
         self._held[experiment] = held
-        lane.want_room(held.room_bytes)
+        run_thread.want_room(held.room_bytes)
         return Hold(held.why, held.since_s + PATIENCE_S, journals=True)
 
     def forget(self, experiment: str) -> None:
         """The run is over."""
         self._held.pop(experiment, None)
 
-    def look(self, experiment: str, lane: Lane, now_s: float) -> HeldUp | RunBroken | None:
+    def look(self, experiment: str, run_thread: RunThread, now_s: float) -> HeldUp | RunBroken | None:
         """What there is to tell of this run, if anything has changed."""
-        blocked_s, lacking_s = lane.held_up_s(now_s), lane.room.lacking_s(now_s)
+        blocked_s, lacking_s = run_thread.held_up_s(now_s), run_thread.room.lacking_s(now_s)
         known = self._held.get(experiment)
         if max(blocked_s, lacking_s) <= HELD_UP_S:
-            if known is None or lane.room.wanted_bytes:
+            if known is None or run_thread.room.wanted_bytes:
                 return None
             del self._held[experiment]
             self._keep(experiment, None)
             return HeldUp(experiment, None)
         blocked = blocked_s > HELD_UP_S
-        refusal = lane.refusal if blocked else lane.room.problem
+        refusal = run_thread.refusal if blocked else run_thread.room.problem
         why = f"its disk refuses: {refusal}" if refusal else "its disk does not answer"
         since_s = now_s - max(blocked_s, lacking_s) if known is None else known.since_s
         if now_s - since_s > PATIENCE_S:
             way_out = f"once it is well, type: {resume_command('submit', self._run_dir_of(experiment))}"
             return RunBroken(experiment, f"{why} ({PATIENCE_S:.0f} s were waited); {way_out}")
-        held = HeldSince(since_s, why, lane.room.wanted_bytes)
+        held = HeldSince(since_s, why, run_thread.room.wanted_bytes)
         if held == known:
             return None
         self._held[experiment] = held

@@ -27,12 +27,12 @@ def read_log(effect: ReadLog) -> LogRead:
         waiting = _waiting(found, known)
         told = [_piece(log, file, known.get(file), request.last_lines, effect.is_over) for file in waiting[:PIECES]]
     except NoSuchSourceError as error:
-        return LogRead(effect.asked, Rejected("unknown", str(error)))
+        return LogRead(effect.requester, Rejected("unknown", str(error)))
     except OSError as error:
-        return LogRead(effect.asked, Rejected("invalid", f"the log cannot be read: {error}"))
+        return LogRead(effect.requester, Rejected("invalid", f"the log cannot be read: {error}"))
     more = len(waiting) > PIECES
     over = effect.is_over and not more and not any(piece.text for piece in told)
-    return LogRead(effect.asked, LogText(told, over, more))
+    return LogRead(effect.requester, LogText(told, over, more))
 
 
 def _waiting(found: dict[str, LogEntry], known: dict[str, LogPosition]) -> list[str]:

@@ -23,12 +23,12 @@ class Room:
         self.problem: str | None = None
         """Why there is none; None if that is not known, also if the disk does not answer."""
         self._since_s = 0.0
-        self._look_s = 0.0
+        self._check_s = 0.0
 
     def want(self, size_bytes: int) -> None:
         """Look for so many bytes from now on, until they are found."""
         if not self.wanted_bytes:
-            self._since_s = self._look_s = self._clock()
+            self._since_s = self._check_s = self._clock()
         self.wanted_bytes = max(size_bytes, self.wanted_bytes, LEAST_BYTES)
 
     def give_up(self) -> None:
@@ -38,7 +38,7 @@ class Room:
     @property
     def is_due(self) -> bool:
         """Whether it is time to look."""
-        return self.wanted_bytes > 0 and self._clock() >= self._look_s
+        return self.wanted_bytes > 0 and self._clock() >= self._check_s
 
     def lacking_s(self, now_s: float) -> float:
         """For how long it is wanted; 0 if it is not."""
@@ -51,7 +51,7 @@ class Room:
         try:
             check(self.wanted_bytes)
         except OSError as error:
-            self.problem, self._look_s = str(error), self._clock() + AGAIN_S
+            self.problem, self._check_s = str(error), self._clock() + AGAIN_S
         else:
             self.wanted_bytes, self.problem = 0, None
 

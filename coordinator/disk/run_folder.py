@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.room import check_room
-from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, OfPolicy, RewindCurves
+from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PolicyEffect, RewindCurves
 from remuda.logbook.book import Logbook
 from remuda.logbook.lines import LEVELS, SourceLine, TextLog
 from remuda.logbook.role_logbooks import commander_logbook
@@ -31,7 +31,7 @@ from remuda.wire.messages import OVER, Counters
 
 OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
 """On the files of one policy, or of a run that has no more."""
-RunEffect = OwnEffect | OfPolicy
+RunEffect = OwnEffect | PolicyEffect
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
 """Opened with this value, progress.txt and the curves continue at their end: nothing is cut off."""
 
@@ -114,7 +114,7 @@ class RunFiles:
         """Carry out an effect. What is impossible because somebody has removed the run's files is logged and skipped.
         Raises OSError if the disk refuses, so that it can be tried again."""
         match effect:
-            case OfPolicy():
+            case PolicyEffect():
                 for each in self._all:
                     if policy_of(each.folder) == effect.policy:
                         each.try_out(effect.effect)

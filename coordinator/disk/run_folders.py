@@ -90,7 +90,7 @@ class RunFolders:
         obstacle = config.obstacle_to_herds or _agents_unknown(config)
         if obstacle is not None:
             return _refused(effect, "invalid", obstacle)
-        forbidden = self._allowed.refusal(config, effect.asked.who)
+        forbidden = self._allowed.refusal(config, effect.requester.who)
         if forbidden is not None:
             return _refused(effect, "forbidden", forbidden)
         made: Path | None = None
@@ -295,7 +295,7 @@ def _agents_unknown(config: ExperimentConfig) -> str | None:
 
 
 def _refused(effect: PrepareRun, code: Literal["invalid", "exists", "forbidden"], reason: str) -> RunRefused:
-    return RunRefused(effect.experiment, effect.asked, Rejected(code, reason))
+    return RunRefused(effect.experiment, effect.requester, Rejected(code, reason))
 
 
 def _open_journals(

@@ -18,7 +18,7 @@ import msgspec
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.holds import HeldSince
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.events import TakenUp
+from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.journaling import recovered_run
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import make_private
@@ -150,7 +150,7 @@ class RunsFolder:
             ).fetchall()
         return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
 
-    def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> TakenUp | FinishedRun | None:
+    def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> RecoveredRun | FinishedRun | None:
         """Recover a run that is not over. One that cannot be recovered is logged, left as it is, and tried again at the
         next start. None: another process works on it."""
         try:

@@ -16,7 +16,7 @@ is at most one ahead; the others allow for chunks of unusual size."""
 GRANTS_PER_TURN = 1_000
 """Chunks granted at once. When the learner of a large run becomes ready, all its collectors wait, and messages to ten
 thousand of them would take a tenth of a second: the rest follows with the next message or tick."""
-SPARE_TURNS = 64
+SPARE_CANDIDATES = 64
 """Outdated turns that may be kept, besides one for each collector."""
 
 
@@ -37,7 +37,7 @@ class _Account:
     """Environment steps that were granted, are not counted yet, and are still waited for."""
 
 
-_Turn = tuple[int, int, int]
+_Candidate = tuple[int, int, int]
 """Outstanding steps, number of the last grant, and lease. The smallest goes first: the collector with the fewest
 outstanding steps, then the one whose last grant is longest ago, so that work is shared evenly."""
 
@@ -55,7 +55,7 @@ class CreditBook:
         self._accounts: dict[int, _Account] = {}
         self._wanting: set[int] = set()
         """Leases with fewer outstanding steps than they may have."""
-        self._turns: list[_Turn] = []
+        self._candidates: list[_Candidate] = []
         """A heap with the turn of each of them, and outdated turns."""
         self._outstanding = 0
         self._grants = 0
@@ -166,16 +166,16 @@ class CreditBook:
 
     def _next(self) -> int | None:
         """The lease whose turn it is, if any wants more."""
-        turns, wanting = self._turns, self._wanting
+        candidates, wanting = self._candidates, self._wanting
         while wanting:
-            outstanding, granted_as, lease = turns[0]
+            outstanding, granted_as, lease = candidates[0]
             account = self._accounts.get(lease)
             if account is None or (account.outstanding, account.granted_as) != (outstanding, granted_as):
-                heappop(turns)
+                heappop(candidates)
             elif lease in wanting:
                 return lease
             else:
-                heappop(turns)
+                heappop(candidates)
         return None
 
     def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
@@ -190,11 +190,11 @@ class CreditBook:
             self._wanting.discard(lease)
         elif lease not in self._wanting or outstanding != before:
             self._wanting.add(lease)
-            heappush(self._turns, (outstanding, account.granted_as, lease))
-            if len(self._turns) > SPARE_TURNS + 2 * len(self._wanting):
-                self._drop_outdated_turns()
+            heappush(self._candidates, (outstanding, account.granted_as, lease))
+            if len(self._candidates) > SPARE_CANDIDATES + 2 * len(self._wanting):
+                self._drop_outdated_candidates()
 
-    def _drop_outdated_turns(self) -> None:
+    def _drop_outdated_candidates(self) -> None:
         waiting = ((lease, self._accounts[lease]) for lease in self._wanting)
-        self._turns = [(account.outstanding, account.granted_as, lease) for lease, account in waiting]
-        heapify(self._turns)
+        self._candidates = [(account.outstanding, account.granted_as, lease) for lease, account in waiting]
+        heapify(self._candidates)

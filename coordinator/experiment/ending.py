@@ -44,7 +44,7 @@ class CallbackDispatch:
     book: CallbackBook
     leases: LeaseBook
     commander: Commander
-    _told: tuple[int, int] = field(default=(0, 0), init=False)
+    _last_sent: tuple[int, int] = field(default=(0, 0), init=False)
     """The lease that was told last, and of which event."""
     _deadline_s: float | None = field(default=None, init=False)
     """For what is left to be told at the end."""
@@ -55,15 +55,15 @@ class CallbackDispatch:
         if self.book.stopped is not None:
             self.commander.end(self.book.stopped)
 
-    def tell(self, counters: Counters, now_s: float) -> list[Step]:
+    def send_due(self, counters: Counters, now_s: float) -> list[Step]:
         """Have the next event told, if there is one, and somebody to tell it."""
         learner = self.leases.learner
         if not self.book.active or learner is None or not learner.ready:
             return []
         due = self.book.due(counters, now_s)
-        if due is None or self._told == (learner.number, due[0]):
+        if due is None or self._last_sent == (learner.number, due[0]):
             return []
-        self._told = (learner.number, due[0])
+        self._last_sent = (learner.number, due[0])
         return [SendToLease(learner.number, CallCallbacks(learner.number, *due, counters.env_step))]
 
     def decided(self, message: CallbacksDecided, counters: Counters) -> list[Step]:
@@ -74,10 +74,10 @@ class CallbackDispatch:
         return [*outcome.effects, *steps]
 
     def repeat(self, lease: Lease) -> list[Step]:
-        """Say again to a learner what may have been lost with an earlier coordinator; the event comes with `tell`."""
+        """Send a learner again what an earlier coordinator may have lost; the event comes with `send_due`."""
         if lease.role != "learner" or lease.draining or not lease.ready:
             return []
-        self._told = (0, 0)
+        self._last_sent = (0, 0)
         return self._change(lease.number) if self.book.changes else []
 
     def concluded(self, end: End, counters: Counters, now_s: float) -> tuple[bool, list[Step]]:
@@ -91,7 +91,7 @@ class CallbackDispatch:
             book.ended(end, counters)
         if book.idle or self.leases.learner is None or now_s > self._deadline_s:
             return True, []
-        return False, self.tell(counters, now_s)
+        return False, self.send_due(counters, now_s)
 
     def given_up(self) -> list[Step]:
         """A line about what callbacks were not told of, once the end has waited for them."""
@@ -183,17 +183,17 @@ class ExperimentShutdown:
             if self.workers.flow.is_open:
                 steps += self._stop_learning()
             if not self.leases.count("collector") or self._is_late(now_s):
-                steps += self._settle(counters, now_s)
+                steps += self._begin_settling(counters, now_s)
         if self.stage == "settling":
             steps += self._use_newest_checkpoint(counters, now_s)
             if self.dispatch.commander.final_saved and not self._saved:
                 self._saved, self._deadline_s = True, min(self._deadline_s, now_s + STAGE_LONGEST_S["settling"])
-            steps += self._say_what_is_awaited(now_s)
+            steps += self._log_awaited(now_s)
             given_up = self._is_late(now_s) or self._time_is_over(counters, now_s)
             given_up = given_up or self._is_alone(now_s, lacks=self.lacks_evaluator)
             self._done = False
             if self.dispatch.commander.settled or given_up:
-                steps += self._tell_callbacks(counters, now_s)
+                steps += self._conclude_callbacks(counters, now_s)
             if all(each.is_settled for each in self.together or (self,)):
                 steps += self._release(counters, now_s)
         if self.stage == "releasing" and self._is_late(now_s):
@@ -246,14 +246,14 @@ class ExperimentShutdown:
             return True
         return evaluation_is_too_late(commander.config.stop, wall_s=counters.wall_s, waited_s=waited_s)
 
-    def _tell_callbacks(self, counters: Counters, now_s: float) -> list[Step]:
+    def _conclude_callbacks(self, counters: Counters, now_s: float) -> list[Step]:
         """Have callbacks told of the end; nothing else is left to be done in this stage."""
         end = self.dispatch.commander.ending
         assert end is not None, "the run ends"
         self._done, steps = self.callbacks.concluded(end, counters, now_s)
         return steps
 
-    def _say_what_is_awaited(self, now_s: float) -> list[Step]:
+    def _log_awaited(self, now_s: float) -> list[Step]:
         """Log that the run waits for an evaluation, once for each."""
         awaited = self.awaits_evaluation
         if awaited is None or awaited == self._awaited:
@@ -282,7 +282,7 @@ class ExperimentShutdown:
             self._alone_since_s = now_s
         return self.nobody_comes or now_s >= self._alone_since_s + REPLACEMENT_S
 
-    def _settle(self, counters: Counters, now_s: float) -> list[Step]:
+    def _begin_settling(self, counters: Counters, now_s: float) -> list[Step]:
         dismissed = self.workers.dismiss("collector")
         self.enter("settling", now_s)
         decisions = self.dispatch.commander.save_final()

@@ -216,14 +216,14 @@ class EvaluationDispatch:
         self._evaluation: Evaluation | None = None
         self._evaluations = 0
         self._saves = 0
-        self._place = 0
+        self._policy_index = 0
         """Among the policies of the run."""
         self._together: tuple[EvaluationDispatch, ...] = (self,)
         self.outcomes.lent = self._lent
 
     def play_beside(self, together: Sequence[EvaluationDispatch]) -> None:
         """Several policies play together; `together` are those of all, in the order of their names."""
-        self._together, self._place = tuple(together), together.index(self)
+        self._together, self._policy_index = tuple(together), together.index(self)
 
     def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
         """Turn decisions into messages. End is left to the experiment."""
@@ -231,7 +231,7 @@ class EvaluationDispatch:
         for decision in decisions:
             match decision:
                 case Save():
-                    steps += self._ask_to_save(decision, counters)
+                    steps += self._request_save(decision, counters)
                 case StartEvaluation():
                     self._evaluations += 1
                     episodes = self.commander.config.evaluator.episodes
@@ -257,12 +257,14 @@ class EvaluationDispatch:
         if not self._is_news(message):
             return []
         steps = self._follow(self.outcomes.saved(message.reason, message.record), counters, now_s)
-        return steps + self.tell_opponents([lease.number for lease in self._leases.ready("collector")])
+        return steps + self.send_opponents([lease.number for lease in self._leases.ready("collector")])
 
-    def tell_opponents(self, collectors: Iterable[int]) -> list[Step]:
+    def send_opponents(self, collectors: Iterable[int]) -> list[Step]:
         """In self-play: tell these collectors (leases) which checkpoints play in training."""
         files = [_file_of(record) for record in self.commander.opponents]
-        return [SendToLease(lease, Opponents(lease, files, self._place)) for lease in collectors] if files else []
+        return (
+            [SendToLease(lease, Opponents(lease, files, self._policy_index)) for lease in collectors] if files else []
+        )
 
     def _is_news(self, message: CheckpointSaved) -> bool:
         """The reason of the newest request, or of one before it: the last save may be requested while another is under
@@ -302,7 +304,7 @@ class EvaluationDispatch:
         if evaluation is None or not self._has_company(evaluation):
             return []
         idle = [lease.number for lease in self._leases.ready("evaluator")]
-        return [self._tell_to_play(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
+        return [self._send_evaluate(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
 
     def _has_company(self, evaluation: Evaluation) -> bool:
         """Whether each other policy has a checkpoint to play with: its newest does."""
@@ -312,24 +314,24 @@ class EvaluationDispatch:
             playing = [record for record in newest if record is not None]
             if len(playing) < len(commanders):
                 return False
-            evaluation.beside = (*playing[: self._place], *playing[self._place + 1 :])
+            evaluation.beside = (*playing[: self._policy_index], *playing[self._policy_index + 1 :])
             older = [own.older_than(record) for own, record in zip(commanders, playing, strict=True)]
             evaluation.older = tuple(older) if any(older) else ()
         return True
 
     def _lent(self) -> tuple[int, ...]:
         """The checkpoints of this policy, by train_iter, that evaluations of all policies play with."""
-        return tuple(train_iter for each in self._together for train_iter in each.plays_with(self._place))
+        return tuple(train_iter for each in self._together for train_iter in each.plays_with(self._policy_index))
 
-    def plays_with(self, place: int) -> list[int]:
+    def plays_with(self, policy_index: int) -> list[int]:
         """The checkpoints of the policy at a place, by train_iter, that the evaluation under way needs besides the one
         that is evaluated."""
         evaluation = self._evaluation
         if evaluation is None or evaluation.beside is None:
             return []
-        records = list(evaluation.older[place]) if evaluation.older else []
-        if place != self._place:
-            records.append(evaluation.beside[place if place < self._place else place - 1])
+        records = list(evaluation.older[policy_index]) if evaluation.older else []
+        if policy_index != self._policy_index:
+            records.append(evaluation.beside[policy_index if policy_index < self._policy_index else policy_index - 1])
         return [record.train_iter for record in records]
 
     def evaluator_gone(self, lease: int) -> list[Step]:
@@ -357,11 +359,11 @@ class EvaluationDispatch:
         """
         if lease.role == "learner":
             saving = self.commander.saving
-            return [] if saving is None else [self._tell_to_save(saving, counters)]
+            return [] if saving is None else [self._send_save(saving, counters)]
         share = None if self._evaluation is None else self._evaluation.share_of(lease.number)
         if self._evaluation is None or share is None:
             return []
-        return [self._tell_to_play(self._evaluation, lease.number, share)]
+        return [self._send_evaluate(self._evaluation, lease.number, share)]
 
     def snapshot(self, now_s: float) -> DispatchSnapshot:
         """What a restarted coordinator needs."""
@@ -374,7 +376,7 @@ class EvaluationDispatch:
         self._evaluation = None if snapshot.evaluation is None else Evaluation.of(snapshot.evaluation, now_s)
         self._evaluations, self._saves = snapshot.evaluations, snapshot.saves
 
-    def _tell_to_play(self, evaluation: Evaluation, lease: int, share: Share) -> SendToLease:
+    def _send_evaluate(self, evaluation: Evaluation, lease: int, share: Share) -> SendToLease:
         return SendToLease(
             lease,
             Evaluate(
@@ -386,21 +388,21 @@ class EvaluationDispatch:
                 env_step=evaluation.record.env_step,
                 first_episode=share.first_episode,
                 episodes=share.episodes,
-                place=self._place,
+                place=self._policy_index,
                 others=[_file_of(other) for other in evaluation.beside or ()],
                 older=[[_file_of(record) for record in records] for records in evaluation.older],
                 task=evaluation.task,
             ),
         )
 
-    def _ask_to_save(self, save: Save, counters: Counters) -> list[Step]:
+    def _request_save(self, save: Save, counters: Counters) -> list[Step]:
         learner = self._leases.learner
         if learner is None or not learner.ready:
             return []  # asked again when the next learner is ready
         self._saves += 1
-        return [self._tell_to_save(save.reason, counters)]
+        return [self._send_save(save.reason, counters)]
 
-    def _tell_to_save(self, reason: CheckpointReason, counters: Counters) -> SendToLease:
+    def _send_save(self, reason: CheckpointReason, counters: Counters) -> SendToLease:
         learner = self._leases.learner
         assert learner is not None, "somebody is there to be told"
         best = self.commander.best

@@ -15,7 +15,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.parts import Parts
-from remuda.coordinator.leases import Speaker
+from remuda.coordinator.leases import Sender
 from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.environments.assignment import config_of_policy
@@ -50,7 +50,7 @@ class _Identified(Protocol):
 RunT = TypeVar("RunT", bound=_Identified)
 
 
-def bulkhead(method: Callable[Concatenate[RunT, P], list[Step]]) -> Callable[Concatenate[RunT, P], list[Step]]:
+def guarded(method: Callable[Concatenate[RunT, P], list[Step]]) -> Callable[Concatenate[RunT, P], list[Step]]:
     """Let an error inside an experiment end that experiment, no other, and not the coordinator."""
 
     @wraps(method)
@@ -130,7 +130,7 @@ class Experiment:
         lease = self._leases.open_leases.get(number)
         return lease is not None and lease.draining
 
-    def weighed(self, coordinator: WorkerVitals) -> None:
+    def note_coordinator_vitals(self, coordinator: WorkerVitals) -> None:
         """Note how the coordinator's own process spent its time."""
         self._vitals.told(COORDINATOR, COORDINATOR, coordinator)
 
@@ -153,7 +153,7 @@ class Experiment:
         """Workers that it could give back, and those it is giving back already."""
         return self._demand.holding(keeps=self._commander.ending is not None)
 
-    @bulkhead
+    @guarded
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
         """Set what the scheduler says that it lacks; None for nothing."""
         news = self._demand.wait(reason, now_s)
@@ -166,13 +166,13 @@ class Experiment:
             self.replay.start(now_s)
             self._vitals.start(now_s)
 
-    @bulkhead
+    @guarded
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         """The scheduler has chosen a worker for it."""
         self.start(now_s)
         return self._workers.join(holder)
 
-    @bulkhead
+    @guarded
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Give workers back for another experiment that lacks them."""
         return self._workers.lend(role, count, to)
@@ -183,7 +183,7 @@ class Experiment:
             return not self.over
         return role == "evaluator" and self._shutdown.lacks_evaluator
 
-    @bulkhead
+    @guarded
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease is back after a restart of the coordinator: send again what may have been lost."""
         lease = self._leases.open_leases.get(number)
@@ -208,14 +208,14 @@ class Experiment:
 
     # --- what happens ---
 
-    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+    def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle a message about one of its leases, open or over, after `refusal` has accepted it."""
         try:
-            return self.messages.receive(message, speaker, now_s) + self._go_on(now_s)
+            return self.messages.receive(message, sender, now_s) + self._do_due(now_s)
         except Exception as error:
             return [_broken(self.identity, error)]
 
-    @bulkhead
+    @guarded
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """A worker was lost, left, or started a new incarnation: its lease is over. `handed_in`: nothing is lost.
         `died`: how its process ended, if it is dead or seems so."""
@@ -225,13 +225,13 @@ class Experiment:
             hopeless = self._failures.hopeless_deaths(now_s)
             if hopeless is not None:
                 self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
-        return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._go_on(now_s)
+        return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
 
     def explain_death(self, worker: str, how: str) -> None:
         """It has become known how a lost worker (by UUID) ended."""
         self._failures.explained(worker, how)
 
-    @bulkhead
+    @guarded
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         """Stop the run, on request. `nobody_comes`: no lost worker will be replaced."""
         if self.over:
@@ -239,9 +239,9 @@ class Experiment:
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
         hurried = self._shutdown.hurry()
         self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
-        return hurried + self._go_on(now_s)
+        return hurried + self._do_due(now_s)
 
-    @bulkhead
+    @guarded
     def save_now(self, now_s: float) -> list[Step]:
         """Have the learner save, unless the run ends, it saves already, or it has learned nothing since."""
         counters = self._status.counters(now_s)
@@ -259,22 +259,22 @@ class Experiment:
         """Why it ends; None while it goes on."""
         return self._commander.ending
 
-    @bulkhead
+    @guarded
     def end(self, end: End, *, skip_final_evaluation: bool) -> list[Step]:
         """Another policy of the run has ended it; what follows comes with `proceed`."""
         self._commander.end(end, skip_final_evaluation=skip_final_evaluation)
         return []
 
-    @bulkhead
+    @guarded
     def proceed(self, now_s: float) -> list[Step]:
         """Other policies of the run have gone on: do what is due now."""
-        return self._go_on(now_s)
+        return self._do_due(now_s)
 
     def break_off(self, reason: str, now_s: float) -> None:
         """The run has failed, and nothing more is written of it."""
         self._status.finish(End(reason, reason), now_s)
 
-    @bulkhead
+    @guarded
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         if self._status.over or self._status.state == "queued":
@@ -283,9 +283,9 @@ class Experiment:
         self._reanalysis.tick()
         counters = self._status.counters(now_s)
         reports = self.parts.buffer_reports(counters, now_s) + self.parts.vital_signs(counters, now_s)
-        return reports + self._flow.tick(now_s) + self._go_on(now_s, counters)
+        return reports + self._flow.tick(now_s) + self._do_due(now_s, counters)
 
-    def _go_on(self, now_s: float, counters: Counters | None = None) -> list[Step]:
+    def _do_due(self, now_s: float, counters: Counters | None = None) -> list[Step]:
         """Do what is due now: a row of progress.txt, a save, the end, or its next stage. `counters`: those of now, if
         the caller has them."""
         if self._status.over:
@@ -309,7 +309,7 @@ class Experiment:
         if end is not None:
             steps += self._end(end, counters, now_s)
         if self._callbacks.book.active and not self._status.over:
-            steps += self._callbacks.tell(counters, now_s)
+            steps += self._callbacks.send_due(counters, now_s)
         return steps
 
     def begin_tasks(self) -> list[Step]:
@@ -336,9 +336,9 @@ class Experiment:
         closed = CloseRun(self.identity.id, files, results_of(self._status.status(None, now_s)))
         return [*self.parts.last_reports(end, now_s), closed]
 
-    def left_over(self) -> list[Step]:
+    def leftover_files(self) -> list[Step]:
         """Payload files of an earlier incarnation that may be deleted; returned once."""
-        return self.parts.left_over()
+        return self.parts.leftover_files()
 
     @property
     def members(self) -> tuple[Experiment, ...]:
@@ -347,7 +347,7 @@ class Experiment:
 
     # --- after a restart ---
 
-    @bulkhead
+    @guarded
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
         """Count a chunk that was found in data/, after a restart: its worker may have ended while there was no
         coordinator. Should the worker live and announce it, it counts once all the same."""
@@ -355,13 +355,13 @@ class Experiment:
         lease = self.replay.ledger.lease_of_missing(meta.chunk)
         if lease is None:
             return []
-        speaker = Speaker(meta.chunk.worker, meta.chunk.incarnation)
+        sender = Sender(meta.chunk.worker, meta.chunk.incarnation)
         message = ChunkReady(lease, meta)
-        why = self.refusal(message, speaker)
+        why = self.refusal(message, sender)
         if why is not None:
             return [LogLine(self.identity.id, f"payload {meta.file} is left aside: {why}", "warning")]
         before = self.replay.ledger.env_step
-        steps: list[Step] = [step for step in self.receive(message, speaker, now_s) if not isinstance(step, Reply)]
+        steps: list[Step] = [step for step in self.receive(message, sender, now_s) if not isinstance(step, Reply)]
         if self.replay.ledger.env_step > before:
             steps.append(LogLine(self.identity.id, f"counts {meta.file}, which nobody had announced"))
         return steps

@@ -185,7 +185,7 @@ class FlowControl:
             self._reanalysis.confirm_loaded(message.loaded_reanalysis)
         if self._plan.on_policy:
             self._used = message.train_iter, index.sampled_rows
-            self._settle()
+            self._confirm_use()
         files = self._replay.confirm_loaded(message.loaded_row)
         steps = self._serve()
         if files:
@@ -247,10 +247,10 @@ class FlowControl:
             return []
         self.policy = message.policy
         if self._plan.on_policy:
-            self._settle()
-        place, granted = self._together.index(self), self._grow_credit()
+            self._confirm_use()
+        policy_index, granted = self._together.index(self), self._grow_credit()
         steps: list[Step] = [
-            SendToLease(lease, PolicyAvailable(lease, message.policy, place))
+            SendToLease(lease, PolicyAvailable(lease, message.policy, policy_index))
             for lease in collectors
             if lease not in granted
         ]
@@ -336,7 +336,7 @@ class FlowControl:
         unpublished = self._plan.on_policy and self.train_iter > self.policy.train_iter
         return structs.replace(self.policy, version=self.policy.version + 1) if unpublished else self.policy
 
-    def _settle(self) -> None:
+    def _confirm_use(self) -> None:
         """On-policy: what the learner has used is settled once the policy that it made is published."""
         if self._used is not None and self.policy.train_iter >= self._used[0]:
             self._replay.settle(self._used[1])

@@ -8,7 +8,7 @@ from remuda.buffer.chunk import NAME_FORMAT
 from remuda.coordinator.effects import Step, refused
 from remuda.coordinator.experiment.parts import Parts
 from remuda.coordinator.experiment.reanalysis import is_its_own
-from remuda.coordinator.leases import Lease, Speaker
+from remuda.coordinator.leases import Lease, Sender
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.end import End
@@ -95,28 +95,28 @@ class MessageHandlers:
 
     # --- checks ---
 
-    def refusal(self, message: AnyMessage, speaker: Speaker) -> str | None:
+    def refusal(self, message: AnyMessage, sender: Sender) -> str | None:
         """Why this message cannot be true; None if it can. Messages about closed leases are checked by `receive`."""
         lease = self._leases.open_leases.get(getattr(message, "lease", 0))
         if lease is None:
             return None
-        if lease.worker != speaker.worker or lease.incarnation != speaker.incarnation:
+        if lease.worker != sender.worker or lease.incarnation != sender.incarnation:
             return f"it speaks for lease {lease.number}, which is not its own"
         role = _ROLES.get(type(message), lease.role)
         if role != lease.role:
             return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
         if isinstance(message, ChunkReady):  # most are
-            return self.refusal_of_chunk(message, speaker)
-        return self._refusal_of_other(message, lease, speaker)
+            return self.refusal_of_chunk(message, sender)
+        return self._refusal_of_other(message, lease, sender)
 
-    def _refusal_of_other(self, message: AnyMessage, lease: Lease, speaker: Speaker) -> str | None:
+    def _refusal_of_other(self, message: AnyMessage, lease: Lease, sender: Sender) -> str | None:
         match message:
             case BatchRequest():
                 return self._refusal_of_request(message)
             case PolicyPublished() | TargetPublished() if message.policy.epoch != self._flow.epoch:
                 return f"it publishes under epoch {message.policy.epoch}, and was given {self._flow.epoch}"
             case Reanalyzed() | NotReanalyzed():
-                return self._refusal_of_reanalysis(message, speaker) or self._reanalysis.refusal(message)
+                return self._refusal_of_reanalysis(message, sender) or self._reanalysis.refusal(message)
             case CheckpointSaved():
                 return self._refusal_of_checkpoint(message.record)
             case CallbacksDecided() if not self._callbacks.book.was_told(message.number):
@@ -128,12 +128,12 @@ class MessageHandlers:
             case _:
                 return None
 
-    def refusal_of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
+    def refusal_of_chunk(self, message: ChunkReady, sender: Sender) -> str | None:
         """Why this chunk cannot be the sender's, or has impossible sizes; also for a closed lease."""
         meta, chunk, plan, flow = message.meta, message.meta.chunk, self._plan, self._flow
         if message.others and len(message.others) != flow.others:
             return f"its chunk {meta.file} is of {1 + len(message.others)} policies"
-        own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
+        own = chunk.worker == sender.worker and chunk.incarnation == sender.incarnation
         if not own or meta.file != NAME_FORMAT.format(chunk.worker, chunk.incarnation, chunk.sequence):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
         lane_steps = meta.env_steps * plan.agents
@@ -157,12 +157,12 @@ class MessageHandlers:
         unknown = sorted(names - self._metrics)
         return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
 
-    def _refusal_of_reanalysis(self, message: Reanalyzed | NotReanalyzed, speaker: Speaker) -> str | None:
+    def _refusal_of_reanalysis(self, message: Reanalyzed | NotReanalyzed, sender: Sender) -> str | None:
         """Why this reanalysis cannot be the sender's; also for a closed lease."""
         if isinstance(message, NotReanalyzed):
             return None
         meta = message.meta
-        if not is_its_own(meta, speaker.worker, speaker.incarnation):
+        if not is_its_own(meta, sender.worker, sender.incarnation):
             return f"it announces {meta.file}, which is not the file of a reanalysis of its own"
         if meta.target.epoch > self._flow.epoch:
             return f"its reanalysis {meta.file} is of epoch {meta.target.epoch}, and the newest is {self._flow.epoch}"
@@ -197,11 +197,11 @@ class MessageHandlers:
 
     # --- handling ---
 
-    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+    def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle a message about an open or closed lease, after `refusal` has accepted it."""
         lease = self._leases.open_leases.get(getattr(message, "lease", 0))
         if lease is None:
-            return self._late(message, speaker, now_s)
+            return self._late(message, sender, now_s)
         match message:
             case ChunkReady():
                 return self._chunk(message, lease, now_s)
@@ -225,16 +225,16 @@ class MessageHandlers:
                 handle = self._from_reanalyzer if lease.role == "reanalyzer" else self._from_learner
                 return handle(lease, message, now_s)
 
-    def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+    def _late(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle news about a lease that is over, if it comes from the worker that held it."""
-        its_own = self._leases.was_held_by(getattr(message, "lease", 0), speaker)
+        its_own = self._leases.was_held_by(getattr(message, "lease", 0), sender)
         match message:
             case ChunkReady() if its_own:
-                why = self.refusal_of_chunk(message, speaker)
+                why = self.refusal_of_chunk(message, sender)
                 return self._chunk(message, None, now_s) if why is None else [refused(message, why)]
             case ChunkReady():
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
-            case Reanalyzed() if its_own and self._refusal_of_reanalysis(message, speaker) is None:
+            case Reanalyzed() if its_own and self._refusal_of_reanalysis(message, sender) is None:
                 return self._reanalysis.came_late(message.meta)
             case WorkerFailed() if its_own:
                 return self._hung(message, now_s)
@@ -282,7 +282,7 @@ class MessageHandlers:
         said: list[Step] = [LogLine(self._id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return said + self._dispatch.tell_opponents([lease.number]) + self._flow.collector_ready(lease.number)
+                return said + self._dispatch.send_opponents([lease.number]) + self._flow.collector_ready(lease.number)
             case "evaluator":
                 return said + self._dispatch.deal()
             case "learner":
@@ -350,7 +350,7 @@ class MessageHandlers:
         if message.hopeless:
             self._dispatch.commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
-        return [self._tell_of(which, message), *self._workers.failed(lease, message.error)]
+        return [self._failure_line(which, message), *self._workers.failed(lease, message.error)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was dropped reports where it hangs, or one that was replaced reports a failure."""
@@ -361,7 +361,7 @@ class MessageHandlers:
         if first and message.hung and not self._status.over:
             self._failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
-        return [self._tell_of(f"lease {message.lease}", message)]
+        return [self._failure_line(f"lease {message.lease}", message)]
 
     def _give_up_if_hopeless(self, what: str, now_s: float, *, passing: bool = True) -> None:
         """The run fails: its workers fail again and again, and nothing is counted or learned in between."""
@@ -369,7 +369,7 @@ class MessageHandlers:
             reason = f"{self._failures.in_a_row} failures in a row; {what}"
             self._dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
 
-    def _tell_of(self, which: str, failure: WorkerFailed) -> LogLine:
+    def _failure_line(self, which: str, failure: WorkerFailed) -> LogLine:
         return LogLine(self._id, f"{which}: {failure.error}\n{failure.traceback}", "error")
 
 

@@ -171,7 +171,7 @@ class Parts:
     def _changes(self, now_s: float) -> Changes:
         return Changes(
             lease=self.leases.changes(),
-            place=self.leases.changed_places(),
+            place=self.leases.changed_indices(),
             account=self.flow.changes(),
             counted=self.replay.ledger.changes(),
             rest=self.failures.changes(now_s),
@@ -182,7 +182,7 @@ class Parts:
         """All rows."""
         return Changes(
             lease=Rows(self.leases.rows()),
-            place=Rows(self.leases.rows_of_places()),
+            place=Rows(self.leases.rows_of_indices()),
             account=Rows(self.flow.rows()),
             counted=Rows(self.replay.ledger.rows_of_leases()),
             rest=Rows(self.failures.rows(now_s)),
@@ -228,7 +228,7 @@ class Parts:
                 self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
         self._left_over = tuple(deletable)
 
-    def left_over(self) -> list[Step]:
+    def leftover_files(self) -> list[Step]:
         """Payload files of an earlier incarnation that may be deleted; returned once."""
         files, self._left_over = self._left_over, ()
         return [DeleteChunks(self.identity.id, files)] if files else []

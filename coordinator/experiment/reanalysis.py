@@ -34,33 +34,33 @@ from remuda.wire.messages import (
     Reanalyzed,
 )
 
-ASKED_AT_ONCE = 2
+REQUESTS_AT_ONCE = 2
 """Requests that a reanalyzer has at a time: it computes one while the next is on its way."""
 DRAWS = 32
 """Rows that are drawn in search of a chunk to compute again, before the search waits for a moment."""
 TARGETS_KEPT = 100
 """The newest target networks that are known; what an older one computed is dropped."""
-TOLD_AT_ONCE = 1_000
+ANNOUNCED_AT_ONCE = 1_000
 """The most reanalyses in one answer to the learner."""
 
 
 @dataclass
-class _Asked:
+class _Request:
     """A chunk that a reanalyzer computes again."""
 
     chunk: IndexedChunk
     target: PolicyRef
-    came: Reanalysis | None = None
+    result: Reanalysis | None = None
     """What came of it, by a target network that is not known to be published yet: the learner's word is on its way."""
 
 
 @dataclass
-class _Asking:
+class _Reanalyzer:
     """What one reanalyzer has been asked."""
 
     requests: int = 0
     """The newest request's number."""
-    asked: dict[int, _Asked] = field(default_factory=dict[int, "_Asked"])
+    pending: dict[int, _Request] = field(default_factory=dict[int, "_Request"])
 
 
 class ReanalysisBook:
@@ -77,7 +77,7 @@ class ReanalysisBook:
         self._replay = replay
         self._rng = generator(config.seed, "coordinator", 0, "reanalysis")
         self._targets: list[PolicyRef] = []
-        self._asking: dict[int, _Asking] = {}
+        self._reanalyzers: dict[int, _Reanalyzer] = {}
         self._in_work: set[int] = set()
         """The first rows of chunks that somebody was asked for."""
         self._newest: dict[int, IndexedReanalysis] = {}
@@ -88,7 +88,7 @@ class ReanalysisBook:
         """Files that the learner may be about to read: the number of what replaces each."""
         self.deletable: list[str] = []
         """Files that nobody needs any more, until `delete` returns them."""
-        self._told = 0
+        self._announced = 0
         """The learner was told of all reanalyses up to this number."""
         self._given_rows = 0
         self._compute_s = 0.0
@@ -113,32 +113,32 @@ class ReanalysisBook:
             return []
         self._targets = sorted([*self._targets, target])[-TARGETS_KEPT:]
         self._found_none = False
-        for lease, asking in self._asking.items():
-            for request, asked in list(asking.asked.items()):
-                if asked.came is not None and asked.came.target <= target:
-                    self._answered(lease, request, asked.came)
+        for lease, reanalyzer in self._reanalyzers.items():
+            for request, pending in list(reanalyzer.pending.items()):
+                if pending.result is not None and pending.result.target <= target:
+                    self._answered(lease, request, pending.result)
         return self.delete()
 
     def ready(self, lease: int) -> None:
         """A reanalyzer is ready to work."""
-        self._asking.setdefault(lease, _Asking())
+        self._reanalyzers.setdefault(lease, _Reanalyzer())
 
     def gone(self, lease: int) -> list[Step]:
         """A reanalyzer's lease is over: others may compute what it was asked for."""
-        asking = self._asking.pop(lease, _Asking())
-        for asked in asking.asked.values():
-            self._free(asked)
-            if asked.came is not None:
-                self.deletable.append(asked.came.file)
+        reanalyzer = self._reanalyzers.pop(lease, _Reanalyzer())
+        for pending in reanalyzer.pending.values():
+            self._free(pending)
+            if pending.result is not None:
+                self.deletable.append(pending.result.file)
         return self.delete()
 
     def reanalyzed(self, message: Reanalyzed) -> list[Step]:
         """A reanalyzer has computed a chunk again. An answer that comes again changes nothing."""
-        asked = self._asked(message.lease, message.request)
-        if asked is None:
+        pending = self._pending_request(message.lease, message.request)
+        if pending is None:
             self._pass_over(message.meta)
         elif message.meta.target > self._targets[-1]:
-            asked.came = message.meta
+            pending.result = message.meta
         else:
             self._answered(message.lease, message.request, message.meta)
         return self.delete()
@@ -150,12 +150,12 @@ class ReanalysisBook:
 
     def not_reanalyzed(self, message: NotReanalyzed) -> list[Step]:
         """A reanalyzer cannot read a chunk. If its rows are live, nobody else is asked for it."""
-        asked = self._asked(message.lease, message.request)
-        if asked is None:
+        pending = self._pending_request(message.lease, message.request)
+        if pending is None:
             return []
-        del self._asking[message.lease].asked[message.request]
-        self._free(asked)
-        chunk = self._replay.index.chunk_of(asked.chunk.first_row)
+        del self._reanalyzers[message.lease].pending[message.request]
+        self._free(pending)
+        chunk = self._replay.index.chunk_of(pending.chunk.first_row)
         if chunk is None:
             return []
         self._unreadable.add(chunk.first_row)
@@ -171,14 +171,17 @@ class ReanalysisBook:
         steps: list[Step] = []
         if not self.share or not self._targets or self._found_none:
             return steps
-        for at_once in range(1, ASKED_AT_ONCE + 1):
-            for lease, asking in self._asking.items():
-                if len(asking.asked) < at_once and self._given_rows < self.share * self._replay.index.sampled_rows:
+        for at_once in range(1, REQUESTS_AT_ONCE + 1):
+            for lease, reanalyzer in self._reanalyzers.items():
+                if (
+                    len(reanalyzer.pending) < at_once
+                    and self._given_rows < self.share * self._replay.index.sampled_rows
+                ):
                     chunk = self._replay.index.draw_chunk(self._rng, self._is_wanted, draws=DRAWS)
                     if chunk is None:
                         self._found_none = True
                         return steps
-                    steps.append(self._give(lease, asking, chunk))
+                    steps.append(self._give(lease, reanalyzer, chunk))
         return steps
 
     def delete(self) -> list[Step]:
@@ -188,8 +191,10 @@ class ReanalysisBook:
 
     def repeat(self, lease: int) -> list[Step]:
         """Ask a reanalyzer again that was away: the requests may be lost. It answers each once."""
-        asking = self._asking.get(lease, _Asking())
-        return [self._request(lease, number, each) for number, each in asking.asked.items() if each.came is None]
+        reanalyzer = self._reanalyzers.get(lease, _Reanalyzer())
+        return [
+            self._request(lease, number, each) for number, each in reanalyzer.pending.items() if each.result is None
+        ]
 
     def summary(self) -> list[Step]:
         """A line about the whole run, if anything was computed again."""
@@ -217,16 +222,16 @@ class ReanalysisBook:
         """Reanalyses that the learner was not told of; they count as told from now on."""
         new: list[IndexedReanalysis] = []
         for each in reversed(self._newest.values()):
-            if each.number <= self._told:
+            if each.number <= self._announced:
                 break
             new.append(each)
-        new = new[: -TOLD_AT_ONCE - 1 : -1]
-        self._told = new[-1].number if new else self._told
+        new = new[: -ANNOUNCED_AT_ONCE - 1 : -1]
+        self._announced = new[-1].number if new else self._announced
         return new
 
     def all_for_new_learner(self) -> list[IndexedReanalysis]:
         """The newest reanalysis of each chunk that has one, for a learner with an empty ring."""
-        self._told = self.accepted
+        self._announced = self.accepted
         self.deletable += [file for _, file in self._replaced]
         self._replaced = []
         return list(self._newest.values())
@@ -238,24 +243,24 @@ class ReanalysisBook:
 
     def learner_has(self, number: int) -> None:
         """The learner was away, and has read the reanalyses up to this number."""
-        self._told = min(number, self.accepted)
+        self._announced = min(number, self.accepted)
 
     # --- what can be true ---
 
     def refusal(self, message: Reanalyzed | NotReanalyzed) -> str | None:
         """Why this cannot be true, whoever says it under its own lease; None if it can."""
-        asking = self._asking.get(message.lease, _Asking())
-        if not 1 <= message.request <= asking.requests:
-            return f"it answers request {message.request}, and was sent {asking.requests}"
-        asked = self._asked(message.lease, message.request)
-        if isinstance(message, NotReanalyzed) or asked is None:
+        reanalyzer = self._reanalyzers.get(message.lease, _Reanalyzer())
+        if not 1 <= message.request <= reanalyzer.requests:
+            return f"it answers request {message.request}, and was sent {reanalyzer.requests}"
+        pending = self._pending_request(message.lease, message.request)
+        if isinstance(message, NotReanalyzed) or pending is None:
             return None
-        meta, chunk = message.meta, asked.chunk
+        meta, chunk = message.meta, pending.chunk
         if (meta.chunk, meta.first_row, meta.rows) != (chunk.meta.chunk, chunk.first_row, chunk.meta.rows):
             return f"its reanalysis {meta.file} is of other rows than request {message.request}"
         if meta.payload_bytes > chunk.meta.payload_bytes + HEADER_AT_MOST_BYTES:
             return f"its reanalysis {meta.file} has {meta.payload_bytes} bytes, more than the chunk itself"
-        if meta.target < asked.target:
+        if meta.target < pending.target:
             return f"its reanalysis {meta.file} is by an older target network than request {message.request} asked for"
         return None
 
@@ -275,11 +280,11 @@ class ReanalysisBook:
             target=self.target,
             given_rows=self._given_rows,
             compute_s=self._compute_s,
-            requests=[(lease, asking.requests) for lease, asking in self._asking.items()],
+            requests=[(lease, reanalyzer.requests) for lease, reanalyzer in self._reanalyzers.items()],
             asked=[
-                AskedSnapshot(lease, request, asked.chunk, asked.target, asked.came)
-                for lease, asking in self._asking.items()
-                for request, asked in asking.asked.items()
+                AskedSnapshot(lease, request, pending.chunk, pending.target, pending.result)
+                for lease, reanalyzer in self._reanalyzers.items()
+                for request, pending in reanalyzer.pending.items()
             ],
         )
 
@@ -308,10 +313,10 @@ class ReanalysisBook:
             else:
                 self._newest[first_row] = row.reanalysis
                 self._replay.index.hold(meta.payload_bytes)
-        self._asking = {lease: _Asking(requests) for lease, requests in snapshot.requests if lease in leases}
+        self._reanalyzers = {lease: _Reanalyzer(requests) for lease, requests in snapshot.requests if lease in leases}
         for each in snapshot.asked:
-            if each.lease in self._asking:
-                self._asking[each.lease].asked[each.request] = _Asked(each.chunk, each.target, each.came)
+            if each.lease in self._reanalyzers:
+                self._reanalyzers[each.lease].pending[each.request] = _Request(each.chunk, each.target, each.came)
                 self._in_work.add(each.chunk.first_row)
             else:
                 self._given_rows -= each.chunk.meta.rows
@@ -326,37 +331,41 @@ class ReanalysisBook:
         there = self._newest.get(first_row)
         return there is None or there.meta.target.train_iter < newest
 
-    def _give(self, lease: int, asking: _Asking, chunk: IndexedChunk) -> Step:
-        asking.requests += 1
-        asked = asking.asked[asking.requests] = _Asked(chunk, self._targets[-1])
+    def _give(self, lease: int, reanalyzer: _Reanalyzer, chunk: IndexedChunk) -> Step:
+        reanalyzer.requests += 1
+        pending = reanalyzer.pending[reanalyzer.requests] = _Request(chunk, self._targets[-1])
         self._in_work.add(chunk.first_row)
         self._given_rows += chunk.meta.rows
-        return self._request(lease, asking.requests, asked)
+        return self._request(lease, reanalyzer.requests, pending)
 
-    def _request(self, lease: int, number: int, asked: _Asked) -> Step:
-        return SendToLease(lease, Reanalyze(lease, number, asked.chunk, asked.target))
+    def _request(self, lease: int, number: int, pending: _Request) -> Step:
+        return SendToLease(lease, Reanalyze(lease, number, pending.chunk, pending.target))
 
-    def _asked(self, lease: int, request: int) -> _Asked | None:
+    def _pending_request(self, lease: int, request: int) -> _Request | None:
         """What was asked and is not answered."""
-        asking = self._asking.get(lease)
-        found = None if asking is None else asking.asked.get(request)
-        return found if found is None or found.came is None else None
+        reanalyzer = self._reanalyzers.get(lease)
+        found = None if reanalyzer is None else reanalyzer.pending.get(request)
+        return found if found is None or found.result is None else None
 
-    def _free(self, asked: _Asked) -> None:
-        self._in_work.discard(asked.chunk.first_row)
-        self._given_rows -= asked.chunk.meta.rows
+    def _free(self, pending: _Request) -> None:
+        self._in_work.discard(pending.chunk.first_row)
+        self._given_rows -= pending.chunk.meta.rows
 
     def _pass_over(self, meta: Reanalysis) -> None:
         kept = self._newest.get(meta.first_row)
         replaced = any(file == meta.file for _, file in self._replaced)
-        waits = any(asked.came == meta for asking in self._asking.values() for asked in asking.asked.values())
+        waits = any(
+            pending.result == meta
+            for reanalyzer in self._reanalyzers.values()
+            for pending in reanalyzer.pending.values()
+        )
         if not waits and not replaced and (kept is None or kept.meta.file != meta.file):
             self.deletable.append(meta.file)
 
     def _answered(self, lease: int, request: int, meta: Reanalysis) -> None:
         """Count a reanalysis, if its chunk still has live rows and its target network is known."""
-        asked = self._asking[lease].asked.pop(request)
-        first_row = asked.chunk.first_row
+        pending = self._reanalyzers[lease].pending.pop(request)
+        first_row = pending.chunk.first_row
         self._in_work.discard(first_row)
         chunk, there = self._replay.index.chunk_of(first_row), self._newest.get(first_row)
         older = there is not None and there.meta.target.train_iter >= meta.target.train_iter

@@ -17,7 +17,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import (
     CloseRun,
     DeleteChunks,
-    OfPolicy,
+    PolicyEffect,
     Release,
     Reply,
     RewindCurves,
@@ -25,8 +25,8 @@ from remuda.coordinator.effects import (
     Step,
     refused,
 )
-from remuda.coordinator.experiment.experiment import Experiment, bulkhead
-from remuda.coordinator.leases import Speaker
+from remuda.coordinator.experiment.experiment import Experiment, guarded
+from remuda.coordinator.leases import Sender
 from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.reports import EventReport
@@ -145,9 +145,9 @@ class Team:
     def drains(self, number: int) -> bool:
         return any(member.drains(number) for member in self.members)
 
-    def weighed(self, coordinator: WorkerVitals) -> None:
+    def note_coordinator_vitals(self, coordinator: WorkerVitals) -> None:
         for member in self.members:
-            member.weighed(coordinator)
+            member.note_coordinator_vitals(coordinator)
 
     # --- its workers ---
 
@@ -179,34 +179,34 @@ class Team:
         identity = self.identity
         return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
 
-    @bulkhead
+    @guarded
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
-        return self._all(now_s, [member.wait(reason, now_s) for member in self.members])
+        return self._of_all(now_s, [member.wait(reason, now_s) for member in self.members])
 
-    @bulkhead
+    @guarded
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         for member in self.members:
             member.start(now_s)
         if holder.role != "learner":
-            return self._all(now_s, [member.assign(holder, now_s) for member in self.members])
-        for place, member in enumerate(self.members):
+            return self._of_all(now_s, [member.assign(holder, now_s) for member in self.members])
+        for policy_index, member in enumerate(self.members):
             if _lacks_learner(member):
-                return self._of(place, member.assign(holder, now_s), now_s)
+                return self._of_policy(policy_index, member.assign(holder, now_s), now_s)
         raise AssertionError("a learner that no policy lacks is not taken")
 
-    @bulkhead
+    @guarded
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
-        return self._all(0.0, [member.lend(role, count, to) for member in self.members])
+        return self._of_all(0.0, [member.lend(role, count, to) for member in self.members])
 
     def takes(self, role: Role) -> bool:
         return any(member.takes(role) and (role != "learner" or _lacks_learner(member)) for member in self.members)
 
-    @bulkhead
+    @guarded
     def back(self, number: int, now_s: float) -> list[Step]:
         return [
             step
-            for place, member in self._knowing(number)
-            for step in self._of(place, member.back(number, now_s), now_s)
+            for policy_index, member in self._members_of_lease(number)
+            for step in self._of_policy(policy_index, member.back(number, now_s), now_s)
         ]
 
     @property
@@ -223,43 +223,45 @@ class Team:
 
     # --- what happens ---
 
-    def refusal(self, message: AnyMessage, speaker: Speaker) -> str | None:
+    def refusal(self, message: AnyMessage, sender: Sender) -> str | None:
         """A chunk is believed if all of it is."""
         match message:
             case ChunkReady():
-                return _chunk_refusal(self.members, message, speaker)
+                return _chunk_refusal(self.members, message, sender)
             case CollectorReport() | EvaluationDone() if message.place >= len(self.members):
                 return f"it speaks of policy {message.place}, and there are {len(self.members)}"
             case _:
-                each = (member.refusal(message, speaker) for _, member in self._concerned(message))
+                each = (member.refusal(message, sender) for _, member in self._members_for(message))
                 return next((why for why in each if why is not None), None)
 
-    @bulkhead
-    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+    @guarded
+    def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         if isinstance(message, ChunkReady):
-            steps = self._chunk(message, speaker, now_s)
+            steps = self._chunk(message, sender, now_s)
         else:
             steps = [
                 step
-                for place, member in self._concerned(message)
-                for step in self._of(place, member.receive(message, speaker, now_s), now_s)
+                for policy_index, member in self._members_for(message)
+                for step in self._of_policy(policy_index, member.receive(message, sender, now_s), now_s)
             ]
-        return steps + self._follow(now_s)
+        return steps + self._end_together(now_s)
 
-    @bulkhead
+    @guarded
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         steps = [
             step
-            for place, member in self._knowing(number)
-            for step in self._of(place, member.worker_gone(number, why, now_s, handed_in=handed_in, died=died), now_s)
+            for policy_index, member in self._members_of_lease(number)
+            for step in self._of_policy(
+                policy_index, member.worker_gone(number, why, now_s, handed_in=handed_in, died=died), now_s
+            )
         ]
-        return steps + self._follow(now_s)
+        return steps + self._end_together(now_s)
 
     def explain_death(self, worker: str, how: str) -> None:
         for member in self.members:
             member.explain_death(worker, how)
 
-    @bulkhead
+    @guarded
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         for member in self.members:  # before any of them goes on: they end together
             if not member.over:
@@ -268,11 +270,11 @@ class Team:
             member.stop(now=now, explanation=explanation, now_s=now_s, nobody_comes=nobody_comes)
             for member in self.members
         ]
-        return self._all(now_s, stopped) + self._follow(now_s)
+        return self._of_all(now_s, stopped) + self._end_together(now_s)
 
-    @bulkhead
+    @guarded
     def save_now(self, now_s: float) -> list[Step]:
-        return self._all(now_s, [member.save_now(now_s) for member in self.members])
+        return self._of_all(now_s, [member.save_now(now_s) for member in self.members])
 
     @property
     def is_saving(self) -> bool:
@@ -282,34 +284,34 @@ class Team:
         for member in self.members:
             member.break_off(reason, now_s)
 
-    @bulkhead
+    @guarded
     def tick(self, now_s: float) -> list[Step]:
-        return self._all(now_s, [member.tick(now_s) for member in self.members]) + self._follow(now_s)
+        return self._of_all(now_s, [member.tick(now_s) for member in self.members]) + self._end_together(now_s)
 
-    @bulkhead
+    @guarded
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
         lease = self._lead.replay.ledger.lease_of_missing(metas[0].chunk)
         if lease is None:
             return []
-        speaker = Speaker(metas[0].chunk.worker, metas[0].chunk.incarnation)
+        sender = Sender(metas[0].chunk.worker, metas[0].chunk.incarnation)
         message = ChunkReady(lease, metas[0], list(metas[1:]))
-        why = self.refusal(message, speaker)
+        why = self.refusal(message, sender)
         if why is not None:
             return [LogLine(self.identity.id, f"payloads {metas[0].file} are left aside: {why}", "warning")]
         before = self._lead.replay.ledger.env_step
-        steps: list[Step] = [step for step in self.receive(message, speaker, now_s) if not isinstance(step, Reply)]
+        steps: list[Step] = [step for step in self.receive(message, sender, now_s) if not isinstance(step, Reply)]
         if self._lead.replay.ledger.env_step > before:
             steps.append(LogLine(self.identity.id, f"counts {metas[0].file}, which nobody had announced"))
         return steps
 
-    def left_over(self) -> list[Step]:
-        return self._all(0.0, [member.parts.left_over() for member in self.members])
+    def leftover_files(self) -> list[Step]:
+        return self._of_all(0.0, [member.parts.leftover_files() for member in self.members])
 
     # --- a chunk counts for all policies or for none ---
 
-    def _chunk(self, message: ChunkReady, speaker: Speaker, now_s: float) -> list[Step]:
+    def _chunk(self, message: ChunkReady, sender: Sender, now_s: float) -> list[Step]:
         """The first policy comes last: it lets collectors go on, once all know what has come."""
-        why = _refusal_of_late(self.members, message, speaker)
+        why = _refusal_of_late(self.members, message, sender)
         if why is not None:
             return [refused(message, why)]
         if (why := _too_large(self.members, message)) is not None:
@@ -317,8 +319,8 @@ class Team:
         shares = list(enumerate(_chunk_shares(self.members, message)))
         return [
             step
-            for place, (member, own) in reversed(shares)
-            for step in self._of(place, member.receive(own, speaker, now_s), now_s)
+            for policy_index, (member, own) in reversed(shares)
+            for step in self._of_policy(policy_index, member.receive(own, sender, now_s), now_s)
         ]
 
     def _refuse(self, message: ChunkReady, why: str) -> list[Step]:
@@ -326,15 +328,15 @@ class Team:
         for member in self.members:
             member.end(End(reason, reason), skip_final_evaluation=True)
         id = self.identity.id
-        gone = [OfPolicy(id, name, DeleteChunks(id, (message.meta.file,))) for name in self._names]
+        gone = [PolicyEffect(id, name, DeleteChunks(id, (message.meta.file,))) for name in self._names]
         return [LogLine(id, f"chunk {message.meta.file} refused: {why}", "warning"), *gone]
 
     # --- they end together ---
 
-    def _follow(self, now_s: float) -> list[Step]:
+    def _end_together(self, now_s: float) -> list[Step]:
         """What one policy has done may end the others, or be what they have waited for."""
-        steps = self._all(now_s, [member.parts.dispatch.deal() for member in self.members])
-        steps += self._all(now_s, [member.begin_tasks() for member in self.members])
+        steps = self._of_all(now_s, [member.parts.dispatch.deal() for member in self.members])
+        steps += self._of_all(now_s, [member.begin_tasks() for member in self.members])
         end, skips = self._ending()
         if end is None:
             return steps
@@ -342,7 +344,7 @@ class Team:
             if member.ending is None:
                 steps += member.end(end, skip_final_evaluation=skips)
         for _ in range(PASSES):
-            steps += self._all(now_s, [member.proceed(now_s) for member in self.members])
+            steps += self._of_all(now_s, [member.proceed(now_s) for member in self.members])
         steps += self._let_go(now_s)
         if self.over and not self._closed:
             self._closed = True
@@ -360,56 +362,58 @@ class Team:
         """A worker that the first policy has let go of has left all of them."""
         steps: list[Step] = []
         kept = set(self._lead.lease_numbers)
-        for place, member in list(enumerate(self.members))[1:]:
+        for policy_index, member in list(enumerate(self.members))[1:]:
             for lease in list(member.parts.leases):
                 if lease.role != "learner" and lease.number not in kept:
                     why = "the other policies of the run have let it go"
                     gone = member.worker_gone(lease.number, why, now_s, handed_in=True)
-                    steps += self._of(place, gone, now_s)
+                    steps += self._of_policy(policy_index, gone, now_s)
         return steps
 
     # --- passing on ---
 
-    def _knowing(self, number: int) -> list[tuple[int, Experiment]]:
+    def _members_of_lease(self, number: int) -> list[tuple[int, Experiment]]:
         """Find the members concerned by a lease: the member whose learner holds the lease, else all members."""
         return [
-            (place, member)
-            for place, member in enumerate(self.members)
+            (policy_index, member)
+            for policy_index, member in enumerate(self.members)
             if member.parts.leases.known(number) is not None
         ]
 
-    def _concerned(self, message: AnyMessage) -> list[tuple[int, Experiment]]:
+    def _members_for(self, message: AnyMessage) -> list[tuple[int, Experiment]]:
         if isinstance(message, CollectorReport | EvaluationDone):
             return [(message.place, self.members[message.place])]
-        return self._knowing(getattr(message, "lease", 0))
+        return self._members_of_lease(getattr(message, "lease", 0))
 
-    def _all(self, now_s: float, of_each: Sequence[Sequence[Step]]) -> list[Step]:
-        return [step for place, steps in enumerate(of_each) for step in self._of(place, steps, now_s)]
+    def _of_all(self, now_s: float, of_each: Sequence[Sequence[Step]]) -> list[Step]:
+        return [
+            step for policy_index, steps in enumerate(of_each) for step in self._of_policy(policy_index, steps, now_s)
+        ]
 
-    def _of(self, place: int, steps: Sequence[Step], now_s: float) -> list[Step]:
+    def _of_policy(self, policy_index: int, steps: Sequence[Step], now_s: float) -> list[Step]:
         """What one policy asks for, as the run asks for it."""
-        return [passed for step in steps if (passed := self._passed(place, step, now_s)) is not None]
+        return [passed for step in steps if (passed := self._run_step(policy_index, step, now_s)) is not None]
 
-    def _passed(self, place: int, step: Step, now_s: float) -> Step | None:
-        id, member = self.identity.id, self.members[place]
+    def _run_step(self, policy_index: int, step: Step, now_s: float) -> Step | None:
+        id, member = self.identity.id, self.members[policy_index]
         match step:
             case Happened():
-                return OfPolicy(id, self._names[place], Emit(id, member.event(step, now_s)))
+                return PolicyEffect(id, self._names[policy_index], Emit(id, member.event(step, now_s)))
             case LogLine() | Emit() | WriteProgress() | WriteTimers() | RecordCheckpoint() | RecordReward():
-                return OfPolicy(id, self._names[place], step)
+                return PolicyEffect(id, self._names[policy_index], step)
             case DeleteChunks() | RewindCurves() | CloseRun():
-                return OfPolicy(id, self._names[place], step)
+                return PolicyEffect(id, self._names[policy_index], step)
             case SendToLease(message=Assign() as assign) if not assign.policy:
-                return SendToLease(step.lease, self._for_all(assign)) if place == 0 else None
+                return SendToLease(step.lease, self._for_all(assign)) if policy_index == 0 else None
             case SendToLease(message=Drain()) | Release():
-                return step if place == 0 or not self._shares_lease(place, step.lease) else None
+                return step if policy_index == 0 or not self._shares_lease(policy_index, step.lease) else None
             case Reply():
-                return step if place == 0 else None
+                return step if policy_index == 0 else None
             case _:
                 return step
 
-    def _shares_lease(self, place: int, number: int) -> bool:
-        lease = self.members[place].parts.leases.known(number)
+    def _shares_lease(self, policy_index: int, number: int) -> bool:
+        lease = self.members[policy_index].parts.leases.known(number)
         return lease is not None and lease.role != "learner"
 
     def _for_all(self, assign: Assign) -> Assign:
@@ -445,7 +449,7 @@ def _chunk_shares(members: Sequence[Experiment], message: ChunkReady) -> list[tu
     return list(zip(members, [message, *others], strict=True))
 
 
-def _chunk_refusal(members: Sequence[Experiment], message: ChunkReady, speaker: Speaker) -> str | None:
+def _chunk_refusal(members: Sequence[Experiment], message: ChunkReady, sender: Sender) -> str | None:
     """Why a chunk cannot be what it says; None if all of it is believed."""
     metas = [message.meta, *message.others]
     if len(metas) != len(members):
@@ -453,20 +457,20 @@ def _chunk_refusal(members: Sequence[Experiment], message: ChunkReady, speaker: 
     whole = (message.meta.chunk, message.meta.env_steps)
     if any((meta.chunk, meta.env_steps) != whole for meta in metas):
         return f"its chunk {message.meta.file} is not the same for all policies"
-    each = (member.refusal(own, speaker) for member, own in _chunk_shares(members, message))
+    each = (member.refusal(own, sender) for member, own in _chunk_shares(members, message))
     return next((why for why in each if why is not None), None)
 
 
-def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, speaker: Speaker) -> str | None:
+def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, sender: Sender) -> str | None:
     """Why a chunk is refused that comes after the lease of its collector; None if it is not late, or counts."""
     lead = members[0]
     if message.lease in lead.parts.leases.open_leases:
         return None
-    if (why := _chunk_refusal(members, message, speaker)) is not None:
+    if (why := _chunk_refusal(members, message, sender)) is not None:
         return why
-    if not lead.parts.leases.was_held_by(message.lease, speaker):
+    if not lead.parts.leases.was_held_by(message.lease, sender):
         return None  # each refuses it
-    each = (member.messages.refusal_of_chunk(own, speaker) for member, own in _chunk_shares(members, message))
+    each = (member.messages.refusal_of_chunk(own, sender) for member, own in _chunk_shares(members, message))
     return next((why for why in each if why is not None), None)
 
 

@@ -278,7 +278,9 @@ class WorkerDemand:
 
     def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
         """Count the workers that these roles lack; None if none does."""
-        missing: dict[Role, int] = {role: max(self._wanted[role] - len(self._leases.places[role]), 0) for role in roles}
+        missing: dict[Role, int] = {
+            role: max(self._wanted[role] - len(self._leases.by_index[role]), 0) for role in roles
+        }
         if not any(missing.values()):
             return None
         at_work = {role: self._leases.count_staying(role) for role in roles}
@@ -387,7 +389,7 @@ class ExperimentWorkers:
             task=self.dispatch.commander.curriculum.task if role == "collector" else Task(),
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
-        return [*steps, SendToLease(number, message), self._say(text), self._happened("worker_joined", lease, text)]
+        return [*steps, SendToLease(number, message), self._log(text), self._happened("worker_joined", lease, text)]
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Ask this number of workers to let go, for another experiment that lacks them; those with the highest index go
@@ -395,13 +397,13 @@ class ExperimentWorkers:
         steps: list[Step] = []
         reason = f"{to} waits for {'an' if role == 'evaluator' else 'a'} {role}"
         for lease in self.leases.last_staying(role, count):
-            told = self._tell_to_drain(lease, reason)
-            steps += [self._say(f"{role} {lease.worker} goes back to the herd: {reason}"), told]
+            told = self._send_drain(lease, reason)
+            steps += [self._log(f"{role} {lease.worker} goes back to the herd: {reason}"), told]
         return steps
 
     def drain(self, role: Role, reason: str) -> list[Step]:
         """Ask all workers of a role to let go."""
-        return [self._tell_to_drain(lease, reason) for lease in self.leases.of(role)]
+        return [self._send_drain(lease, reason) for lease in self.leases.of(role)]
 
     def drained(self, lease: Lease) -> list[Step]:
         """A worker has let go."""
@@ -417,7 +419,7 @@ class ExperimentWorkers:
             self._lost(lease)
             steps += self._do_without(lease)
             text = f"{lease.role} {lease.worker} did not let go in time and is dismissed"
-            steps += [self._say(text, "warning"), self._happened("worker_left", lease, text)]
+            steps += [self._log(text, "warning"), self._happened("worker_left", lease, text)]
             steps.append(Release(lease.number, dismiss=True))
         return steps
 
@@ -435,13 +437,13 @@ class ExperimentWorkers:
         if not handed_in and self._lost(lease):
             text += f"; {LOST}"
         event = self._happened("worker_died" if died else "worker_left", lease, text)
-        return [self._say(text, "warning"), event, *self._do_without(lease)]
+        return [self._log(text, "warning"), event, *self._do_without(lease)]
 
     def back(self, lease: Lease, counters: Counters) -> list[Step]:
         """A worker had lost its connection, or the coordinator was restarted: send again what may be lost."""
         number = lease.number
         text = f"{lease.role} {lease.worker} is back"
-        steps: list[Step] = [self._say(text), self._happened("worker_back", lease, text)]
+        steps: list[Step] = [self._log(text), self._happened("worker_back", lease, text)]
         if lease.role == "learner":
             self.flow.learner_back()
         if lease.draining:
@@ -449,7 +451,7 @@ class ExperimentWorkers:
         if not lease.ready:
             return steps
         if lease.role == "collector":
-            return [*steps, *self.dispatch.tell_opponents([number]), *self.flow.repeat(number)]
+            return [*steps, *self.dispatch.send_opponents([number]), *self.flow.repeat(number)]
         if lease.role == "reanalyzer":
             return [*steps, *self.reanalysis.repeat(number)]
         if lease.role == "learner" and self.dispatch.commander.ending is not None and not self.flow.is_open:
@@ -491,11 +493,11 @@ class ExperimentWorkers:
                 self.flow.close()
                 return []
 
-    def _tell_to_drain(self, lease: Lease, reason: str) -> SendToLease:
+    def _send_drain(self, lease: Lease, reason: str) -> SendToLease:
         self.leases.set_draining(lease, ready=lease.ready)
         return SendToLease(lease.number, Drain(lease.number, shortened(reason)))
 
-    def _say(self, text: str, level: Level = "info") -> LogLine:
+    def _log(self, text: str, level: Level = "info") -> LogLine:
         return LogLine(self.identity.id, text, level)
 
     def _happened(self, kind: EventKind, lease: Lease, text: str) -> Happened:

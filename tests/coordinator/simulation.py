@@ -27,8 +27,8 @@ from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
 from remuda.coordinator.catalog import FinishedRun
-from remuda.coordinator.disk.outbox import Outbox
-from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RunPrepared, TakenUp, Tick
+from remuda.coordinator.disk.held_replies import HeldReplies
+from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RecoveredRun, RunPrepared, Tick
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.service import LEASES_PER_START
@@ -151,7 +151,7 @@ class Worker:
     work: object | None = None
     session: int = 0
     next_beat_s: float = 0.0
-    heard_s: float = math.inf
+    last_message_s: float = math.inf
     """When it last heard from the coordinator."""
     held: list[AnyMessage] = field(default_factory=list[AnyMessage])
     """To be said once it is registered."""
@@ -193,7 +193,7 @@ class Worker:
         self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
 
     def receive(self, envelope: Envelope) -> None:
-        self.heard_s = self.world.now_s
+        self.last_message_s = self.world.now_s
         if not self.alive or self.deaf or (envelope.id and not self.registered):
             return
         received = self.channel.take(envelope, self.world.now_s)
@@ -238,7 +238,7 @@ class Worker:
     def step(self) -> None:
         if not self.alive:
             return
-        if self.world.now_s - self.heard_s > self.world.patience_s:
+        if self.world.now_s - self.last_message_s > self.world.patience_s:
             self.alive, self.refused = False, "silence"
             return
         if self.work is not None and not self.hung:
@@ -506,7 +506,7 @@ class EvaluatorWork:
 class ReanalyzerWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
-        self.asked: deque[Reanalyze] = deque()
+        self.requester: deque[Reanalyze] = deque()
         self.newest = 0
         worker.say(Ready(assign.lease))
 
@@ -514,19 +514,19 @@ class ReanalyzerWork:
         match message:
             case Reanalyze() if message.request > self.newest:
                 self.newest = message.request
-                self.asked.append(message)
+                self.requester.append(message)
             case Reanalyze() | Registered():
                 pass
             case Drain():
                 self.worker.drained()
             case _:
                 raise AssertionError(f"a reanalyzer got {message}")
-        assert len(self.asked) <= 2, "more than it can do"
+        assert len(self.requester) <= 2, "more than it can do"
 
     def step(self) -> None:
         world = self.worker.world
-        if self.asked and world.rng.random() < world.reanalyzer_pace:
-            asked = self.asked.popleft()
+        if self.requester and world.rng.random() < world.reanalyzer_pace:
+            asked = self.requester.popleft()
             if asked.chunk.meta.file not in world.disk:
                 self.worker.say(NotReanalyzed(self.assign.lease, asked.request, "missing"))
                 return
@@ -667,12 +667,12 @@ class World:
         """Asked before each turn of a run is written: whether its disk does not take it yet."""
         self.holds: dict[str, Hold] = {}
         """The runs that the next coordinator knows to be held up."""
-        self._lanes: dict[str, deque[LaneTurn]] = {}
+        self._run_threads: dict[str, deque[LaneTurn]] = {}
         self._turns = 0
         self.prepares_at_once = True
         self.being_prepared: list[RunPrepared] = []
         """Run folders that the disk has ready, which nobody knows of yet."""
-        self._outbox = Outbox(self._say, self.waits_for)
+        self._held_replies = HeldReplies(self._say, self.waits_for)
         self.journal: dict[str, Journaled] = {}
         """What the coordinator has to know after a crash, by experiment."""
         self.crash_at: Callable[[], bool] = lambda: False
@@ -753,7 +753,7 @@ class World:
     def crash(self) -> None:
         """SIGKILL: what is not journaled is gone. It is started again at once, by the same command."""
         self.crashes += 1
-        self._lanes, self._outbox = {}, Outbox(self._say, self.waits_for)
+        self._run_threads, self._held_replies = {}, HeldReplies(self._say, self.waits_for)
         self.down_until_s = self.now_s + self.downtime_s
         self.coordinator = self._new_coordinator()
         effects = self.coordinator.recover(self.left_behind(), self.now_s)
@@ -764,7 +764,7 @@ class World:
         except CrashError:
             self.crash()
 
-    def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
+    def left_behind(self) -> Sequence[RecoveredRun | FinishedRun]:
         """The runs that the next coordinator takes up, with the payloads that nobody has counted."""
         recovered = [journaled.recovered() for journaled in self.journal.values()]
         runs = [recovered_run(replace(run, uncounted=self._uncounted(run)), self.now_s) for run in recovered]
@@ -840,11 +840,11 @@ class World:
                     assert effect.experiment is not None
                     parts.setdefault(effect.experiment, LaneTurn(self._turns)).effects.append(effect)
         for experiment, part in parts.items():
-            self._lanes.setdefault(experiment, deque()).append(part)
+            self._run_threads.setdefault(experiment, deque()).append(part)
         self._write()
         for send in sends:
             self._may_crash()
-            self._outbox.put(send)
+            self._held_replies.put(send)
 
     def _go_on_writing(self) -> None:
         try:
@@ -854,19 +854,19 @@ class World:
 
     def _write(self) -> None:
         """Each lane writes as much as its disk takes now."""
-        for experiment, lane in self._lanes.items():
-            while lane and not self.lags(experiment):
-                turn = lane[0]
+        for experiment, run_thread in self._run_threads.items():
+            while run_thread and not self.lags(experiment):
+                turn = run_thread[0]
                 if turn.entry is not None:
                     self._may_crash()
                     self.keep(turn.entry)
                     self.accepted.update(turn.accepted)
                     self._note_adopted(experiment)
-                lane.popleft()
+                run_thread.popleft()
                 for effect in sorted(turn.effects, key=lambda each: not isinstance(each, fx.DeleteChunks)):
                     self._may_crash()
                     self.apply([effect])
-                self._outbox.journaled(experiment, turn.number)
+                self._held_replies.journaled(experiment, turn.number)
 
     def keep(self, entry: JournalEntry) -> None:
         """Into the run's journal."""
@@ -874,8 +874,8 @@ class World:
 
     def waits_for(self, experiment: str) -> int:
         """The newest turn that this run's journal has yet to take; 0 where it has all."""
-        lane = self._lanes.get(experiment)
-        return lane[-1].number if lane else 0
+        run_thread = self._run_threads.get(experiment)
+        return run_thread[-1].number if run_thread else 0
 
     def _say(self, send: fx.Send) -> None:
         for chunk in _accepted([send]):
@@ -895,7 +895,7 @@ class World:
                 else:
                     self.being_prepared.append(ready)
             elif isinstance(effect, fx.ReadLog):
-                effects += self._handle(LogRead(effect.asked, LogText([], effect.is_over)))
+                effects += self._handle(LogRead(effect.requester, LogText([], effect.is_over)))
             else:
                 effects.append(effect)
         return effects

@@ -90,12 +90,12 @@ def test_a_worker_that_does_not_read_is_named() -> None:
     peers.receive(b"worker", Envelope(0, 0, 1, Beat(0, "")), 0.0, "somebody")
     for _ in range(MOST_KEPT_OF_WORKERS_BYTES // rows.nbytes):
         peers.post(b"worker", batches, 0.0)
-    assert peers.take_deaf() == set()
+    assert peers.take_unresponsive() == set()
     peers.post(b"worker", batches, 0.0)
-    assert peers.take_deaf() == {b"worker"}
+    assert peers.take_unresponsive() == {b"worker"}
     for id in range(1, 10):
         peers.receive(b"worker", Envelope(0, id, 1, Ack()), 1.0, "somebody")
-    assert peers.take_deaf() == set()
+    assert peers.take_unresponsive() == set()
 
 
 def test_the_number_of_conversations_is_bounded_and_workers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,11 +119,11 @@ def test_a_worker_that_confirms_nothing_loses_its_lease_and_its_run_goes_on() ->
     world.submit()
     for _ in range(60):
         world.step()
-    deaf = next(worker for worker in world.workers.values() if worker.role == "evaluator")
-    deaf.deaf = True
+    unresponsive = next(worker for worker in world.workers.values() if worker.role == "evaluator")
+    unresponsive.unresponsive = True
     for _ in range(connections_module.MOST_KEPT_OF_WORKERS + 10):
-        world.apply([*world.coordinator._connections.post(deaf.peer, Done(), world.now_s)])  # pyright: ignore[reportPrivateUsage]
+        world.apply([*world.coordinator._connections.post(unresponsive.peer, Done(), world.now_s)])  # pyright: ignore[reportPrivateUsage]
     for _ in range(10):
         world.step()
-    assert all(worker.uuid != deaf.uuid for worker in world.coordinator.registry)
+    assert all(worker.uuid != unresponsive.uuid for worker in world.coordinator.registry)
     assert world.experiment().state == "running"

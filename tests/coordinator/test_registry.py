@@ -26,7 +26,7 @@ def admitted(registry: Registry, incarnation: int = 1, now_s: float = 0.0) -> Wo
 
 
 def beat(registry: Registry, worker: Worker, progress: int, now_s: float, phase: Phase = "working") -> bool:
-    worker.heard_s = now_s
+    worker.last_message_s = now_s
     return registry.beat(worker, Beat(progress, "busy with it", worker.lease, phase=phase), now_s)
 
 

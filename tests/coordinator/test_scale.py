@@ -109,7 +109,7 @@ def test_workers_that_beat_are_not_looked_at_in_every_look() -> None:
         for worker in registry:
             registry.give(worker, worker.pid + 1, {"preparing": 1_800.0}, now_s)
         for worker in registry:
-            worker.heard_s = 5.0
+            worker.last_message_s = 5.0
             registry.beat(worker, Beat(1, "collecting", worker.lease), 5.0)
         return operations(lambda: (registry.lost(5.25), registry.newly_stuck(5.25), registry.hopeless(5.25)))
 

@@ -19,7 +19,7 @@ from uuid import UUID
 from remuda.buffer.chunk import chunk_name
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.events import TakenUp
+from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.limits import Limits
@@ -184,7 +184,7 @@ class Year(World):
         self.list = RunsFolder(self.folder)
         super().crash()
 
-    def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
+    def left_behind(self) -> Sequence[RecoveredRun | FinishedRun]:
         unfinished = [
             recovered_run(self.files[run.experiment].recovered(), self.now_s) for run in self.list.unfinished()
         ]
@@ -291,7 +291,7 @@ class Year(World):
             file.close()
             self.largest_journal_bytes = max(self.largest_journal_bytes, file.path.stat().st_size)
             file.path.unlink()
-            self._lanes.pop(id, None)
+            self._run_threads.pop(id, None)
             self.shown.pop(id, None)
             self.evaluations_shown.pop(id, None)
             run = self.coordinator.experiments.known.get(id)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.allowed_code import OWN, AllowedCode
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.effects import Asked, PrepareRun
+from remuda.coordinator.effects import PrepareRun, Requester
 from remuda.coordinator.events import Received, RunRefused
 from remuda.tests.coordinator.disk.test_run_folders import SUBMIT
 from remuda.tests.coordinator.simulation import World
@@ -109,7 +109,7 @@ def test_weights_lie_in_an_allowed_folder(shared: Path) -> None:
 def test_a_submission_of_others_is_refused_before_anything_is_made(tmp_path: Path, who: str) -> None:
     folders = RunFolders(tmp_path / "runs")
     submit = replace(SUBMIT, config_json=config(tmp_path, env={"make": "os:system"}).model_dump_json())
-    prepared = folders.prepare(PrepareRun(Asked(b"client", 7, who), EXPERIMENT, submit))
+    prepared = folders.prepare(PrepareRun(Requester(b"client", 7, who), EXPERIMENT, submit))
     if who == OWN:
         assert not isinstance(prepared, RunRefused)
         folders.close()

@@ -13,7 +13,7 @@ from remuda.coordinator.disk import run_folder, run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect, RunGoneError
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, PrepareRun
+from remuda.coordinator.effects import CloseRun, DeleteChunks, PrepareRun, Requester
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_runs_folder import in_state, submitted
@@ -27,7 +27,7 @@ SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 
 
 def begin(folders: RunFolders, experiment: str = EXPERIMENT, submit: Submit = SUBMIT) -> RunFolder:
-    prepared = folders.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
+    prepared = folders.prepare(PrepareRun(Requester(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun), prepared
     return RunFolder(Path(prepared.run_dir))
 
@@ -140,5 +140,5 @@ def test_a_run_that_could_not_be_begun_is_in_nobody_s_hands(
     resume = replace(SUBMIT, on_exists="resume")
     with monkeypatch.context() as patch:
         patch.setattr(run_folders, point, refuse)
-        assert isinstance(folders.prepare(PrepareRun(Asked(b"client", 7), OTHER, resume)), RunRefused)
+        assert isinstance(folders.prepare(PrepareRun(Requester(b"client", 7), OTHER, resume)), RunRefused)
     begin(folders, OTHER, resume)

@@ -10,7 +10,7 @@ import pytest
 
 from remuda.client import LogReader
 from remuda.coordinator.disk.log_reader import PIECES, read_log
-from remuda.coordinator.effects import Asked, ReadLog
+from remuda.coordinator.effects import ReadLog, Requester
 from remuda.logbook import tail
 from remuda.wire.messages import LogRequest, LogText
 
@@ -27,7 +27,7 @@ class Reading:
 
     def read_log(self, request: LogRequest) -> LogText:
         self.requests += 1
-        answer = read_log(ReadLog(Asked(b"client", 1), str(self.run_dir), request, self.over)).answer
+        answer = read_log(ReadLog(Requester(b"client", 1), str(self.run_dir), request, self.over)).answer
         assert isinstance(answer, LogText)
         assert len(answer.pieces) <= PIECES
         return answer

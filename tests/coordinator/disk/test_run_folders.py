@@ -18,10 +18,10 @@ from remuda.buffer.chunk import write_chunk
 from remuda.config.current import task_of
 from remuda.coordinator.disk import run_folders
 from remuda.coordinator.disk.disk import RunWriter
-from remuda.coordinator.disk.lane import HerdLogLine
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
-from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, MarkRecoverable, PrepareRun
+from remuda.coordinator.disk.run_thread import HerdLogLine
+from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PrepareRun, Requester
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
@@ -40,7 +40,7 @@ from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
 from remuda.worker.process import open_files
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
-ASKED = Asked(b"client", 7)
+ASKED = Requester(b"client", 7)
 SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 
 
@@ -54,7 +54,7 @@ def run(folders: RunFolders) -> RunFolder:
 def refused(folders: RunFolders, submit: Submit, experiment: str = OTHER) -> Rejected:
     answer = folders.prepare(PrepareRun(ASKED, experiment, submit))
     assert isinstance(answer, RunRefused)
-    assert answer.asked == ASKED
+    assert answer.requester == ASKED
     return answer.rejection
 
 

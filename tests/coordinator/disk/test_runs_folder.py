@@ -17,8 +17,8 @@ from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk import runs_folder
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.effects import Asked, CloseRun, PrepareRun
-from remuda.coordinator.events import PreparedRun, TakenUp
+from remuda.coordinator.effects import CloseRun, PrepareRun, Requester
+from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
 from remuda.logbook.progress import ProgressRow
@@ -49,7 +49,7 @@ def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExis
     """Make the run, as the service does, and return what it would journal."""
     config = small_config()
     submit = Submit(name, config.model_dump_json(), name, on_exists)
-    prepared = folders.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
+    prepared = folders.prepare(PrepareRun(Requester(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
     snapshot = Experiment(identity, config, 0.0).parts.snapshot(0.0)
@@ -71,12 +71,12 @@ def in_state(turn: JournalEntry, state: ExperimentState) -> JournalEntry:
     return altered(turn, last=FinishedRun(experiment.identity, experiment.status(0.0)).snapshot())
 
 
-def recover(runs: Path) -> list[TakenUp]:
+def recover(runs: Path) -> list[RecoveredRun]:
     """What the next coordinator takes up."""
-    return [found for found in all_found(runs) if isinstance(found, TakenUp)]
+    return [found for found in all_found(runs) if isinstance(found, RecoveredRun)]
 
 
-def all_found(runs: Path) -> list[TakenUp | FinishedRun]:
+def all_found(runs: Path) -> list[RecoveredRun | FinishedRun]:
     """And what is over, or cannot be taken up."""
     herd, folders = RunsFolder(runs), RunFolders(runs)
     found = everything(herd, folders)
@@ -85,7 +85,7 @@ def all_found(runs: Path) -> list[TakenUp | FinishedRun]:
     return found
 
 
-def everything(herd: RunsFolder, folders: RunFolders) -> list[TakenUp | FinishedRun]:
+def everything(herd: RunsFolder, folders: RunFolders) -> list[RecoveredRun | FinishedRun]:
     finished, taken_up = herd.finished(), [herd.take_up(run, folders, 0.0) for run in herd.unfinished()]
     return [*finished, *(found for found in taken_up if found is not None)]
 

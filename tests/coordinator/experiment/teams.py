@@ -15,11 +15,11 @@ import numpy as np
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.run_folder import write_turns
-from remuda.coordinator.effects import OfPolicy, Release, Reply, SendToLease, Step
+from remuda.coordinator.effects import PolicyEffect, Release, Reply, SendToLease, Step
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.team import Team
 from remuda.coordinator.journaling import recovered_run
-from remuda.coordinator.leases import Speaker
+from remuda.coordinator.leases import Sender
 from remuda.environments.assignment import configs_of_policies
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.training.effects import RecordCheckpoint
@@ -123,7 +123,7 @@ class World:
         self.acknowledged: set[ChunkId] = set()
         self.kept: dict[str, set[str]] = {name: set() for name in self.policies}
         """The checkpoints of each policy that are there."""
-        self.effects: list[OfPolicy] = []
+        self.effects: list[PolicyEffect] = []
         self.played: list[Evaluate] = []
         self.lags: dict[str, list[int]] = {name: [] for name in self.policies}
         """Of each chunk, by how many versions its policy was behind when it was collected."""
@@ -164,10 +164,10 @@ class World:
         return [worker for worker in self.workers.values() if worker.role == role]
 
     def say(self, worker: Worker, message: AnyMessage) -> None:
-        speaker = Speaker(worker.uuid, 1)
-        why = self.team.refusal(message, speaker)
+        sender = Sender(worker.uuid, 1)
+        why = self.team.refusal(message, sender)
         assert why is None, why
-        self.do(self.team.receive(message, speaker, self.now_s), worker)
+        self.do(self.team.receive(message, sender, self.now_s), worker)
 
     # --- the run ---
 
@@ -185,7 +185,7 @@ class World:
                     self._hear(asker, step.message)
                 case Release():
                     self.workers.pop(step.lease, None)
-                case OfPolicy():
+                case PolicyEffect():
                     self.effects.append(step)
                     if isinstance(step.effect, RecordCheckpoint):
                         self._prune(step.policy, step.effect)
@@ -282,7 +282,7 @@ class World:
                 worker.train_iter += len(message.rows)
                 self._publish(worker)
             case SaveCheckpoint() | Evaluate():
-                worker.asked.append(message)
+                worker.requester.append(message)
             case _:
                 raise AssertionError(message)
 
@@ -337,7 +337,7 @@ class World:
 
     def _learner(self, worker: Worker) -> None:
         plan = self.plans[worker.place]
-        for asked in worker.asked:
+        for asked in worker.requester:
             assert isinstance(asked, SaveCheckpoint)
             counters = asked.counters
             record = CheckpointRecord(
@@ -345,7 +345,7 @@ class World:
                 "now", counters.episode, PolicyRef(worker.epoch, worker.version, worker.train_iter),
             )  # fmt: skip
             self.say(worker, CheckpointSaved(worker.lease, asked.request, asked.reason, record))
-        worker.asked.clear()
+        worker.requester.clear()
         if worker.draining:
             self.say(worker, Drained(worker.lease))
         elif not worker.waits and not worker.stopped:
@@ -361,7 +361,7 @@ class World:
             )  # fmt: skip
 
     def _evaluator(self, worker: Worker) -> None:
-        for asked in worker.asked:
+        for asked in worker.requester:
             assert isinstance(asked, Evaluate)
             self.played.append(asked)
             files = [other.file for other in asked.others]
@@ -376,7 +376,7 @@ class World:
                 place=asked.place,
             )  # fmt: skip
             self.say(worker, done)
-        worker.asked.clear()
+        worker.requester.clear()
         if worker.draining:
             self.say(worker, Drained(worker.lease))
 

@@ -15,7 +15,7 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.leases import NOBODY, Speaker, speaker_at
+from remuda.coordinator.leases import NOBODY, Sender, sender_at
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
@@ -90,9 +90,9 @@ def chunk_of(uuid: str, incarnation: int = 1, sequence: int = 500, **changes: ob
 
 
 def test_who_speaks_is_read_off_the_identity_of_the_connection() -> None:
-    assert speaker_at(worker_identity(STRANGER, 7, "p", 0)) == Speaker(STRANGER, 7)
+    assert sender_at(worker_identity(STRANGER, 7, "p", 0)) == Sender(STRANGER, 7)
     for peer in (b"", b"client:" + STRANGER.encode(), b"x" * 36 + b":no:p:0", b"\xff" * 36 + b":1:p:0", b"a:1"):
-        assert speaker_at(peer) == NOBODY
+        assert sender_at(peer) == NOBODY
 
 
 # --- whose lease ------------------------------------------------------------------------------------------------------

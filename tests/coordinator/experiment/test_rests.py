@@ -100,8 +100,8 @@ def test_over_a_restart_everything_stays_as_it_was(
         happen(two, event, now_s + shift_s)
         now_s = later_s
         assert two.in_a_row == one.in_a_row
-        for look_s in (now_s + 0.01, now_s + 3.3, now_s + 17.7):
-            assert abs(two.rest(look_s + shift_s)[0] - one.rest(look_s)[0]) < 1e-6
+        for check_s in (now_s + 0.01, now_s + 3.3, now_s + 17.7):
+            assert abs(two.rest(check_s + shift_s)[0] - one.rest(check_s)[0]) < 1e-6
 
 
 def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.effects import CloseRun, OfPolicy, SendToLease
-from remuda.coordinator.leases import Speaker
+from remuda.coordinator.effects import CloseRun, PolicyEffect, SendToLease
+from remuda.coordinator.leases import Sender
 from remuda.tests.coordinator.experiment.teams import AGENTS, COPIES, HORIZON, World, counters_of, team_config
 from remuda.wire.messages import ChunkReady, CollectorReport, Drain, StopExperiment
 
@@ -153,7 +153,7 @@ def test_a_chunk_that_comes_twice_counts_once_for_all(worlds: Any) -> None:
     assert world.env_steps == before
     world.kill(owner, silently=True)
     world.team.worker_gone(owner.lease, "lost", world.now_s, handed_in=False, died="lost")
-    late = world.team.receive(ChunkReady(owner.lease, metas[0], metas[1:]), Speaker(owner.uuid, 1), world.now_s)
+    late = world.team.receive(ChunkReady(owner.lease, metas[0], metas[1:]), Sender(owner.uuid, 1), world.now_s)
     assert world.env_steps == before
     assert late
     assert collector.role == "collector"
@@ -165,7 +165,7 @@ def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
     for _ in range(5):
         world.step()
     worker = world.of("collector")[0]
-    ready, speaker = world.write_chunk(worker), Speaker(worker.uuid, 1)
+    ready, sender = world.write_chunk(worker), Sender(worker.uuid, 1)
     (other,) = ready.others
     lies = [
         replace(ready, others=[]),
@@ -176,8 +176,8 @@ def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
     ]
     before = world.env_steps
     for lie in lies:
-        assert world.team.refusal(lie, speaker) is not None
-    assert world.team.refusal(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, place=2), speaker) is not None
+        assert world.team.refusal(lie, sender) is not None
+    assert world.team.refusal(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, place=2), sender) is not None
     assert world.env_steps == before
     world.say(worker, ready)
     assert world.env_steps == [before[0] + ready.meta.env_steps] * 2
@@ -339,4 +339,4 @@ def test_workers_that_are_shared_are_asked_once(worlds: Any) -> None:
     steps = world.team.lend("collector", 1, "another")
     told = [step for step in steps if isinstance(step, SendToLease) and isinstance(step.message, Drain)]
     assert len(told) == 1
-    assert all(isinstance(step, OfPolicy) for step in steps if step not in told)
+    assert all(isinstance(step, PolicyEffect) for step in steps if step not in told)

@@ -12,7 +12,7 @@ INTERVAL_S = 5.0
 """Time between two lines of one kind."""
 
 
-class Complaints:
+class ThrottledLines:
     """One kind of lines on standard error; those that come too soon after another are left out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from remuda.coordinator.disk.lane import HerdLogLine, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.run_folder import RunEffect
+from remuda.coordinator.disk.run_thread import HerdLogLine, JournalBatch, Journaled, RunThread, RunThreadBroken
 from remuda.coordinator.effects import DeleteChunks, RewindCurves
 from remuda.tests.patience import HANG_S, until
 from remuda.training.effects import LogLine
@@ -63,10 +63,10 @@ class Told:
     """What a lane has told."""
 
     def __init__(self) -> None:
-        self.all: list[Journaled | LaneBroken] = []
+        self.all: list[Journaled | RunThreadBroken] = []
         self._came = threading.Condition()
 
-    def __call__(self, told: Journaled | LaneBroken) -> None:
+    def __call__(self, told: Journaled | RunThreadBroken) -> None:
         with self._came:
             self.all.append(told)
             self._came.notify_all()
@@ -88,21 +88,21 @@ class Scene:
     writer: Writer
     told: Told
     clock: Clock
-    lane: Lane
+    run_thread: RunThread
 
     def rest(self) -> None:
-        self.lane.rest()
-        assert self.lane.join(self.clock.now_s + HANG_S)
+        self.run_thread.rest()
+        assert self.run_thread.join(self.clock.now_s + HANG_S)
 
 
 @pytest.fixture
 def scene() -> Generator[Scene]:
     writer, told, clock = Writer(), Told(), Clock()
-    scene = Scene(writer, told, clock, Lane(ID, writer, told, clock))
+    scene = Scene(writer, told, clock, RunThread(ID, writer, told, clock))
     yield scene
-    scene.lane.give_up()
+    scene.run_thread.give_up()
     writer.gate.set()
-    assert scene.lane.join(clock.now_s + HANG_S), "its thread is gone"
+    assert scene.run_thread.join(clock.now_s + HANG_S), "its thread is gone"
 
 
 DELETION, LINE = DeleteChunks(ID, ("a",)), LogLine(ID, "text")
@@ -110,7 +110,7 @@ DELETION, LINE = DeleteChunks(ID, ("a",)), LogLine(ID, "text")
 
 def test_a_turn_is_journaled_then_what_it_deletes_is_deleted_then_it_is_told_then_comes_the_rest(scene: Scene) -> None:
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, entry(1), [LINE, DELETION]))
+    scene.run_thread.put(JournalBatch(1, entry(1), [LINE, DELETION]))
     scene.told.wait()
     scene.rest()
     assert scene.writer.done == [(1,), DELETION, LINE, "close"]
@@ -120,19 +120,19 @@ def test_a_turn_is_journaled_then_what_it_deletes_is_deleted_then_it_is_told_the
 def test_curves_are_rewound_after_all_that_was_shown_before_and_before_the_learner_is_told_to_begin() -> None:
     writer, clock = Writer(), Clock()
     writer.gate.set()
-    lane = Lane(ID, writer, writer.done.append, clock)
+    run_thread = RunThread(ID, writer, writer.done.append, clock)
     rewound, after = RewindCurves(ID, 500), LogLine(ID, "after")
-    lane.put(Turn(1, entry(1), [LINE, rewound, after, DELETION]))
-    lane.rest()
-    assert lane.join(clock.now_s + HANG_S)
+    run_thread.put(JournalBatch(1, entry(1), [LINE, rewound, after, DELETION]))
+    run_thread.rest()
+    assert run_thread.join(clock.now_s + HANG_S)
     assert writer.done == [(1,), LINE, rewound, DELETION, Journaled(ID, 1), after, "close"]
 
 
 def test_turns_that_come_while_the_disk_is_busy_share_a_commit(scene: Scene) -> None:
-    scene.lane.put(Turn(1, entry(1), []))
+    scene.run_thread.put(JournalBatch(1, entry(1), []))
     assert scene.writer.called.acquire(timeout=HANG_S)
     for number in (2, 3, 4):
-        scene.lane.put(Turn(number, entry(number), []))
+        scene.run_thread.put(JournalBatch(number, entry(number), []))
     scene.writer.gate.set()
     scene.told.wait(2)
     assert scene.writer.done == [(1,), (2, 3, 4)]
@@ -140,31 +140,31 @@ def test_turns_that_come_while_the_disk_is_busy_share_a_commit(scene: Scene) -> 
 
 
 def test_who_hands_over_waits_for_no_disk_and_sees_for_how_long_nothing_was_written(scene: Scene) -> None:
-    scene.lane.put(Turn(1, entry(1), []))
+    scene.run_thread.put(JournalBatch(1, entry(1), []))
     assert scene.writer.called.acquire(timeout=HANG_S)
     scene.clock.now_s += 3.0
-    assert scene.lane.waits_for == 1
-    assert scene.lane.held_up_s(scene.clock.now_s) == 3.0
-    assert scene.lane.refusal is None, "a disk that does not answer says nothing"
+    assert scene.run_thread.waits_for == 1
+    assert scene.run_thread.held_up_s(scene.clock.now_s) == 3.0
+    assert scene.run_thread.refusal is None, "a disk that does not answer says nothing"
     scene.writer.gate.set()
     scene.told.wait()
-    scene.lane.noted(1)
-    assert scene.lane.waits_for == 0
+    scene.run_thread.noted(1)
+    assert scene.run_thread.waits_for == 0
 
 
 def test_what_a_disk_refuses_is_tried_again_and_goes_on_where_it_was(scene: Scene) -> None:
     scene.writer.error = OSError(28, "No space left on device")
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, entry(1), [LINE]))
+    scene.run_thread.put(JournalBatch(1, entry(1), [LINE]))
     for _ in range(3):
         assert scene.writer.called.acquire(timeout=HANG_S)
-    assert scene.lane.refusal == "[Errno 28] No space left on device"
+    assert scene.run_thread.refusal == "[Errno 28] No space left on device"
     assert scene.told.all == []
     scene.writer.error = None
     scene.told.wait()
     scene.rest()
     assert scene.writer.done == [(1,), LINE, "close"]
-    assert scene.lane.refusal is None
+    assert scene.run_thread.refusal is None
 
 
 def test_an_error_is_logged_once_while_the_journal_is_refused(scene: Scene) -> None:
@@ -172,8 +172,8 @@ def test_an_error_is_logged_once_while_the_journal_is_refused(scene: Scene) -> N
     scene.writer.journal_error = OSError(28, "No space left on device")
     scene.writer.gate.set()
     wrong = LogLine(ID, "is held up", "error")
-    scene.lane.put(Turn(1, entry(1), [LINE]))
-    scene.lane.put(Turn(2, entry(2), [wrong]))
+    scene.run_thread.put(JournalBatch(1, entry(1), [LINE]))
+    scene.run_thread.put(JournalBatch(2, entry(2), [wrong]))
     until(lambda: scene.writer.done == [wrong], "it is logged, and nothing else")
     scene.writer.journal_error = None
     scene.told.wait()
@@ -184,33 +184,33 @@ def test_an_error_is_logged_once_while_the_journal_is_refused(scene: Scene) -> N
 def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -> None:
     scene.writer.error = OverflowError("int too large")
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, entry(1), []))
+    scene.run_thread.put(JournalBatch(1, entry(1), []))
     scene.told.wait()
     [told] = scene.told.all
-    assert isinstance(told, LaneBroken)
+    assert isinstance(told, RunThreadBroken)
     assert told.reason == "OverflowError: int too large"
     assert "Traceback" in told.traceback
-    assert scene.lane.join(scene.clock.now_s + HANG_S)
+    assert scene.run_thread.join(scene.clock.now_s + HANG_S)
     assert scene.writer.done == ["close"]
 
 
 def test_a_lane_that_rests_has_no_thread_and_goes_on_when_more_comes(scene: Scene) -> None:
     scene.writer.gate.set()
     for number in (1, 2):
-        scene.lane.put(Turn(number, entry(number), []))
+        scene.run_thread.put(JournalBatch(number, entry(number), []))
         scene.told.wait(number)
         scene.rest()
-        assert scene.lane.rests
+        assert scene.run_thread.rests
     assert scene.writer.done == [(1,), "close", (2,), "close"]
 
 
 def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) -> None:
     scene.writer.error = OSError("no")
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, entry(1), [LINE]))
+    scene.run_thread.put(JournalBatch(1, entry(1), [LINE]))
     assert scene.writer.called.acquire(timeout=HANG_S)
-    scene.lane.give_up()
-    assert scene.lane.join(scene.clock.now_s + HANG_S)
+    scene.run_thread.give_up()
+    assert scene.run_thread.join(scene.clock.now_s + HANG_S)
     assert scene.writer.done == ["close"]
     assert scene.told.all == []
 
@@ -218,26 +218,26 @@ def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) 
 def test_room_is_looked_for_until_it_is_there_and_turns_are_written_meanwhile(scene: Scene) -> None:
     scene.writer.error = OSError(28, "No space left on device")
     scene.writer.gate.set()
-    scene.lane.want_room(1_000_000)
+    scene.run_thread.want_room(1_000_000)
     assert scene.writer.called.acquire(timeout=HANG_S)
-    until(lambda: scene.lane.room.problem is not None, "there is none")
+    until(lambda: scene.run_thread.room.problem is not None, "there is none")
     scene.writer.error = None
-    scene.lane.put(Turn(1, entry(1), []))
+    scene.run_thread.put(JournalBatch(1, entry(1), []))
     scene.told.wait()
-    assert scene.lane.room.lacking_s(scene.clock.now_s + 3.0) == 3.0
+    assert scene.run_thread.room.lacking_s(scene.clock.now_s + 3.0) == 3.0
     scene.clock.now_s += 1.1
-    until(lambda: not scene.lane.room.wanted_bytes, "it looks again")
+    until(lambda: not scene.run_thread.room.wanted_bytes, "it looks again")
     assert scene.writer.done == [(1,), 1_000_000]
-    assert scene.lane.room.lacking_s(scene.clock.now_s) == 0.0
+    assert scene.run_thread.room.lacking_s(scene.clock.now_s) == 0.0
 
 
 def test_other_hosts_are_shown_now_and_then_that_the_run_is_worked_on(scene: Scene) -> None:
     scene.writer.gate.set()
     for number in (1, 2):
-        scene.lane.put(Turn(number, entry(number), []))
+        scene.run_thread.put(JournalBatch(number, entry(number), []))
         scene.told.wait(number)
         scene.clock.now_s += 11.0
-    scene.lane.put(Turn(3, entry(3), []))
+    scene.run_thread.put(JournalBatch(3, entry(3), []))
     scene.told.wait(3)
     scene.rest()
     assert "confirm" in scene.writer.done

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from remuda.coordinator.effects import Send
 
 
-class Outbox:
+class HeldReplies:
     """Passes messages on at once, or as soon as the journal that they wait for has their turn. For one thread."""
 
     def __init__(self, send: Callable[[Send], None], waits_for: Callable[[str], int]) -> None:

@@ -56,7 +56,7 @@ def listen_again(before: str | None, door: Door) -> RouterSocket:
     return listen(ANY_ADDRESS, door)
 
 
-class Presence:
+class PublishedFiles:
     """Written when the coordinator begins, and removed at its end."""
 
     def __init__(self, settings: Settings, id: str) -> None:

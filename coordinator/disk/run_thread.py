@@ -14,7 +14,7 @@ from typing import Protocol
 
 from remuda.coordinator.disk.room import AGAIN_S, Room
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.effects import DeleteChunks, OfPolicy, RewindCurves
+from remuda.coordinator.effects import DeleteChunks, PolicyEffect, RewindCurves
 from remuda.logbook.lines import SourceLine
 from remuda.training.effects import Level, LogLine
 from remuda.training.journal_database import JournalError
@@ -24,7 +24,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 """Time between two attempts to write what a disk refuses."""
 CONFIRM_S = 10.0
 """Time between two signs of life in the run's folder, for other hosts."""
-TURNS_AT_ONCE = 64
+BATCHES_AT_ONCE = 64
 """The most turns in one commit, if several wait."""
 
 
@@ -39,7 +39,7 @@ class HerdLogLine:
 
 
 @dataclass(frozen=True)
-class Turn:
+class JournalBatch:
     """What one turn of the coordinator's loop has to write of one run."""
 
     number: int
@@ -57,7 +57,7 @@ class Journaled:
 
 
 @dataclass(frozen=True)
-class LaneBroken:
+class RunThreadBroken:
     """An error that is not caused by the disk; nothing more is written of this run."""
 
     experiment: str
@@ -93,7 +93,7 @@ class _GivenUpError(Exception):
     """Nobody needs this written any more."""
 
 
-class Lane:
+class RunThread:
     """Writes turns in order: first the journal, then deletions and curves that are set back, then it reports the turn
     as journaled, then all else.
 
@@ -104,7 +104,7 @@ class Lane:
         self,
         experiment: str,
         writer: Writer,
-        tell: Callable[[Journaled | LaneBroken], None],
+        tell: Callable[[Journaled | RunThreadBroken], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tell` is called by the lane's thread."""
@@ -112,7 +112,7 @@ class Lane:
         self._writer = writer
         self._tell = tell
         self._clock = clock
-        self._turns: deque[Turn] = deque()
+        self._turns: deque[JournalBatch] = deque()
         """Turns that are not wholly written yet."""
         self._since_s = 0.0
         """When the first of them was put in, or became the first."""
@@ -131,7 +131,7 @@ class Lane:
 
     # --- for the coordinator's thread ---
 
-    def put(self, turn: Turn) -> None:
+    def put(self, turn: JournalBatch) -> None:
         """Queue a turn, after all that are queued."""
         with self._changed:
             if not self._turns:
@@ -210,7 +210,7 @@ class Lane:
             self._close()
         except Exception as error:
             self._close()
-            self._tell(LaneBroken(self.experiment, f"{type(error).__name__}: {error}", traceback.format_exc()))
+            self._tell(RunThreadBroken(self.experiment, f"{type(error).__name__}: {error}", traceback.format_exc()))
 
     def _rest(self) -> bool:
         """Close the files, and end unless more was queued in the meantime."""
@@ -238,7 +238,7 @@ class Lane:
             self._confirm_due_s = self._clock() + CONFIRM_S
             self._insist(self._writer.confirm)
 
-    def _next(self) -> list[Turn] | None:
+    def _next(self) -> list[JournalBatch] | None:
         """The turns to write; an empty list if none came for a while; None if the lane may rest."""
         with self._changed:
             pause_s = AGAIN_S if self.room.wanted_bytes else CONFIRM_S
@@ -247,9 +247,9 @@ class Lane:
                 raise _GivenUpError
             if not self._turns:
                 return None if self._resting else []
-            return [self._turns[i] for i in range(min(len(self._turns), TURNS_AT_ONCE))]
+            return [self._turns[i] for i in range(min(len(self._turns), BATCHES_AT_ONCE))]
 
-    def _write(self, turns: Sequence[Turn]) -> None:
+    def _write(self, turns: Sequence[JournalBatch]) -> None:
         entries = [turn.entry for turn in turns if turn.entry is not None]
         if entries:
             self._insist(lambda: self._writer.journal(entries))
@@ -306,7 +306,7 @@ def _before_anybody_is_answered(
     first, later = list(effects[:rewound]), list[RunEffect | HerdLogLine]()
     deletions: list[DeleteChunks] = []
     for effect in effects[rewound:]:
-        if isinstance(effect, OfPolicy) and isinstance(effect.effect, DeleteChunks):
+        if isinstance(effect, PolicyEffect) and isinstance(effect.effect, DeleteChunks):
             first.append(effect)
         elif isinstance(effect, DeleteChunks):
             deletions.append(effect)
@@ -319,4 +319,4 @@ def _before_anybody_is_answered(
 
 
 def _plain(effect: RunEffect | HerdLogLine) -> object:
-    return effect.effect if isinstance(effect, OfPolicy) else effect
+    return effect.effect if isinstance(effect, PolicyEffect) else effect

@@ -12,19 +12,19 @@ from msgspec.structs import replace
 
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.disk import SLOW_S, Disk, Found
-from remuda.coordinator.disk.errands import Errands, Waker
 from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
-from remuda.coordinator.disk.lane import Lane
+from remuda.coordinator.disk.jobs import Jobs, Wakeup
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.run_thread import RunThread
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.effects import Abandon, Asked, CloseRun, FindRoom, PrepareRun
-from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRecovered, RunRefused, TakenUp
+from remuda.coordinator.effects import Abandon, CloseRun, FindRoom, PrepareRun, Requester
+from remuda.coordinator.events import HeldUp, RecoveredRun, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.limits import Hold
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.coordinator.disk.test_lane import Clock
+from remuda.tests.coordinator.disk.test_run_writer import Clock
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
@@ -42,9 +42,9 @@ class Scene:
     """A Disk with a clock of its own."""
 
     def __init__(self, runs: Path) -> None:
-        self.clock, self.waker = Clock(), Waker()
+        self.clock, self.wakeup = Clock(), Wakeup()
         self.folders, self.herd = RunFolders(runs), RunsFolder(runs)
-        self.disk = Disk(self.folders, self.herd, self.waker.wake, self.clock)
+        self.disk = Disk(self.folders, self.herd, self.wakeup.wake, self.clock)
 
     def found(self) -> Found:
         """The next thing that the state machine is told."""
@@ -53,10 +53,10 @@ class Scene:
             if found := self.disk.found():
                 [event] = found
                 return event
-            self.waker.wait(HANG_S)
+            self.wakeup.wait(HANG_S)
 
     def prepare(self, experiment: str = EXPERIMENT, run_dir: str = "mine") -> RunFolder:
-        self.disk.prepare(PrepareRun(Asked(b"client", 7), experiment, replace(SUBMIT, run_dir=run_dir)))
+        self.disk.prepare(PrepareRun(Requester(b"client", 7), experiment, replace(SUBMIT, run_dir=run_dir)))
         prepared = self.found()
         assert isinstance(prepared, RunPrepared), prepared
         return RunFolder(Path(prepared.experiment.identity.run_dir))
@@ -69,7 +69,7 @@ class Scene:
         late = self.disk.close()
         self.folders.close()
         self.herd.close()
-        self.waker.close()
+        self.wakeup.close()
         return late
 
 
@@ -110,7 +110,7 @@ def test_a_run_may_be_started_over_before_the_files_of_the_one_that_has_ended_ar
         scene.say(EXPERIMENT)
         assert asked.wait(HANG_S)
         scene.disk.write([], [CloseRun(EXPERIMENT, frozenset())])
-        scene.disk.prepare(PrepareRun(Asked(b"client", 8), OTHER, again))
+        scene.disk.prepare(PrepareRun(Requester(b"client", 8), OTHER, again))
     assert isinstance(scene.found(), RunPrepared)
 
 
@@ -211,7 +211,7 @@ def test_a_restart_of_the_coordinator_ends_no_hold_and_begins_its_time_no_second
         scene.disk.recover(scene.herd.unfinished())
         found = scene.found()
         assert isinstance(found, RunRecovered)
-        assert isinstance(found.run, TakenUp)
+        assert isinstance(found.run, RecoveredRun)
         hold = found.run.hold
         assert hold is not None
         assert (hold.why, hold.journals) == (before.why, True)
@@ -249,7 +249,7 @@ def test_a_run_whose_disk_is_full_is_recovered_and_its_files_are_opened_once_the
         scene.disk.recover(scene.herd.unfinished())
         found = scene.found()
         assert isinstance(found, RunRecovered)
-        assert isinstance(found.run, TakenUp), "it is not given up as one that cannot be recovered"
+        assert isinstance(found.run, RecoveredRun), "it is not given up as one that cannot be recovered"
         scene.disk.write([entry], [])
         scene.clock.now_s += HELD_UP_S + 0.1
         assert not _held(scene, "its disk refuses: [Errno 28] No space left on device").journals
@@ -264,7 +264,7 @@ def _later(scene: Scene, seconds: float) -> list[HeldUp | RunBroken]:
 
 def broken_run(scene: Scene) -> Abandon:
     """Prepare a run and break it off; returns what then is asked of disks."""
-    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    scene.disk.prepare(PrepareRun(Requester(b"client", 7), EXPERIMENT, SUBMIT))
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
@@ -282,7 +282,7 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     assert (listed.identity.id, listed.state, listed.last.reason) == (EXPERIMENT, "failed", "its disk refuses")
     herd.close()
     again = Scene(tmp_path)
-    again.disk.prepare(PrepareRun(Asked(b"client", 7), OTHER, replace(SUBMIT, on_exists="force")))
+    again.disk.prepare(PrepareRun(Requester(b"client", 7), OTHER, replace(SUBMIT, on_exists="force")))
     assert isinstance(again.found(), RunPrepared)
     again.close()
 
@@ -292,18 +292,18 @@ def test_the_end_waits_until_the_reason_of_an_abandoned_run_is_written(
 ) -> None:
     """Its lane is no longer among those of runs, and was forgotten."""
     abandon = broken_run(scene)
-    gate, join = threading.Event(), Lane.join
+    gate, join = threading.Event(), RunThread.join
 
     def log(path: Path) -> TextLog:
         assert gate.wait(HANG_S)
         return TextLog(path)
 
-    def waits(lane: Lane, deadline_s: float) -> bool:
+    def waits(run_thread: RunThread, deadline_s: float) -> bool:
         gate.set()  # only now its disk goes on
-        return join(lane, deadline_s)
+        return join(run_thread, deadline_s)
 
     monkeypatch.setattr("remuda.coordinator.disk.run_folder.TextLog", log)
-    monkeypatch.setattr(Lane, "join", waits)
+    monkeypatch.setattr(RunThread, "join", waits)
     scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), abandon])
     try:
         assert scene.close() == []
@@ -317,18 +317,18 @@ def test_the_end_waits_until_an_abandoned_run_is_listed_as_over(
 ) -> None:
     """The next coordinator would take it up again."""
     abandon = broken_run(scene)
-    gate, wait, note_over = threading.Event(), Errands.wait, RunsFolder.note_over
+    gate, wait, note_over = threading.Event(), Jobs.wait, RunsFolder.note_over
 
     def notes(herd: RunsFolder, last: FinishedRunSnapshot) -> None:
         assert gate.wait(HANG_S)
         note_over(herd, last)
 
-    def waits(errands: Errands, key: str, longest_s: float) -> bool:
+    def waits(jobs: Jobs, key: str, longest_s: float) -> bool:
         gate.set()
-        return wait(errands, key, longest_s)
+        return wait(jobs, key, longest_s)
 
     monkeypatch.setattr(RunsFolder, "note_over", notes)
-    monkeypatch.setattr(Errands, "wait", waits)
+    monkeypatch.setattr(Jobs, "wait", waits)
     scene.disk.write([], [abandon])
     try:
         assert scene.close() == []
@@ -348,7 +348,7 @@ def test_a_submission_that_meets_an_error_is_refused_and_says_it(
         raise MemoryError("cannot allocate")
 
     monkeypatch.setattr("remuda.coordinator.disk.disk.prepared_experiment", fail)
-    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    scene.disk.prepare(PrepareRun(Requester(b"client", 7), EXPERIMENT, SUBMIT))
     refused = scene.found()
     assert isinstance(refused, RunRefused)
     assert "MemoryError while the run was prepared: cannot allocate" in refused.rejection.reason
@@ -372,12 +372,12 @@ def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
 def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(scene: Scene, earlier: str) -> None:
     """In that of the first run also what was said before it was submitted, as workers may join before it."""
     if earlier == "refused":
-        scene.disk.prepare(PrepareRun(Asked(b"client", 7), OTHER, replace(SUBMIT, config_json="{}")))
+        scene.disk.prepare(PrepareRun(Requester(b"client", 7), OTHER, replace(SUBMIT, config_json="{}")))
         assert isinstance(scene.found(), RunRefused)
     elif earlier == "accepted":
         scene.prepare(OTHER, "other")
     scene.disk.write([], [LogLine(None, "before it was submitted")])
-    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    scene.disk.prepare(PrepareRun(Requester(b"client", 7), EXPERIMENT, SUBMIT))
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     scene.disk.write([], [LogLine(None, "while it waited")])
@@ -401,7 +401,7 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
 
 def _running(scene: Scene) -> JournalEntry:
     """What a turn of a run that goes on has to be journaled."""
-    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    scene.disk.prepare(PrepareRun(Requester(b"client", 7), EXPERIMENT, SUBMIT))
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from remuda.coordinator.disk.outbox import Outbox
+from remuda.coordinator.disk.held_replies import HeldReplies
 from remuda.coordinator.effects import Send
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import Ack
@@ -16,13 +16,13 @@ class Scene:
     def __init__(self) -> None:
         self.sent: list[Send] = []
         self.waiting: dict[str, int] = {}
-        self.outbox = Outbox(self.sent.append, lambda experiment: self.waiting.get(experiment, 0))
+        self.held_replies = HeldReplies(self.sent.append, lambda experiment: self.waiting.get(experiment, 0))
 
     def put(
         self, number: int, after: str = "", *, peer: bytes = b"peer", again: bool = False, reply_to: int = 0
     ) -> Send:
         send = Send(peer, Envelope(number, reply_to, 1, Ack()), after, again)
-        self.outbox.put(send)
+        self.held_replies.put(send)
         return send
 
 
@@ -40,11 +40,11 @@ def test_what_a_journal_has_to_have_first_waits_for_that_turn_alone() -> None:
     scene.waiting["a"] = 8
     second = scene.put(2, after="a")
     assert scene.sent == []
-    scene.outbox.journaled("a", 7)
+    scene.held_replies.journaled("a", 7)
     assert scene.sent == [first]
-    scene.outbox.journaled("a", 8)
+    scene.held_replies.journaled("a", 8)
     assert scene.sent == [first, second]
-    assert len(scene.outbox) == 0
+    assert len(scene.held_replies) == 0
 
 
 def test_one_run_s_journal_holds_up_no_other_run_s_messages() -> None:
@@ -52,7 +52,7 @@ def test_one_run_s_journal_holds_up_no_other_run_s_messages() -> None:
     scene.waiting |= {"a": 7, "b": 7}
     scene.put(1, after="a")
     second = scene.put(2, after="b")
-    scene.outbox.journaled("b", 7)
+    scene.held_replies.journaled("b", 7)
     assert scene.sent == [second]
 
 
@@ -64,8 +64,8 @@ def test_a_repetition_is_not_needed_while_the_message_itself_waits() -> None:
     for _ in range(1_000):
         scene.put(1, again=True)
     other = scene.put(3, peer=b"another", again=True)
-    assert (scene.sent, len(scene.outbox)) == ([other], 1)
-    scene.outbox.journaled("a", 7)
+    assert (scene.sent, len(scene.held_replies)) == ([other], 1)
+    scene.held_replies.journaled("a", 7)
     again = scene.put(1, again=True)
     assert scene.sent == [other, first, again]
 
@@ -78,16 +78,16 @@ def test_an_answer_that_was_sent_is_repeated_while_another_message_waits_for_the
     answer = scene.put(0, reply_to=2)
     again = scene.put(0, reply_to=2, again=True)
     scene.put(0, reply_to=3, again=True)
-    assert (scene.sent, len(scene.outbox)) == ([answer, again], 1)
+    assert (scene.sent, len(scene.held_replies)) == ([answer, again], 1)
 
 
 def test_what_waits_for_a_journal_that_is_given_up_is_never_said() -> None:
     scene = Scene()
     scene.waiting["a"] = 7
     scene.put(1, after="a")
-    scene.outbox.drop("a")
-    scene.outbox.journaled("a", 7)
-    assert (scene.sent, len(scene.outbox)) == ([], 0)
+    scene.held_replies.drop("a")
+    scene.held_replies.journaled("a", 7)
+    assert (scene.sent, len(scene.held_replies)) == ([], 0)
 
 
 def test_whatever_the_order_nothing_is_said_before_its_journal_has_it_and_all_is_said_once() -> None:
@@ -105,10 +105,10 @@ def test_whatever_the_order_nothing_is_said_before_its_journal_has_it_and_all_is
                 other = draw.choice("abc")
                 journaled[other] = max(journaled[other], scene.waiting.get(other, 0))
                 scene.waiting[other] = 0
-                scene.outbox.journaled(other, journaled[other])
+                scene.held_replies.journaled(other, journaled[other])
             for sent in scene.sent:
                 of, needs = waits[sent.envelope.id]
                 assert journaled[of] >= needs
         for run in "abc":
-            scene.outbox.journaled(run, 30)
+            scene.held_replies.journaled(run, 30)
         assert sorted(sent.envelope.id for sent in scene.sent) == list(range(1, 30))

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from remuda.coordinator import presence as reachable_module
-from remuda.coordinator.presence import CannotListenError, listen, listen_again, reachable
+from remuda.coordinator.addresses import CannotListenError, listen, listen_again, reachable
 from remuda.tests.keys import door
 from remuda.tests.patience import HANG_S
 

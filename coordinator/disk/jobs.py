@@ -25,7 +25,7 @@ class BusyError(Exception):
     """Too many calls of this kind wait already."""
 
 
-class Errands:
+class Jobs:
     """Runs calls in the background. Calls of the same key run in order, those of different keys at the same time.
 
     A key has a thread only while calls of it wait or run. `put` is for one thread.
@@ -78,7 +78,7 @@ class KeyWatch:
 
     def __init__(self, authorized: AuthorizedKeys) -> None:
         self._authorized = authorized
-        self._errands = Errands()
+        self._jobs = Jobs()
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._looking = False
@@ -89,7 +89,7 @@ class KeyWatch:
         with self._lock:
             if now_s >= self._due_s and not self._looking:
                 self._looking, self._due_s = True, now_s + LOOK_INTERVAL_S
-                self._errands.put(_KEY, self._look)
+                self._jobs.put(_KEY, self._look)
             changed, self._changed = self._changed, set()
         return changed
 
@@ -105,7 +105,7 @@ class KeyWatch:
                 self._looking = False
 
 
-class Waker:
+class Wakeup:
     """A pair of sockets: `fileno` becomes readable when a thread has called `wake`."""
 
     def __init__(self) -> None:

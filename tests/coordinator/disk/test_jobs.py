@@ -6,17 +6,17 @@ import threading
 
 import pytest
 
-from remuda.coordinator.disk.errands import WAITING_AT_MOST, BusyError, Errands
+from remuda.coordinator.disk.jobs import WAITING_AT_MOST, BusyError, Jobs
 from remuda.tests.patience import HANG_S, until
 
 
 def test_calls_of_one_key_run_in_order_and_those_of_another_do_not_wait_for_them() -> None:
-    errands, gate, other = Errands(), threading.Event(), threading.Event()
+    jobs, gate, other = Jobs(), threading.Event(), threading.Event()
     done: list[int] = []
-    errands.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
+    jobs.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
     for number in (1, 2, 3):
-        errands.put("slow", lambda number=number: done.append(number))  # type: ignore[misc]
-    errands.put("quick", other.set)
+        jobs.put("slow", lambda number=number: done.append(number))  # type: ignore[misc]
+    jobs.put("quick", other.set)
     assert other.wait(HANG_S)
     assert done == []
     gate.set()
@@ -25,34 +25,34 @@ def test_calls_of_one_key_run_in_order_and_those_of_another_do_not_wait_for_them
 
 
 def test_what_waits_is_bounded_and_refused_beyond_that() -> None:
-    errands, gate = Errands(), threading.Event()
+    jobs, gate = Jobs(), threading.Event()
     done: list[int] = []
-    errands.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
-    until(lambda: not errands.waiting("slow"), "the first one is under way")
+    jobs.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
+    until(lambda: not jobs.waiting("slow"), "the first one is under way")
     for number in range(WAITING_AT_MOST):
-        errands.put("slow", lambda number=number: done.append(number))  # type: ignore[misc]
+        jobs.put("slow", lambda number=number: done.append(number))  # type: ignore[misc]
     with pytest.raises(BusyError, match=f"{WAITING_AT_MOST} requests wait already"):
-        errands.put("slow", lambda: done.append(-1))
+        jobs.put("slow", lambda: done.append(-1))
     gate.set()
     until(lambda: len(done) > WAITING_AT_MOST, "those that were taken")
 
 
 def test_one_may_wait_for_the_calls_of_a_key_and_not_for_ever() -> None:
-    errands, gate = Errands(), threading.Event()
+    jobs, gate = Jobs(), threading.Event()
     done: list[int] = []
-    errands.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
-    assert errands.wait("quick", 0.0), "there is none"
-    assert not errands.wait("slow", 0.01)
+    jobs.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
+    assert jobs.wait("quick", 0.0), "there is none"
+    assert not jobs.wait("slow", 0.01)
     gate.set()
-    assert errands.wait("slow", HANG_S)
+    assert jobs.wait("slow", HANG_S)
     assert done == [0]
 
 
 def test_a_key_has_a_thread_only_while_something_of_it_waits() -> None:
-    errands = Errands()
+    jobs = Jobs()
     before = threading.active_count()
     for _ in range(20):
         ran = threading.Event()
-        errands.put("now and then", ran.set)
+        jobs.put("now and then", ran.set)
         assert ran.wait(HANG_S)
     until(lambda: threading.active_count() <= before, "the threads are gone")

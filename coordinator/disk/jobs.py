@@ -47,7 +47,7 @@ class Jobs:
                 waiting.append(call)
                 return
             self._waiting[key] = deque([call])
-        threading.Thread(target=self._run, args=(key,), name=f"errands: {key}", daemon=True).start()
+        threading.Thread(target=self._run, args=(key,), name=f"jobs: {key}", daemon=True).start()
 
     def waiting(self, key: str) -> int:
         """The number of calls of this key that have not begun."""

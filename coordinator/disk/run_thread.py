@@ -150,7 +150,7 @@ class RunThread:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"lane of {self.experiment}", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=f"writer of {self.experiment}", daemon=True)
             self._thread.start()
         self._changed.notify()
 

@@ -506,7 +506,7 @@ class EvaluatorWork:
 class ReanalyzerWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
-        self.requester: deque[Reanalyze] = deque()
+        self.asked: deque[Reanalyze] = deque()
         self.newest = 0
         worker.say(Ready(assign.lease))
 
@@ -514,19 +514,19 @@ class ReanalyzerWork:
         match message:
             case Reanalyze() if message.request > self.newest:
                 self.newest = message.request
-                self.requester.append(message)
+                self.asked.append(message)
             case Reanalyze() | Registered():
                 pass
             case Drain():
                 self.worker.drained()
             case _:
                 raise AssertionError(f"a reanalyzer got {message}")
-        assert len(self.requester) <= 2, "more than it can do"
+        assert len(self.asked) <= 2, "more than it can do"
 
     def step(self) -> None:
         world = self.worker.world
-        if self.requester and world.rng.random() < world.reanalyzer_pace:
-            asked = self.requester.popleft()
+        if self.asked and world.rng.random() < world.reanalyzer_pace:
+            asked = self.asked.popleft()
             if asked.chunk.meta.file not in world.disk:
                 self.worker.say(NotReanalyzed(self.assign.lease, asked.request, "missing"))
                 return

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from remuda.coordinator import presence as reachable_module
+from remuda.coordinator import addresses as addresses_module
 from remuda.coordinator.addresses import CannotListenError, listen, listen_again, reachable
 from remuda.tests.keys import door
 from remuda.tests.patience import HANG_S
@@ -72,7 +72,7 @@ def test_who_listens_everywhere_is_reached_there() -> None:
 
 
 def test_without_a_way_to_other_networks_any_interface_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable_module, "_towards_others", lambda: None)
+    monkeypatch.setattr(addresses_module, "_towards_others", lambda: None)
     host = urlsplit(reachable("tcp://0.0.0.0:1")).hostname
     assert host in {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
     monkeypatch.setattr(psutil, "net_if_addrs", dict)
@@ -83,7 +83,7 @@ def test_without_a_way_to_other_networks_any_interface_will_do(monkeypatch: pyte
 def test_a_machine_with_ipv6_alone_is_reached_by_an_address_that_others_can_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reachable_module, "_towards_others", lambda: None)
+    monkeypatch.setattr(addresses_module, "_towards_others", lambda: None)
     addresses = [SimpleNamespace(family=socket.AF_INET6, address=each) for each in ("fe80::1%eth0", "2001:db8::7")]
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth0": addresses})
     monkeypatch.setattr(psutil, "net_if_stats", lambda: {"eth0": SimpleNamespace(isup=True)})

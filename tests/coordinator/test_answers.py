@@ -40,18 +40,18 @@ class Listening(World):
 
     def __init__(self) -> None:
         super().__init__(config())
-        self.requester: dict[tuple[bytes, int], type[Message]] = {}
+        self.asked: dict[tuple[bytes, int], type[Message]] = {}
         self.answered: dict[type[Message], set[type[Message]]] = {}
 
     def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
         if envelope.id:
-            self.requester[peer, envelope.id] = type(envelope.message)
+            self.asked[peer, envelope.id] = type(envelope.message)
         super().to_coordinator(peer, envelope)
 
     def apply(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
             if isinstance(effect, fx.Send) and effect.envelope.reply_to:
-                question = self.requester[effect.peer, effect.envelope.reply_to]
+                question = self.asked[effect.peer, effect.envelope.reply_to]
                 self.answered.setdefault(question, set()).add(type(effect.envelope.message))
             elif isinstance(effect, fx.Send) and isinstance(effect.envelope.message, BeatHeard):
                 self.answered.setdefault(Beat, set()).add(BeatHeard)

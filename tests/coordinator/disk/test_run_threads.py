@@ -24,7 +24,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.limits import Hold
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.coordinator.disk.test_run_writer import Clock
+from remuda.tests.coordinator.disk.test_run_thread import Clock
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
@@ -122,7 +122,7 @@ def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(
         scene.say(EXPERIMENT)
         assert asked.wait(HANG_S)
         scene.say(OTHER, "goes on")
-        rests = f"lane of {OTHER}"
+        rests = f"writer of {OTHER}"
         until(lambda: rests not in {thread.name for thread in threading.enumerate()}, "the other one is written")
         assert "goes on" in other.commander_log.read_text()
         assert scene.disk.lag_s == 0.0

@@ -282,7 +282,7 @@ class World:
                 worker.train_iter += len(message.rows)
                 self._publish(worker)
             case SaveCheckpoint() | Evaluate():
-                worker.requester.append(message)
+                worker.asked.append(message)
             case _:
                 raise AssertionError(message)
 
@@ -337,7 +337,7 @@ class World:
 
     def _learner(self, worker: Worker) -> None:
         plan = self.plans[worker.place]
-        for asked in worker.requester:
+        for asked in worker.asked:
             assert isinstance(asked, SaveCheckpoint)
             counters = asked.counters
             record = CheckpointRecord(
@@ -345,7 +345,7 @@ class World:
                 "now", counters.episode, PolicyRef(worker.epoch, worker.version, worker.train_iter),
             )  # fmt: skip
             self.say(worker, CheckpointSaved(worker.lease, asked.request, asked.reason, record))
-        worker.requester.clear()
+        worker.asked.clear()
         if worker.draining:
             self.say(worker, Drained(worker.lease))
         elif not worker.waits and not worker.stopped:
@@ -361,7 +361,7 @@ class World:
             )  # fmt: skip
 
     def _evaluator(self, worker: Worker) -> None:
-        for asked in worker.requester:
+        for asked in worker.asked:
             assert isinstance(asked, Evaluate)
             self.played.append(asked)
             files = [other.file for other in asked.others]
@@ -376,7 +376,7 @@ class World:
                 place=asked.place,
             )  # fmt: skip
             self.say(worker, done)
-        worker.requester.clear()
+        worker.asked.clear()
         if worker.draining:
             self.say(worker, Drained(worker.lease))
 

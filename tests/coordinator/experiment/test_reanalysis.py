@@ -14,7 +14,7 @@ from remuda.buffer.chunk import chunk_name
 from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.reanalysis import ASKED_AT_ONCE
+from remuda.coordinator.experiment.reanalysis import REQUESTS_AT_ONCE
 from remuda.logbook.reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, ReanalyzerWork, Worker, World
@@ -153,7 +153,7 @@ def test_a_reanalyzer_that_does_nothing_is_asked_for_two_chunks_and_holds_up_nob
             finished_work = [worker.work]
         if world.closed:
             break
-    assert len(finished_work[0].requester) == ASKED_AT_ONCE
+    assert len(finished_work[0].asked) == REQUESTS_AT_ONCE
     assert finished(world).reanalyzed_rows == 0
 
 
@@ -164,9 +164,9 @@ def test_what_a_dead_one_was_asked_for_another_computes() -> None:
     run_until_reanalyzed(world, 1)
     (worker,) = reanalyzers(world)
     world.reanalyzer_pace = 0.0
-    while not (isinstance(worker.work, ReanalyzerWork) and len(worker.work.requester) == ASKED_AT_ONCE):
+    while not (isinstance(worker.work, ReanalyzerWork) and len(worker.work.asked) == REQUESTS_AT_ONCE):
         world.step()
-    asked = {each.chunk.meta.chunk for each in worker.work.requester}
+    asked = {each.chunk.meta.chunk for each in worker.work.asked}
     world.kill(worker)
     world.reanalyzer_pace = 1.0
     other = world.add("reanalyzer", 7)
@@ -244,11 +244,11 @@ def busy() -> tuple[World, Worker, Reanalyze]:
     world = world_of(muzero(buffer={"capacity": 100_000, "min_rows": 200, "samples_per_insert": 4.0}))
     run_until_reanalyzed(world, 200)
     world.reanalyzer_pace = 0.0
-    while not (asking := [w for w in reanalyzers(world) if isinstance(w.work, ReanalyzerWork) and w.work.requester]):
+    while not (asking := [w for w in reanalyzers(world) if isinstance(w.work, ReanalyzerWork) and w.work.asked]):
         world.step()
     work = asking[0].work
     assert isinstance(work, ReanalyzerWork)
-    return world, asking[0], work.requester[0]
+    return world, asking[0], work.asked[0]
 
 
 def honest(world: World, worker: Worker, asked: Reanalyze) -> Reanalyzed:

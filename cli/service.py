@@ -142,8 +142,8 @@ def coordinator(
 @contextmanager
 def _input_errors() -> Generator[None]:
     """Explain errors in the options, or of the machine, when a coordinator cannot be served."""
-    from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.coordinator.addresses import CannotListenError
+    from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.storage.ownership import FolderOwnedError
     from remuda.training.journal_database import JournalError
     from remuda.wire.keys.pair import NoCurveError

@@ -1,1 +1,1 @@
-"""One experiment from queue to end: its workers, its status, what its workers say, and how it ends."""
+"""One experiment from queue to end: workers, messages, status, evaluation and shutdown."""

@@ -1,4 +1,4 @@
-"""How far each collector may go ahead of what the coordinator has counted."""
+"""Credit limits how far each collector may run ahead of the coordinator's counts."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ from remuda.training.replay.limiters import CHUNKS_AHEAD
 from remuda.training.snapshot import AccountSnapshot, Rows
 
 ANNOUNCED_AHEAD = 64
-"""Chunks that a collector may announce beyond its grants before it is dismissed. A collector that keeps to its credit
-is at most one ahead; the others allow for chunks of unusual size."""
+"""Chunks that a collector may announce beyond its grants before dismissal. A collector within its credit is at most one
+chunk ahead; the rest allows for chunks of unusual size."""
 GRANTS_PER_TURN = 1_000
-"""Chunks granted at once. When the learner of a large run becomes ready, all its collectors wait, and messages to ten
+"""Chunks granted at once. When the learner of a large run becomes ready, all collectors wait, and messages to ten
 thousand of them would take a tenth of a second: the rest follows with the next message or tick."""
 SPARE_CANDIDATES = 64
-"""Outdated turns that may be kept, besides one for each collector."""
+"""Outdated candidates that the heap may keep, besides one for each collector."""
 
 
 @dataclass
 class _Account:
     granted: int = 0
-    """Environment steps that it may take under its lease, in total."""
+    """Environment steps that the collector may take under its lease, in total."""
     arrived: int = 0
-    """Environment steps that were counted under its lease."""
+    """Environment steps counted under the lease."""
     granted_as: int = 0
-    """The number of its last grant among all grants."""
+    """Number of the last grant among all grants."""
     closed: bool = False
-    """The lease is over: nothing more is granted, but what was granted may still arrive."""
+    """The lease is over: no more grants, but granted steps may still arrive."""
     late: bool = False
-    """Nobody waits for what it was granted. It is granted no more until a chunk of it has arrived."""
+    """The grant is overdue and no longer waited for. The collector gets no new grant until one of
+    its chunks arrives."""
 
     outstanding: int = 0
-    """Environment steps that were granted, are not counted yet, and are still waited for."""
+    """Environment steps granted, not yet counted, and still waited for."""
 
 
 _Candidate = tuple[int, int, int]
 """Outstanding steps, number of the last grant, and lease. The smallest goes first: the collector with the fewest
-outstanding steps, then the one whose last grant is longest ago, so that work is shared evenly."""
+outstanding steps, then the least recently granted, so that work is shared evenly."""
 
 
 class CreditBook:
     """Grants environment steps to collectors within an allowance. Grants never shrink, so a lost or repeated message
     with a grant does no harm.
 
-    This is called for every chunk, so the cost must not grow with the number of collectors. Therefore the sum is kept,
-    and the collectors that may get more.
+    Called for every chunk, so the cost must not grow with the number of collectors: the sum and the candidates for more
+    credit are kept up to date.
     """
 
     def __init__(self, chunk_env_steps: int) -> None:
         self._chunk = chunk_env_steps
         self._accounts: dict[int, _Account] = {}
         self._wanting: set[int] = set()
-        """Leases with fewer outstanding steps than they may have."""
+        """Leases with fewer outstanding steps than allowed."""
         self._candidates: list[_Candidate] = []
-        """A heap with the turn of each of them, and outdated turns."""
+        """A heap with one current entry for each of these leases, and outdated entries."""
         self._outstanding = 0
         self._grants = 0
         self._changed = ChangedRows[int]()
@@ -68,8 +69,8 @@ class CreditBook:
             self._change(lease, account, granted=0, arrived=0)
 
     def close(self, lease: int) -> None:
-        """The lease is over; its outstanding steps are free for others. What still arrives is limited by what was
-        granted."""
+        """Close the account of an ended lease and free its outstanding steps for other collectors. Late chunks stay
+        limited by the grant."""
         account = self._accounts.get(lease)
         if account is not None and not account.closed:
             self._outstanding -= account.outstanding
@@ -78,7 +79,7 @@ class CreditBook:
             self._changed.put.add(lease)
 
     def forget(self, lease: int) -> None:
-        """Nothing more arrives under this lease: forget it."""
+        """Forget a lease under which no more chunks arrive."""
         self.close(lease)
         if self._accounts.pop(lease, None) is not None:
             self._changed.drop(lease)
@@ -91,9 +92,9 @@ class CreditBook:
             self._change(lease, account, granted=account.granted, arrived=account.arrived + env_steps)
 
     def wait_no_longer(self) -> int:
-        """Give what is outstanding now to other collectors. Return how many collectors are late with it.
+        """Free all outstanding steps for other collectors; return the number of collectors with overdue steps.
 
-        A late chunk still counts when it arrives, and only then is its collector granted more.
+        A late chunk still counts when it arrives, and only then does its collector get a new grant.
         """
         late = [(lease, account) for lease, account in self._accounts.items() if account.outstanding]
         for lease, account in late:
@@ -103,12 +104,12 @@ class CreditBook:
         return len(late)
 
     def granted(self, lease: int) -> int:
-        """Environment steps that the lease may take in total; 0 for one that is closed."""
+        """Environment steps that the lease may take in total; 0 for a closed lease."""
         account = self._accounts.get(lease)
         return 0 if account is None or account.closed else account.granted
 
     def is_beyond(self, lease: int, env_steps: int) -> bool:
-        """Whether this number of further steps is far more than the lease allows."""
+        """True if this number of further steps is far more than the lease allows."""
         account = self._accounts.get(lease)
         return account is not None and account.arrived + env_steps > account.granted + ANNOUNCED_AHEAD * self._chunk
 
@@ -118,11 +119,11 @@ class CreditBook:
         return self._outstanding
 
     def extend(self, allowance: int) -> list[int]:
-        """Grant chunks while `allowance` environment steps exceed the outstanding ones; collectors with the fewest go
-        first.
+        """Grant chunks while `allowance` environment steps exceed the outstanding ones, first to collectors with the
+        fewest.
 
-        Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so that a small allowance
-        never stops everything. Grants at most GRANTS_PER_TURN: call it again soon.
+        Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so a small allowance never
+        stops all collectors. Grants at most GRANTS_PER_TURN: call again soon.
         """
         grown: set[int] = set()
         free = allowance - self._outstanding
@@ -146,7 +147,7 @@ class CreditBook:
         return tuple(self._row(lease) for lease in self._accounts)
 
     def changes(self) -> Rows[AccountSnapshot]:
-        """Rows that have changed since the last call."""
+        """Return the rows changed since the last call."""
         return self._changed.take(self._row)
 
     def restore(self, rows: Sequence[AccountSnapshot]) -> None:
@@ -165,7 +166,7 @@ class CreditBook:
     # --- inside ---
 
     def _next(self) -> int | None:
-        """The lease whose turn it is, if any wants more."""
+        """Return the lease to grant next; None if all have enough."""
         candidates, wanting = self._candidates, self._wanting
         while wanting:
             outstanding, granted_as, lease = candidates[0]

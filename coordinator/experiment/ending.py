@@ -1,9 +1,9 @@
-"""How a run ends, in stages of bounded time, and how the user's callbacks are told of events, the end among them.
+"""The end of a run, in stages of bounded time, and the delivery of events to the user's callbacks.
 
-Draining: the collectors hand in what they have and let go. If the environment steps are used up, a learner that is
-behind buffer.samples_per_insert, or has batches of segments left, continues until it has caught up; otherwise it stops
-updating at once. Settling: the last checkpoint is saved, and evaluated if needed; an evaluator that dies is replaced.
-Then callbacks are told of the end. Releasing: all other workers let go.
+Draining: the collectors hand in their data and end. After the last environment step, a learner that is behind
+buffer.samples_per_insert, or has batches of segments left, catches up; otherwise it stops updating at once. Settling:
+the last checkpoint is saved, and evaluated if needed; a dead evaluator is replaced. Then callbacks receive the end.
+Releasing: all remaining workers end their work.
 """
 
 from __future__ import annotations
@@ -23,40 +23,41 @@ from remuda.training.snapshot import Stage
 from remuda.wire.messages import ROLES, CallbacksDecided, CallCallbacks, ChangeSettings, Counters
 
 CALLBACKS_LONGEST_S = 60.0
-"""How long the end of a run waits for callbacks, once the last checkpoint is saved and evaluated."""
+"""Time limit for callbacks at the end of a run, once the last checkpoint is saved and evaluated."""
 CALLBACKS_STOPPED_S = 10.0
-"""The same where somebody has asked for the end."""
+"""The same after a request to stop."""
 STAGE_LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """The time limit of a stage. Settling has this time once the last checkpoint is saved; saving has the time of the
 config in addition."""
 STOPPED_EVALUATION_S = 10.0
-"""Time limit of the last evaluation of a run whose end somebody has asked for."""
+"""Time limit of the last evaluation after a request to stop."""
 REPLACEMENT_S = 30.0
-"""How long a run waits for another evaluator, or for a learner that catches up or saves, when the last one is gone: a
-nanny restarts a worker within this time."""
+"""Time limit for a replacement of the last evaluator, or of a learner that catches up or saves: a nanny restarts a
+worker within this time."""
 
 
 @dataclass(kw_only=True)
 class CallbackDispatch:
-    """Tells the learner; none of it where there are no callbacks."""
+    """Sends events to the learner, which runs the callbacks; does nothing in a run without callbacks."""
 
     experiment: str
     book: CallbackBook
     leases: LeaseBook
     commander: Commander
     _last_sent: tuple[int, int] = field(default=(0, 0), init=False)
-    """The lease that was told last, and of which event."""
+    """Lease and event number of the last message."""
     _deadline_s: float | None = field(default=None, init=False)
-    """For what is left to be told at the end."""
+    """Deadline for the remaining events at the end."""
 
     def begin(self, counters: Counters) -> None:
-        """The first learner is ready: the run begins, or begins again. It ends at once if a callback had ended it."""
+        """Begin the run, or begin again, with the first ready learner. Ends the run at once if a
+        callback had ended it."""
         self.book.started(counters, resumed=self.commander.last_record is not None)
         if self.book.stopped is not None:
             self.commander.end(self.book.stopped)
 
     def send_due(self, counters: Counters, now_s: float) -> list[Step]:
-        """Have the next event told, if there is one, and somebody to tell it."""
+        """Send the next event to the learner, if both exist."""
         learner = self.leases.learner
         if not self.book.active or learner is None or not learner.ready:
             return []
@@ -81,7 +82,7 @@ class CallbackDispatch:
         return self._change(lease.number) if self.book.changes else []
 
     def concluded(self, end: End, counters: Counters, now_s: float) -> tuple[bool, list[Step]]:
-        """Whether the end need not wait for callbacks any more: all are told of it, or they are given up."""
+        """Return True once callbacks have received the end or their deadline has passed, and the messages to send."""
         book = self.book
         if not book.active:
             return True, []
@@ -94,7 +95,7 @@ class CallbackDispatch:
         return False, self.send_due(counters, now_s)
 
     def given_up(self) -> list[Step]:
-        """A line about what callbacks were not told of, once the end has waited for them."""
+        """Return a log line about events that callbacks did not answer before the deadline."""
         if not self.book.active or self.book.idle:
             return []
         text = "the callbacks have not answered: they were not told of the end of the run, or what they decide is lost"
@@ -114,37 +115,36 @@ class ExperimentShutdown:
     dispatch: EvaluationDispatch
     callbacks: CallbackDispatch
     save_s: float
-    """How long the learner may take to save a checkpoint."""
+    """Time limit for saving a checkpoint."""
     stage: Stage = "working"
     nobody_comes: bool = False
-    """The coordinator itself ends: no worker joins its herd any more, and those that are there may be leaving as
-    well."""
+    """The coordinator itself ends: no worker joins the herd any more, and present workers may be leaving."""
     together: Sequence[ExperimentShutdown] = ()
-    """Those of all policies of the run, where there are several: workers that they share let go when all are done."""
+    """The shutdowns of all policies of the run: shared workers end once all policies are done."""
     _done: bool = field(default=False, init=False)
     """Nothing is waited for in this stage any more."""
     _deadline_s: float = field(default=0.0, init=False)
     _saved: bool = field(default=False, init=False)
-    """The last checkpoint is saved; what comes after it has a new deadline."""
+    """The last checkpoint is saved; the following steps have a new deadline."""
     _awaited: str | None = field(default=None, init=False)
-    """The evaluation that the run was waiting for at the last check, and since when."""
+    """The awaited evaluation at the last check, and the start of the wait."""
     _awaited_since_s: float = field(default=0.0, init=False)
     _alone_since_s: float | None = field(default=None, init=False)
-    """Since when the awaited evaluator or learner is missing; None while there is one or none is needed."""
+    """Time since the awaited evaluator or learner is missing; None while none is missing."""
 
     @property
     def complete(self) -> bool:
-        """Whether all workers have let go."""
+        """True once all workers have ended their work."""
         return all(each.stage == "releasing" and not len(each.leases) for each in self.together or (self,))
 
     @property
     def lacks_evaluator(self) -> bool:
-        """Whether the last checkpoint must be played and no evaluator is there."""
+        """True if the last checkpoint must be played and no evaluator is present."""
         return self.stage == "settling" and self.dispatch.lacks_evaluator
 
     @property
     def awaits_evaluation(self) -> str | None:
-        """The checkpoint, by file name, whose evaluation is all that the run still waits for."""
+        """File name of the checkpoint whose evaluation alone keeps the run from ending; None otherwise."""
         commander = self.dispatch.commander
         if self.stage != "settling" or not commander.final_saved or commander.settled or commander.evaluating is None:
             return None
@@ -173,11 +173,11 @@ class ExperimentShutdown:
         return [*said, *self.workers.drain("collector", end.reason), *self.workers.drain("reanalyzer", end.reason)]
 
     def hurry(self) -> list[Step]:
-        """End sooner, since somebody waits for the end: the learner does not catch up."""
+        """End sooner, without letting the learner catch up."""
         return self._stop_learning() if self.stage == "draining" and self.workers.flow.is_open else []
 
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
-        """Continue through every stage that is complete."""
+        """Continue through every completed stage."""
         steps: list[Step] = []
         if self.stage == "draining" and not self._catches_up(counters, now_s):
             if self.workers.flow.is_open:
@@ -202,7 +202,7 @@ class ExperimentShutdown:
         return steps
 
     def enter(self, stage: Stage, now_s: float, left_s: float | None = None) -> None:
-        """Begin a stage, or go on with the time that was left of it before a restart of the coordinator."""
+        """Begin a stage, with the full time limit or the time `left_s` from before a restart of the coordinator."""
         saving_s = self.save_s if stage == "settling" else 0.0
         whole_s = STAGE_LONGEST_S.get(stage, 0.0) + saving_s
         self.stage, self._deadline_s = stage, now_s + (whole_s if left_s is None else left_s)
@@ -210,16 +210,16 @@ class ExperimentShutdown:
         self._alone_since_s = None
 
     def left_s(self, now_s: float) -> float | None:
-        """The time that is left of this stage; None while nothing has ended the run."""
+        """Time left in this stage; None before the end begins."""
         return None if self.stage == "working" else self._deadline_s - now_s
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that is to be saved and evaluated is, or is given up."""
+        """True once saving and evaluation are done or given up."""
         return self.stage == "releasing" or (self.stage == "settling" and self._done)
 
     def _catches_up(self, counters: Counters, now_s: float) -> bool:
-        """Whether the learner still has updates to catch up with; the last chunks for them may be still to come."""
+        """True while the learner has updates to catch up with; the last chunks for them may still arrive."""
         commander, flow = self.dispatch.commander, self.workers.flow
         end = commander.ending
         if not flow.is_open or end is None or not end.catches_up or self._is_late(now_s):
@@ -236,8 +236,7 @@ class ExperimentShutdown:
         return now_s > self._deadline_s
 
     def _time_is_over(self, counters: Counters, now_s: float) -> bool:
-        """The time limit of the last evaluation: stop.max_wall_s limits it too, and so does a request to end the
-        run."""
+        """True if the time for the last evaluation is over. stop.max_wall_s and a request to stop limit it."""
         commander, awaited = self.dispatch.commander, self.awaits_evaluation
         waited_s = now_s - self._awaited_since_s
         if awaited is None or awaited != self._awaited or commander.ending is None:
@@ -247,14 +246,14 @@ class ExperimentShutdown:
         return evaluation_is_too_late(commander.config.stop, wall_s=counters.wall_s, waited_s=waited_s)
 
     def _conclude_callbacks(self, counters: Counters, now_s: float) -> list[Step]:
-        """Have callbacks told of the end; nothing else is left to be done in this stage."""
+        """Send the end to the callbacks, the last action of this stage."""
         end = self.dispatch.commander.ending
         assert end is not None, "the run ends"
         self._done, steps = self.callbacks.concluded(end, counters, now_s)
         return steps
 
     def _log_awaited(self, now_s: float) -> list[Step]:
-        """Log that the run waits for an evaluation, once for each."""
+        """Log once for each evaluation that the run waits for it."""
         awaited = self.awaits_evaluation
         if awaited is None or awaited == self._awaited:
             return []
@@ -262,8 +261,8 @@ class ExperimentShutdown:
         return [LogLine(self.experiment, f"waits for the evaluation of {awaited}")]
 
     def _use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
-        """Use the newest checkpoint as the last one if no learner is there: one that comes begins there, so nothing
-        is gained by waiting. A learner that is preparing is waited for a little: it saves the last counters."""
+        """Use the newest checkpoint as the last if no learner is present: a new learner would begin there, so waiting
+        gains nothing. Wait briefly for a learner in preparation, since it saves the last counters."""
         commander, learner = self.dispatch.commander, self.leases.learner
         if commander.final_saved or (learner is not None and learner.ready):
             return []
@@ -274,7 +273,7 @@ class ExperimentShutdown:
         return self.dispatch.use_newest_checkpoint(counters, now_s)
 
     def _is_alone(self, now_s: float, *, lacks: bool) -> bool:
-        """Whether what the run `lacks` has been missing for so long that it is not waited for any more."""
+        """True if a worker that the run `lacks` has been missing for too long to wait for."""
         if not lacks:
             self._alone_since_s = None
             return False

@@ -1,4 +1,4 @@
-"""Checkpoints that the learner saves and evaluators play: who is asked for what, and what came of it."""
+"""Saves by the learner and evaluations by the evaluators: requests, shares of episodes, and results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from remuda.wire.messages import (
 
 @dataclass(frozen=True)
 class Share:
-    """Consecutive episodes that one evaluator plays."""
+    """Consecutive episodes for one evaluator."""
 
     first_episode: int
     episodes: int
@@ -46,9 +46,9 @@ class Share:
 
 @dataclass
 class Evaluation:
-    """Distributes episodes to evaluators and collects the results, each episode exactly once.
+    """Distributes episodes to evaluators and collects the results, every episode exactly once.
 
-    If an evaluator is lost, others play its episodes. A result that arrives twice counts once.
+    Another evaluator plays the episodes of a lost one. A repeated result counts once.
     """
 
     number: int
@@ -56,11 +56,11 @@ class Evaluation:
     episodes: int
     started_s: float
     beside: tuple[CheckpointRecord, ...] | None = None
-    """What the other policies of the run play with; None until each of them has a checkpoint."""
+    """Checkpoints of the other policies of the run; None until every policy has one."""
     older: tuple[tuple[CheckpointRecord, ...], ...] = ()
-    """In self-play the older checkpoints of each policy that are played against, too."""
+    """Older checkpoints of every policy as opponents, in self-play."""
     task: Task = field(default_factory=Task)
-    """The task that is played."""
+    """Task of the evaluation."""
     _undealt: list[Share] = field(default_factory=list[Share])
     _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
     """The shares under way, by lease of the evaluator."""
@@ -74,7 +74,7 @@ class Evaluation:
         self._undealt = [Share(0, self.episodes)]
 
     def deal(self, evaluators: Sequence[int]) -> list[tuple[int, Share]]:
-        """Give each idle evaluator (by lease) a share of the episodes that nobody plays yet."""
+        """Give each idle evaluator (by lease) a share of the unassigned episodes."""
         idle = [lease for lease in evaluators if lease not in self._dealt]
         dealt: list[tuple[int, Share]] = []
         for position, lease in enumerate(idle):
@@ -104,7 +104,7 @@ class Evaluation:
         actions: Mapping[str, Histogram] | None = None,
         cut: int = 0,
     ) -> bool:
-        """Add the results of a share. False if this evaluator was not asked for them."""
+        """Add the results of a share. Return False if this evaluator was not asked for them."""
         share = self._dealt.get(lease)
         if share != Share(first_episode, len(returns)) or len(returns) != len(lengths):
             return False
@@ -118,7 +118,7 @@ class Evaluation:
         return True
 
     def _add_actions(self, actions: Mapping[str, Histogram]) -> None:
-        """Add the action counts of a share. A share with other buckets than those before is left out."""
+        """Add the action counts of a share; counts in different buckets are left out."""
         for name, new in actions.items():
             before = self._actions.get(name)
             if before is not None:
@@ -128,18 +128,18 @@ class Evaluation:
                 self._actions[name] = new
 
     def lost(self, lease: int) -> None:
-        """The evaluator is lost; its share has to be played by others."""
+        """Return the share of a lost evaluator to the unassigned episodes."""
         share = self._dealt.pop(lease, None)
         if share is not None:
             self._undealt.insert(0, share)
 
     @property
     def complete(self) -> bool:
-        """Whether every episode has been played."""
+        """True once every episode has been played."""
         return len(self._returns) == self.episodes
 
     def result(self, now_s: float) -> EvaluationResult:
-        """The result of the whole evaluation; only when it is complete."""
+        """Return the result of a complete evaluation."""
         order = range(self.episodes)
         return EvaluationResult(
             record=self.record,
@@ -153,7 +153,7 @@ class Evaluation:
 
     @property
     def actions(self) -> Mapping[str, Histogram]:
-        """How often the policy took which action, by name; empty if nobody counts that."""
+        """Histograms of the actions, by name; empty if they are not counted."""
         return self._actions
 
     def share_of(self, lease: int) -> Share | None:
@@ -161,7 +161,7 @@ class Evaluation:
         return self._dealt.get(lease)
 
     def snapshot(self, now_s: float) -> EvaluationSnapshot:
-        """What a restarted coordinator needs."""
+        """Return the state for a restarted coordinator."""
         return EvaluationSnapshot(
             number=self.number,
             record=self.record,
@@ -222,7 +222,7 @@ class EvaluationDispatch:
         self.outcomes.lent = self._lent
 
     def play_beside(self, together: Sequence[EvaluationDispatch]) -> None:
-        """Several policies play together; `together` are those of all, in the order of their names."""
+        """Play together with the other policies; `together` holds all dispatches, in the order of policy names."""
         self._together, self._policy_index = tuple(together), together.index(self)
 
     def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
@@ -245,37 +245,36 @@ class EvaluationDispatch:
         return steps
 
     def begin_tasks(self, env_step: int) -> list[Step]:
-        """Go on to the task that is due; a step may have been that of several. Several policies do so one after the
-        other, the first of all first."""
+        """Begin the task that is due, or several in a row. Policies do so in turn, the first policy first."""
         together, steps = [each.commander for each in self._together], list[Step]()
         while effects := self.outcomes.next_task(together, env_step):
             steps += effects
         return steps
 
     def saved(self, message: CheckpointSaved, counters: Counters, now_s: float) -> list[Step]:
-        """The learner has saved what it was asked to save. It may say so twice, after a restart."""
+        """Handle a save by the learner. After a restart the message may come twice."""
         if not self._is_news(message):
             return []
         steps = self._follow(self.outcomes.saved(message.reason, message.record), counters, now_s)
         return steps + self.send_opponents([lease.number for lease in self._leases.ready("collector")])
 
     def send_opponents(self, collectors: Iterable[int]) -> list[Step]:
-        """In self-play: tell these collectors (leases) which checkpoints play in training."""
+        """Send these collectors (leases) the checkpoints that play in training, in self-play."""
         files = [_file_of(record) for record in self.commander.opponents]
         return (
             [SendToLease(lease, Opponents(lease, files, self._policy_index)) for lease in collectors] if files else []
         )
 
     def _is_news(self, message: CheckpointSaved) -> bool:
-        """The reason of the newest request, or of one before it: the last save may be requested while another is under
-        way."""
+        """True for the answer to the newest request, or to an earlier one with a newer checkpoint: the last save may be
+        requested while another is under way."""
         if message.request == self._saves:
             return self.commander.saving is not None
         last = self.commander.last_record
         return last is None or message.record.train_iter > last.train_iter
 
     def played(self, message: EvaluationDone, worker: str, counters: Counters, now_s: float) -> list[Step]:
-        """An evaluator has played its share. With the last share the evaluation is complete."""
+        """Handle the results of a share. The last share completes the evaluation."""
         evaluation = self._evaluation
         if evaluation is None or evaluation.number != message.evaluation:
             return []
@@ -292,14 +291,14 @@ class EvaluationDispatch:
         return steps + self._follow(outcome, counters, now_s)
 
     def filmed(self, message: EvaluationFilmed) -> list[Step]:
-        """An evaluator has filmed what it has played."""
+        """Handle a film of an evaluation."""
         return [*self.outcomes.filmed(message.film, train_iter=message.train_iter, env_step=message.env_step)]
 
     def _follow(self, outcome: Outcome, counters: Counters, now_s: float) -> list[Step]:
         return [*outcome.effects, *self.carry_out(outcome.decisions, counters, now_s)]
 
     def deal(self) -> list[Step]:
-        """Give idle evaluators their share of the evaluation under way."""
+        """Give idle evaluators their share of the current evaluation."""
         evaluation = self._evaluation
         if evaluation is None or not self._has_company(evaluation):
             return []
@@ -307,7 +306,7 @@ class EvaluationDispatch:
         return [self._send_evaluate(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
 
     def _has_company(self, evaluation: Evaluation) -> bool:
-        """Whether each other policy has a checkpoint to play with: its newest does."""
+        """True once every policy has a checkpoint to play with; its newest plays."""
         if evaluation.beside is None:
             commanders = [each.commander for each in self._together]
             newest = [evaluation.record if own is self.commander else own.last_record for own in commanders]
@@ -320,12 +319,12 @@ class EvaluationDispatch:
         return True
 
     def _lent(self) -> tuple[int, ...]:
-        """The checkpoints of this policy, by train_iter, that evaluations of all policies play with."""
+        """Checkpoints of this policy, by train_iter, in use by evaluations of all policies."""
         return tuple(train_iter for each in self._together for train_iter in each.plays_with(self._policy_index))
 
     def plays_with(self, policy_index: int) -> list[int]:
-        """The checkpoints of the policy at a place, by train_iter, that the evaluation under way needs besides the one
-        that is evaluated."""
+        """Checkpoints of this policy, by train_iter, that the current evaluation needs besides the evaluated
+        checkpoint."""
         evaluation = self._evaluation
         if evaluation is None or evaluation.beside is None:
             return []
@@ -335,13 +334,13 @@ class EvaluationDispatch:
         return [record.train_iter for record in records]
 
     def evaluator_gone(self, lease: int) -> list[Step]:
-        """The evaluator is gone: others play its share."""
+        """Let other evaluators play the share of an ended lease."""
         if self._evaluation is not None:
             self._evaluation.lost(lease)
         return self.deal()
 
     def use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
-        """No learner is ready to save the last checkpoint: the newest checkpoint is used as the last one."""
+        """Use the newest checkpoint as the last, since no learner is ready to save another."""
         record = self.commander.last_record
         kept = "there is no checkpoint" if record is None else f"the last checkpoint is {record.file}"
         said = LogLine(self._experiment, f"no learner is ready to save once more: {kept}", "warning")
@@ -349,11 +348,11 @@ class EvaluationDispatch:
 
     @property
     def lacks_evaluator(self) -> bool:
-        """A checkpoint must be played, and no evaluator is there."""
+        """True if a checkpoint must be played and no evaluator is present."""
         return self.commander.evaluating is not None and not self._leases.count("evaluator")
 
     def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
-        """Repeat the requests that this worker has not answered: they may have been lost with an earlier coordinator.
+        """Repeat the unanswered requests to this worker, which an earlier coordinator may have lost.
 
         A request that arrives twice is carried out once.
         """
@@ -366,7 +365,7 @@ class EvaluationDispatch:
         return [self._send_evaluate(self._evaluation, lease.number, share)]
 
     def snapshot(self, now_s: float) -> DispatchSnapshot:
-        """What a restarted coordinator needs."""
+        """Return the state for a restarted coordinator."""
         evaluation = None if self._evaluation is None else self._evaluation.snapshot(now_s)
         return DispatchSnapshot(self.commander.snapshot(), evaluation, self._evaluations, self._saves)
 
@@ -415,7 +414,7 @@ def _file_of(record: CheckpointRecord) -> CheckpointFile:
 
 
 def _evaluator_report(message: EvaluationDone, worker: str, record: CheckpointRecord) -> WorkerReport:
-    """What one evaluator played."""
+    """Return the report about the episodes of one evaluator."""
     statistics = episode_statistics(message.returns, message.lengths, message.info)
     return WorkerReport(
         train_iter=record.train_iter,

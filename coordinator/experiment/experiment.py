@@ -1,6 +1,6 @@
-"""One experiment in the coordinator, from queue to end: its parts, and what is due when something happens.
+"""One experiment in the coordinator, from queue to end: its parts, and the actions due after each event.
 
-Pure: every method gets what happened and a clock reading, and returns steps to be carried out (see effects.py).
+Pure: every method takes an event and a clock reading, and returns steps to be carried out (see effects.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RunT = TypeVar("RunT", bound=_Identified)
 
 
 def guarded(method: Callable[Concatenate[RunT, P], list[Step]]) -> Callable[Concatenate[RunT, P], list[Step]]:
-    """Let an error inside an experiment end that experiment, no other, and not the coordinator."""
+    """Let an error inside an experiment end only this experiment."""
 
     @wraps(method)
     def contained(self: RunT, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
@@ -68,7 +68,7 @@ def _broken(identity: Identity, error: Exception) -> Broken:
 
 
 class Experiment:
-    """Holds what the coordinator knows about one experiment and decides its next steps."""
+    """Holds the coordinator's state of one experiment and decides the next steps."""
 
     def __init__(
         self, identity: Identity, config: ExperimentConfig, now_s: float, resumed: ResumePoint | None = None
@@ -77,19 +77,19 @@ class Experiment:
         self.config_json = config.model_dump_json()
         """The config of the run, as submitted and resolved."""
         self.held_up: Hold | None = None
-        """None while its disk accepts writes."""
+        """None while the disk of the run accepts writes."""
         self.room_sought_s = -math.inf
-        """When room for its workers was last looked for."""
+        """Time of the last search for disk space for its workers."""
         self._limits = config.limits
         own = config_of_policy(config, identity.policy)
         self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed)
         self.messages = MessageHandlers(parts)
         self.refusal = self.messages.refusal
-        """Says why a message about one of its leases cannot be true; None if it can."""
+        """Returns the reason why a message about its leases cannot be true; None if it can."""
         self.replay = parts.replay
-        """What was counted and can be sampled."""
+        """Counted and sampleable experience."""
         self.may_redraw = not parts.replay.plan.on_policy
-        """The journal may wait for what was drawn: rows that are drawn with replacement may be drawn again."""
+        """The journal may lag behind sampling: rows drawn with replacement may be drawn again."""
         self._flow, self._leases, self._reanalysis = parts.flow, parts.leases, parts.reanalysis
         self._failures, self._vitals = parts.failures, parts.vitals
         self._progress, self._commander = parts.progress, parts.commander
@@ -100,7 +100,7 @@ class Experiment:
 
     @property
     def state(self) -> ExperimentState:
-        """As `remuda status` shows it."""
+        """State shown by `remuda status`."""
         return self._status.state
 
     @property
@@ -109,7 +109,7 @@ class Experiment:
         return self._status.over
 
     def status(self, now_s: float) -> ExperimentStatus:
-        """As `remuda status` shows it."""
+        """Return the status shown by `remuda status`."""
         explained = None if self.over else self._demand.explain(now_s, running=self.state == "running")
         if self.held_up is not None and not self.over:
             explained = f"held up: {self.held_up.explain(now_s)}"
@@ -118,31 +118,31 @@ class Experiment:
         return self._status.status(explained, now_s)
 
     def event(self, happened: Happened, now_s: float) -> EventReport:
-        """What the time series records of it."""
+        """Return the entry of the time series for this event."""
         return happened.report(self._status.counters(now_s))
 
     def work_share(self, worker: str) -> float | None:
-        """Share of the last seconds in which this worker did not wait; None until it has reported it."""
+        """Share of the last seconds in which this worker did not wait; None before its first report."""
         return self._vitals.work_share(worker)
 
     def drains(self, number: int) -> bool:
-        """Whether the worker with this lease is about to let go."""
+        """True if the worker with this lease is about to end its work."""
         lease = self._leases.open_leases.get(number)
         return lease is not None and lease.draining
 
     def note_coordinator_vitals(self, coordinator: WorkerVitals) -> None:
-        """Note how the coordinator's own process spent its time."""
+        """Record how the coordinator's own process spent its time."""
         self._vitals.told(COORDINATOR, COORDINATOR, coordinator)
 
     # --- its workers ---
 
     @property
     def longest_s(self) -> Mapping[Phase, float]:
-        """How long its workers may prepare and save without progress."""
+        """Time limits for preparing and saving without progress, by phase."""
         return {"preparing": self._limits.prepare_s, "saving": self._limits.save_s}
 
     def demand(self, now_s: float) -> Demand | None:
-        """Workers it still needs; None when it wants none. A run that ends needs evaluators only."""
+        """Return the workers that are still needed, or None. A run that ends needs evaluators only."""
         if not self._failures.none and self._failures.rest(now_s)[0]:
             return None
         if self._commander.ending is None:
@@ -150,17 +150,17 @@ class Experiment:
         return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
-        """Workers that it could give back, and those it is giving back already."""
+        """Return the workers to spare, and those already on their way back."""
         return self._demand.holding(keeps=self._commander.ending is not None)
 
     @guarded
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
-        """Set what the scheduler says that it lacks; None for nothing."""
+        """Set the scheduler's explanation of missing workers; None if none is missing."""
         news = self._demand.wait(reason, now_s)
         return [LogLine(self.identity.id, reason)] if news and reason else []
 
     def start(self, now_s: float) -> None:
-        """It gets its first worker, or is about to: its time begins."""
+        """Start the clock of the run, with its first worker."""
         if self.state == "queued":
             self._status.start(now_s)
             self.replay.start(now_s)
@@ -168,24 +168,24 @@ class Experiment:
 
     @guarded
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
-        """The scheduler has chosen a worker for it."""
+        """Add a worker chosen by the scheduler."""
         self.start(now_s)
         return self._workers.join(holder)
 
     @guarded
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
-        """Give workers back for another experiment that lacks them."""
+        """Give workers back for another experiment in need of them."""
         return self._workers.lend(role, count, to)
 
     def takes(self, role: Role) -> bool:
-        """Whether it still takes a worker of this role. A run that ends takes evaluators only."""
+        """True if the run still takes a worker of this role. A run that ends takes evaluators only."""
         if self.over or self._commander.ending is None:
             return not self.over
         return role == "evaluator" and self._shutdown.lacks_evaluator
 
     @guarded
     def back(self, number: int, now_s: float) -> list[Step]:
-        """The worker of this lease is back after a restart of the coordinator: send again what may have been lost."""
+        """Repeat possibly lost messages to a worker that is back after a restart of the coordinator."""
         lease = self._leases.open_leases.get(number)
         if lease is None:
             return []
@@ -193,23 +193,23 @@ class Experiment:
 
     @property
     def lease_numbers(self) -> list[int]:
-        """The numbers of its open leases."""
+        """Numbers of the open leases."""
         return [lease.number for lease in self._leases]
 
     @property
     def holders(self) -> list[LeaseHolder]:
-        """The holders of its open leases."""
+        """Holders of the open leases."""
         return [lease.holder for lease in self._leases]
 
     @property
     def known_leases(self) -> list[int]:
-        """Its open leases, and the newest that are over."""
+        """Numbers of the open leases and of the newest closed ones."""
         return self._leases.numbers
 
     # --- what happens ---
 
     def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
-        """Handle a message about one of its leases, open or over, after `refusal` has accepted it."""
+        """Handle a message about an open or closed lease, after `refusal` has accepted it."""
         try:
             return self.messages.receive(message, sender, now_s) + self._do_due(now_s)
         except Exception as error:
@@ -217,8 +217,8 @@ class Experiment:
 
     @guarded
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
-        """A worker was lost, left, or started a new incarnation: its lease is over. `handed_in`: nothing is lost.
-        `died`: how its process ended, if it is dead or seems so."""
+        """End the lease of a worker that was lost, left, or started a new incarnation. `handed_in`: no data is lost.
+        `died`: the end of its process, if it is dead or seems dead."""
         lease = self._leases.open_leases.get(number)
         if lease is not None and died:
             self._failures.died(lease, died, now_s)
@@ -228,12 +228,12 @@ class Experiment:
         return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
 
     def explain_death(self, worker: str, how: str) -> None:
-        """It has become known how a lost worker (by UUID) ended."""
+        """Record how a lost worker (by UUID) ended."""
         self._failures.explained(worker, how)
 
     @guarded
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
-        """Stop the run, on request. `nobody_comes`: no lost worker will be replaced."""
+        """Stop the run, on request. `nobody_comes`: lost workers will not be replaced."""
         if self.over:
             return []
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
@@ -243,7 +243,7 @@ class Experiment:
 
     @guarded
     def save_now(self, now_s: float) -> list[Step]:
-        """Have the learner save, unless the run ends, it saves already, or it has learned nothing since."""
+        """Have the learner save, unless the run ends, a save is under way, or nothing was learned since the last."""
         counters = self._status.counters(now_s)
         return (
             self._dispatch.carry_out(self._commander.save_now(counters), counters, now_s) if self._flow.is_open else []
@@ -251,27 +251,27 @@ class Experiment:
 
     @property
     def is_saving(self) -> bool:
-        """Whether a learner is there that was asked to save and has not done so yet."""
+        """True while a learner is present that was asked to save and has not done so."""
         return self._commander.saving is not None and bool(self._leases.ready("learner"))
 
     @property
     def ending(self) -> End | None:
-        """Why it ends; None while it goes on."""
+        """Reason for the end; None while the run continues."""
         return self._commander.ending
 
     @guarded
     def end(self, end: End, *, skip_final_evaluation: bool) -> list[Step]:
-        """Another policy of the run has ended it; what follows comes with `proceed`."""
+        """End this policy because another policy of the run has ended; `proceed` does the rest."""
         self._commander.end(end, skip_final_evaluation=skip_final_evaluation)
         return []
 
     @guarded
     def proceed(self, now_s: float) -> list[Step]:
-        """Other policies of the run have gone on: do what is due now."""
+        """Do the work that is due after progress of other policies."""
         return self._do_due(now_s)
 
     def break_off(self, reason: str, now_s: float) -> None:
-        """The run has failed, and nothing more is written of it."""
+        """Mark the run as failed; no more is written of it."""
         self._status.finish(End(reason, reason), now_s)
 
     @guarded
@@ -286,8 +286,8 @@ class Experiment:
         return reports + self._flow.tick(now_s) + self._do_due(now_s, counters)
 
     def _do_due(self, now_s: float, counters: Counters | None = None) -> list[Step]:
-        """Do what is due now: a row of progress.txt, a save, the end, or its next stage. `counters`: those of now, if
-        the caller has them."""
+        """Do the work that is due now: a row of progress.txt, a save, the end, or its next stage. `counters`: the
+        present ones, if the caller has them."""
         if self._status.over:
             return []
         counters = counters or self._status.counters(now_s)
@@ -313,7 +313,7 @@ class Experiment:
         return steps
 
     def begin_tasks(self) -> list[Step]:
-        """Go on to the task that is due, and tell collectors. What is lost of that they hear with what follows."""
+        """Begin the task that is due, and inform collectors. Later messages repeat the task, so a loss does no harm."""
         steps = self._dispatch.begin_tasks(self.replay.ledger.env_step)
         if steps and self._flow.keeps_account:
             for lease in self._leases.ready("collector"):
@@ -337,7 +337,7 @@ class Experiment:
         return [*self.parts.last_reports(end, now_s), closed]
 
     def leftover_files(self) -> list[Step]:
-        """Payload files of an earlier incarnation that may be deleted; returned once."""
+        """Return deletable payload files of an earlier incarnation, once."""
         return self.parts.leftover_files()
 
     @property
@@ -349,8 +349,8 @@ class Experiment:
 
     @guarded
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-        """Count a chunk that was found in data/, after a restart: its worker may have ended while there was no
-        coordinator. Should the worker live and announce it, it counts once all the same."""
+        """Count a chunk found in data/ after a restart, since its worker may have ended without a coordinator. If the
+        worker still announces the chunk, it counts once all the same."""
         (meta,) = metas
         lease = self.replay.ledger.lease_of_missing(meta.chunk)
         if lease is None:

@@ -1,4 +1,4 @@
-"""The flow of experience through one experiment: chunks in, credit out to collectors, batches out to the learner."""
+"""The flow of experience in one experiment: chunks in, credit to collectors, batches to the learner."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ from remuda.wire.messages import (
 )
 
 SERVED_KEPT = 15
-"""Answers that are kept besides the newest: more than a learner ever waits for at a time."""
+"""Kept answers besides the newest: more than a learner ever waits for at a time."""
 MOST_REQUESTS_AHEAD = 16
-"""Requests of a learner that may arrive before the oldest of them is answered: more than it ever sends."""
+"""Requests that may arrive from a learner before the oldest is answered: more than a learner ever sends."""
 STALLED_S = 120.0
-"""When a learner has waited for so long without a new row, other collectors get credit than those that hold it now. A
-collector that reports progress but delivers nothing would otherwise stop the run."""
+"""When a learner has waited this long without a new row, credit moves to other collectors. Otherwise a collector that
+reports progress but delivers no chunk would stop the run."""
 
 
 class FlowControl:
-    """Lets collectors and learner work, each as far ahead of the other as `samples_per_insert` allows.
+    """Lets collectors and learner run ahead of each other only as far as `samples_per_insert` allows.
 
-    It is closed until a learner is ready, and again once the run ends: then chunks still count, but nobody gets more
-    credit or batches. Once the environment steps are used up, the learner gets the batches that it still has to learn
-    from, and no more.
+    Closed until a learner is ready, and again once the run ends: chunks still count, but no credit or batches are
+    given. After the last environment step, the learner gets only the batches that it still owes.
     """
 
     def __init__(
@@ -69,35 +68,35 @@ class FlowControl:
         self._together: tuple[FlowControl, ...] = (self,)
         self._joint = joint_plan([self._plan])
         self.keeps_account = True
-        """It speaks to collectors: of several policies the first."""
+        """Sends credit to collectors: the first of several policies does."""
         self.others = 0
-        """How many other policies collect together with this one."""
+        """Number of other policies that share the collectors."""
         self.chunk_slots = self._plan.chunk_slots
-        """Environment steps of a chunk, see RowPlan: of several policies what they collect together, which may be more
-        than this one would by itself."""
+        """Environment steps of a chunk, see RowPlan. Shared by all policies, so it may exceed the
+        plan of this policy."""
         self._requests = RequestQueue()
         self._served_iters = 0
         self._served: list[tuple[int, int]] = []
-        """The newest answered requests, and the number of batches of each answer."""
+        """The newest answered requests, with the number of batches of each answer."""
         self._resuming = False
         """The learner is back and has not asked for anything yet."""
         self.is_open = False
-        """Whether a learner is working."""
+        """True while a learner is working."""
         self.policy = PolicyRef() if resumed is None else resumed.policy
         """The newest published policy."""
         self.epoch = self.policy.epoch
         """The epoch of the present learner."""
         self.train_iter = 0 if resumed is None else resumed.counters.train_iter
-        """Updates done, as far as the learner has reported them."""
+        """Updates done, as reported by the learner."""
         self._used: tuple[int, int] | None = None
-        """On-policy: updates that the learner has done when it last asked for batches, and rows drawn until then; None
-        once the policy that these made is published."""
+        """On-policy: the learner's updates at its last request for batches, and the rows drawn until then; None once
+        the policy of these updates is published."""
         self._moved = (-1, -1, 0.0)
         """Rows inserted, updates served, and since when these have been the same."""
 
     def join(self, flows: Sequence[FlowControl]) -> None:
-        """Several policies collect together: no collector goes further than all of them allow. `flows` are those of
-        all, in the order of their names; the first keeps the account."""
+        """Share collectors with other policies: no collector runs further ahead than every policy allows. `flows` holds
+        the flow of every policy, in the order of names; the first keeps the credit account."""
         self._together, self._joint = tuple(flows), joint_plan([flow._plan for flow in flows])
         self.keeps_account, self.others = flows[0] is self, len(flows) - 1
         self.chunk_slots = self._joint.chunk_slots
@@ -124,17 +123,17 @@ class FlowControl:
         return self.extend_credit()
 
     def collector_gone(self, lease: int) -> list[Step]:
-        """A collector's lease is over: its outstanding steps are free for others."""
+        """Free the outstanding steps of a collector whose lease is over."""
         self.credit.close(lease)
         return self.extend_credit()
 
     def forget_lease(self, lease: int) -> None:
-        """Forget a lease that ended long ago: what still arrives under it is not counted."""
+        """Forget a lease that ended long ago; later chunks under it are not counted."""
         self.credit.forget(lease)
         self._replay.ledger.forget(lease)
 
     def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
-        """A learner starts at this iteration, under a new epoch; returns the chunks that it has to load."""
+        """Start a learner at this iteration, under a new epoch; return the chunks to load."""
         self.close()
         self.epoch += 1
         self.train_iter = self._served_iters = train_iter
@@ -145,7 +144,7 @@ class FlowControl:
     # --- experience ---
 
     def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
-        """A collector announces a chunk. Returns whether it was accepted, and what to do."""
+        """Handle a chunk that a collector announces. Returns the result of counting, and the steps to take."""
         meta, lease = message.meta, message.lease
         accepted = self._replay.accept(meta, lease)
         if self._plan.on_policy:
@@ -167,14 +166,14 @@ class FlowControl:
         return accepted, steps + served + (self.extend_credit() if served else [])
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
-        """The acknowledgement of a chunk, which is all the control traffic that a collector needs."""
+        """Return the acknowledgement of a chunk, with all control data for its collector."""
         policy, exploration, others = self._acting_settings()
         granted, task = self.credit.granted(message.lease), self._curriculum.task
         return Reply(ChunkAccepted(message.meta.chunk, granted, policy, exploration, rejected, others, task))
 
     def requested(self, message: BatchRequest) -> list[Step]:
-        """The learner returns priorities and asks for batches. On-policy it may still be publishing what the updates
-        before have made, if a lag is allowed: collectors go on once that is done."""
+        """Handle the learner's priorities and request for batches. On-policy, the learner may still be publishing the
+        result of its last updates, if a lag is allowed; collectors continue after the publication."""
         index = self._replay.index
         self.trained(message.train_iter)
         index.update_priorities(message.priority_rows, message.priorities)
@@ -194,16 +193,16 @@ class FlowControl:
         return steps + self._send_credit(grown) if grown else steps
 
     def first_refused_request(self, oldest: int) -> int:
-        """The lowest number that is too far ahead of the next expected request; `oldest`: see BatchRequest."""
+        """The lowest request number too far ahead of the next expected request; `oldest`: see BatchRequest."""
         return (oldest if self._resuming else self._requests.expected) + MOST_REQUESTS_AHEAD
 
     @property
     def announced_row(self) -> int:
-        """The learner has got every row below this one. For a learner that is back, the number is an upper bound."""
+        """The learner has received every row below this one. For a learner that is back, an upper bound."""
         return self._replay.index.next_row if self._resuming else self._replay.index.announced_row
 
     def trained(self, train_iter: int) -> None:
-        """The learner reports its progress."""
+        """Record the learner's progress."""
         self.train_iter = max(self.train_iter, train_iter)
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
@@ -213,8 +212,8 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning"), *self._delete(files)]
 
     def updates_owed(self) -> int:
-        """How many updates are missing to reach buffer.samples_per_insert, as far as the budget allows them; on-policy,
-        how many batches were not learned from."""
+        """Updates missing to reach buffer.samples_per_insert, within the budget; on-policy, batches
+        not learned from."""
         owed = self._replay.batches_owed()
         if owed is None:
             return 0
@@ -222,12 +221,12 @@ class FlowControl:
 
     @property
     def owes(self) -> str:
-        """What `updates_owed` counts, for people."""
+        """Unit of `updates_owed`, for people."""
         return "batches" if self._plan.on_policy else "updates"
 
     def learns_on(self, *, more_to_come: bool) -> bool:
-        """Whether the learner has updates to catch up with and can do them, or may have some because chunks are
-        `more_to_come`."""
+        """True if the learner has updates to catch up with and can do them, or may get some because of `more_to_come`:
+        chunks still expected."""
         if self._replay.batches_owed() is None:
             return False
         can_have = self._replay.sampleable_batches(self._plan.rows_per_update) > 0
@@ -235,14 +234,14 @@ class FlowControl:
 
     @property
     def _under_way(self) -> int:
-        """Updates for which the learner has got batches and which it has not reported yet; on-policy, such batches."""
+        """Updates whose batches were sent and which the learner has not reported yet; on-policy, such batches."""
         if self._plan.on_policy:
             return self._replay.batches_unsettled
         return max(0, self._served_iters - self.train_iter)
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
-        """The learner has rewritten the policy file; these collectors (leases) get a message about it, those that get
-        credit now with the credit."""
+        """Record a new policy file and announce it to these collectors (leases). Collectors due for credit get the news
+        with their credit."""
         if message.policy <= self.policy:
             return []
         self.policy = message.policy
@@ -274,14 +273,14 @@ class FlowControl:
         return steps + self._send_credit(grown) if grown else steps
 
     def extend_credit(self) -> list[Step]:
-        """Give collectors as much credit as the buffer and the budget allow; many of them over several turns."""
+        """Grant collectors the credit that buffer and budget allow; many collectors over several calls."""
         grown = self._grow_credit()
         return self._send_credit(grown) if grown else []
 
     # --- over a restart ---
 
     def snapshot(self) -> FlowSnapshot:
-        """What a restarted coordinator needs, without its rows."""
+        """Return the state for a restarted coordinator, without its rows."""
         return FlowSnapshot(
             policy=self.policy,
             epoch=self.epoch,
@@ -296,7 +295,7 @@ class FlowControl:
         return self.credit.rows() if self.keeps_account else ()
 
     def changes(self) -> Rows[AccountSnapshot]:
-        """Rows that have changed since the last call."""
+        """Return the rows changed since the last call."""
         return self.credit.changes() if self.keeps_account else Rows()
 
     def restore(self, snapshot: FlowSnapshot) -> None:
@@ -306,12 +305,12 @@ class FlowControl:
         self.credit.restore(snapshot.accounts)
 
     def resume(self, snapshot: FlowSnapshot) -> None:
-        """Continue from an earlier incarnation of the run: its policies stay older than those of this run's learner."""
+        """Continue from an earlier incarnation of the run: its policies stay older than those of the new learner."""
         self.policy = max(self.policy, snapshot.policy)
         self.epoch = max(self.epoch, snapshot.epoch)
 
     def learner_back(self) -> None:
-        """The learner had lost its connection and is back; it repeats the requests that it waits for."""
+        """Expect repeated requests from a learner that lost its connection and is back."""
         self._resuming = True
 
     def repeat(self, lease: int) -> list[Step]:
@@ -321,8 +320,8 @@ class FlowControl:
     # --- inside ---
 
     def _take_up(self, message: BatchRequest) -> None:
-        """Handle the first request of a learner that is back: what it did not receive is sent again, as if for the
-        first time."""
+        """Handle the first request of a learner that is back: unreceived answers are sent again, as if for the first
+        time."""
         self._resuming = False
         self._requests.rewind(message.oldest)
         self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
@@ -332,12 +331,12 @@ class FlowControl:
 
     @property
     def _trained_policy(self) -> PolicyRef:
-        """The newest policy that there is: on-policy, what the updates reported have made may not be published yet."""
+        """The newest policy; on-policy, the result of reported updates may not be published yet."""
         unpublished = self._plan.on_policy and self.train_iter > self.policy.train_iter
         return structs.replace(self.policy, version=self.policy.version + 1) if unpublished else self.policy
 
     def _confirm_use(self) -> None:
-        """On-policy: what the learner has used is settled once the policy that it made is published."""
+        """Settle the rows used by the learner once the resulting policy is published. On-policy only."""
         if self._used is not None and self.policy.train_iter >= self._used[0]:
             self._replay.settle(self._used[1])
             self._used = None
@@ -362,13 +361,13 @@ class FlowControl:
         return self.credit.extend(room)
 
     def _acting_settings(self) -> tuple[PolicyRef, dict[str, float], list[Acting]]:
-        """Return the newest version and the exploration of the first policy, and those of the others."""
+        """Return version and exploration of the first policy, and both for the other policies."""
         first, *others = self._together
         exploration = first._declaration.exploration_at(first._replay.ledger.env_step)
         return first.policy, exploration, list(map(FlowControl.acting, others))
 
     def acting(self) -> Acting:
-        """What this policy acts by, for collectors."""
+        """Return version and exploration of this policy, for collectors."""
         return Acting(self.policy, self.exploration())
 
     def _send_credit(self, leases: Sequence[int]) -> list[Step]:
@@ -379,7 +378,7 @@ class FlowControl:
         ]
 
     def _serve(self) -> list[Step]:
-        """Answer the learner's requests while there is enough to sample from."""
+        """Answer the learner's requests while enough rows can be sampled."""
         steps: list[Step] = []
         replay = self._replay
         while self.is_open and (request := self._requests.next) is not None:
@@ -420,21 +419,21 @@ class FlowControl:
 
 
 class RequestQueue:
-    """Requests of one learner's lease. Answers hand out new chunks, so they must be sent in order."""
+    """Requests under one learner's lease. Answers hand out new chunks, so they must be sent in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, BatchRequest] = {}
         self.expected = 1
-        """The number of the request that has to be answered next."""
+        """Number of the request to answer next."""
         self.next: BatchRequest | None = None
-        """This request, if it has arrived."""
+        """This request, once it has arrived."""
 
     def rewind(self, oldest: int) -> None:
-        """The learner is back and repeats the requests that it waits for; `oldest` is the first of them."""
+        """Start over at request `oldest`, the first of those repeated by a learner that is back."""
         self._waiting, self.expected, self.next = {}, oldest, None
 
     def add(self, request: BatchRequest) -> None:
-        """A request has arrived; one that was answered already is dropped."""
+        """Add a request; drop it if it was answered already."""
         if request.request >= self.expected:
             self._waiting[request.request] = request
             self.next = self._waiting.get(self.expected)

@@ -1,4 +1,4 @@
-"""Messages of an experiment's workers: whether they can be true, and what follows from them."""
+"""Checks and handles the messages of an experiment's workers."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ _ROLES: dict[type[AnyMessage], Role] = {
     Reanalyzed: "reanalyzer",
     NotReanalyzed: "reanalyzer",
 }
-"""The role that each message is about; the others may come from any role."""
+"""The only role that may send each message; any role may send the remaining ones."""
 
 
 class MessageHandlers:
-    """Checks each message against the state of the experiment, then passes it on to the parts that it concerns.
+    """Checks each message against the state of the experiment, then passes it on to the parts concerned.
 
-    A worker that sends an impossible message loses its lease; others do not notice.
+    A worker that sends an impossible message loses its lease; other workers do not notice.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -96,7 +96,7 @@ class MessageHandlers:
     # --- checks ---
 
     def refusal(self, message: AnyMessage, sender: Sender) -> str | None:
-        """Why this message cannot be true; None if it can. Messages about closed leases are checked by `receive`."""
+        """Reason why this message cannot be true; None if it can. `receive` checks messages about closed leases."""
         lease = self._leases.open_leases.get(getattr(message, "lease", 0))
         if lease is None:
             return None
@@ -129,7 +129,7 @@ class MessageHandlers:
                 return None
 
     def refusal_of_chunk(self, message: ChunkReady, sender: Sender) -> str | None:
-        """Why this chunk cannot be the sender's, or has impossible sizes; also for a closed lease."""
+        """Reason why this chunk cannot be the sender's, or has impossible sizes; also for a closed lease."""
         meta, chunk, plan, flow = message.meta, message.meta.chunk, self._plan, self._flow
         if message.others and len(message.others) != flow.others:
             return f"its chunk {meta.file} is of {1 + len(message.others)} policies"
@@ -158,7 +158,7 @@ class MessageHandlers:
         return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
 
     def _refusal_of_reanalysis(self, message: Reanalyzed | NotReanalyzed, sender: Sender) -> str | None:
-        """Why this reanalysis cannot be the sender's; also for a closed lease."""
+        """Reason why this reanalysis cannot be the sender's; also for a closed lease."""
         if isinstance(message, NotReanalyzed):
             return None
         meta = message.meta
@@ -226,7 +226,7 @@ class MessageHandlers:
                 return handle(lease, message, now_s)
 
     def _late(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
-        """Handle news about a lease that is over, if it comes from the worker that held it."""
+        """Handle a message about a closed lease from the worker that held the lease."""
         its_own = self._leases.was_held_by(getattr(message, "lease", 0), sender)
         match message:
             case ChunkReady() if its_own:
@@ -305,7 +305,7 @@ class MessageHandlers:
     # --- work is done ---
 
     def _chunk(self, message: ChunkReady, lease: Lease | None, now_s: float) -> list[Step]:
-        """Count a chunk; `lease` is None if it is closed."""
+        """Count a chunk; `lease` is None if closed."""
         if self._status.over:
             return [self._flow.answer(message, rejected=f"the experiment is over ({self._status.state})")]
         accepted, steps = self._flow.chunk(message)
@@ -329,7 +329,7 @@ class MessageHandlers:
             self._failures.worked(lease.worker, lease, counts=counts)
 
     def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
-        """Metrics of the algorithm; progress.txt shows some of them. No metrics: the learner has no batches left."""
+        """Record metrics of the algorithm, partly for progress.txt. No metrics: the learner has no batches left."""
         if message.metrics:
             self._worked(lease, now_s, counts=True)
             self._progress.learned(message.metrics)
@@ -353,7 +353,7 @@ class MessageHandlers:
         return [self._failure_line(which, message), *self._workers.failed(lease, message.error)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
-        """A worker that was dropped reports where it hangs, or one that was replaced reports a failure."""
+        """Log the stack of a dropped worker that hangs, or the failure of a replaced worker."""
         lease = self._leases.known(message.lease)
         first = lease is not None and not lease.failed
         if lease is not None:
@@ -364,7 +364,7 @@ class MessageHandlers:
         return [self._failure_line(f"lease {message.lease}", message)]
 
     def _give_up_if_hopeless(self, what: str, now_s: float, *, passing: bool = True) -> None:
-        """The run fails: its workers fail again and again, and nothing is counted or learned in between."""
+        """Fail the run if its workers fail again and again without any counted work in between."""
         if self._failures.hopeless(now_s, passing=passing):
             reason = f"{self._failures.in_a_row} failures in a row; {what}"
             self._dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
@@ -374,7 +374,7 @@ class MessageHandlers:
 
 
 def _collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:
-    """What one collector did."""
+    """Return the report about one collector's work."""
     return WorkerReport(
         train_iter=message.train_iter,
         env_step=env_step,

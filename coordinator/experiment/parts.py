@@ -29,12 +29,12 @@ from remuda.training.vitals import Vitals
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk
 
 GENERATIONS_PER_RUN = 1_000
-"""Distance between the generations of a run and of its resumed run, so that no worker gets random numbers that were
-used before."""
+"""Distance between the generations of a run and of its resumed run, so that no worker repeats
+earlier random numbers."""
 
 
 class Parts:
-    """Holds everything that one experiment counts, remembers and decides by, and restores all of it after a restart."""
+    """State of one experiment, in parts that count and parts that decide; restores all of it after a restart."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Parts:
         now_s: float,
         resumed: ResumePoint | None,
     ) -> None:
-        """`config` is that of this policy; `config_json` is the config of the run, for workers."""
+        """`config` is the config of this policy; `config_json` is the config of the run, for workers."""
         id, first_generation = identity.id, 0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN
         self.identity = identity
         self.config = config
@@ -94,7 +94,7 @@ class Parts:
     # --- reports: progress.txt, logs, curves, times ---
 
     def last_reports(self, end: End, now_s: float) -> list[Step]:
-        """Return the reports that are left when the run is over."""
+        """Return the remaining reports of a run that is over."""
         counters, dropped, id = self.status.counters(now_s), self.replay.dropped_rows, self.identity.id
         return [
             *self.progress_rows(counters, last=True),
@@ -107,7 +107,7 @@ class Parts:
         ]
 
     def _updates_owed(self) -> list[Step]:
-        """A line about updates that the learner did not do; readers who compare runs should know it."""
+        """Return a log line about updates that the learner did not do, for readers who compare runs."""
         owed, per_insert = self.flow.updates_owed(), self.config.buffer.samples_per_insert
         if not owed:
             return []
@@ -130,7 +130,7 @@ class Parts:
         return [Emit(self.identity.id, self.reanalysis.completed(report)) for report in reports] if reports else []
 
     def vital_signs(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
-        """Return the report on how workers spent their time, if it is due."""
+        """Return the report on the workers' use of time, if due."""
         report = self.vitals.due(counters, now_s, last=last)
         if report is None:
             return []
@@ -140,7 +140,7 @@ class Parts:
     # --- for the journal ---
 
     def snapshot(self, now_s: float) -> ExperimentSnapshot:
-        """What a restarted coordinator needs, without its rows."""
+        """Return the state for a restarted coordinator, without its rows."""
         return ExperimentSnapshot(
             state=self.status.state,
             reason=self.status.reason,
@@ -160,8 +160,8 @@ class Parts:
         )
 
     def changes(self, now_s: float) -> Changes:
-        """Rows that have changed since the last call. The first call returns all, unless the experiment continues from
-        a journal that has them."""
+        """Return the rows changed since the last call. The first call returns all, unless the
+        journal has them already."""
         if not self._rows_are_journaled:
             self._rows_are_journaled = True
             self._changes(now_s)
@@ -212,8 +212,8 @@ class Parts:
     def resume(
         self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
     ) -> None:
-        """Continue a resumed run with all its earlier experience; the learner starts from the checkpoint. Chunks that
-        come `late` were written but never announced, or announced but no longer counted."""
+        """Continue a resumed run with all its earlier experience; the learner starts from the checkpoint. `late` chunks
+        were written but never announced, or announced but no longer counted."""
         deletable = [*self.replay.resume(snapshot.replay, chunks, now_s)]
         self.progress.restore(snapshot.progress)
         self.callbacks.book.resume(snapshot.callbacks)
@@ -229,6 +229,6 @@ class Parts:
         self._left_over = tuple(deletable)
 
     def leftover_files(self) -> list[Step]:
-        """Payload files of an earlier incarnation that may be deleted; returned once."""
+        """Return deletable payload files of an earlier incarnation, once."""
         files, self._left_over = self._left_over, ()
         return [DeleteChunks(self.identity.id, files)] if files else []

@@ -1,11 +1,11 @@
-"""Reanalysis in one experiment: which chunks are computed again, by whom, and what came of it.
+"""Reanalysis in one experiment: the chunks to compute again, the requests to reanalyzers, and the results.
 
-A reanalyzer is given one chunk at a time, drawn as batches are drawn, and computes the declared columns of all its rows
-with the newest target network. What it wrote belongs to that chunk: it is replaced by what a newer target network
-computes, and deleted with the chunk's rows. The coordinator knows ids, files and versions, and never sees a column.
+A reanalyzer works on one chunk at a time, drawn as batches are drawn, and computes the declared columns of all its rows
+with the newest target network. The result belongs to this chunk: a result of a newer target network replaces it, and it
+is deleted with the chunk's rows. The coordinator knows ids, files and versions, and never sees a column.
 
-"Newer" is counted in updates, over learners that died: a learner that starts again from a checkpoint computes nothing
-again before its target network is further than the one before was.
+"Newer" is counted in updates, across dead learners: after a restart from a checkpoint, no chunk is computed again
+before the target network is further than the previous one.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from remuda.wire.messages import (
 )
 
 REQUESTS_AT_ONCE = 2
-"""Requests that a reanalyzer has at a time: it computes one while the next is on its way."""
+"""Requests per reanalyzer: one is computed while the next is on its way."""
 DRAWS = 32
-"""Rows that are drawn in search of a chunk to compute again, before the search waits for a moment."""
+"""Rows to draw in search of a chunk, before the search pauses."""
 TARGETS_KEPT = 100
-"""The newest target networks that are known; what an older one computed is dropped."""
+"""Newest target networks to remember; results of older ones are dropped."""
 ANNOUNCED_AT_ONCE = 1_000
-"""The most reanalyses in one answer to the learner."""
+"""Upper limit of reanalyses in one answer to the learner."""
 
 
 @dataclass
@@ -51,12 +51,12 @@ class _Request:
     chunk: IndexedChunk
     target: PolicyRef
     result: Reanalysis | None = None
-    """What came of it, by a target network that is not known to be published yet: the learner's word is on its way."""
+    """Result whose target network is not confirmed yet: the learner's message is on its way."""
 
 
 @dataclass
 class _Reanalyzer:
-    """What one reanalyzer has been asked."""
+    """Requests to one reanalyzer."""
 
     requests: int = 0
     """The newest request's number."""
@@ -66,42 +66,42 @@ class _Reanalyzer:
 class ReanalysisBook:
     """Gives chunks to reanalyzers, and keeps the newest reanalysis of each chunk with live rows.
 
-    Each is counted once, and only as the answer to a request. Requests whose reanalyzer is gone are free again.
+    Each reanalysis counts once, and only as the answer to a request. Requests to a lost reanalyzer are free again.
     """
 
     def __init__(self, experiment: str, config: ExperimentConfig, replay: ReplayAccounting) -> None:
         declared = reanalyzed_by_workers(config)
         self._experiment = experiment
         self.share = 0.0 if declared is None else declared.share
-        """Rows that are computed again, as a share of the sampled ones; 0 in runs without reanalyzers."""
+        """Rows to compute again, as a share of the sampled rows; 0 in runs without reanalyzers."""
         self._replay = replay
         self._rng = generator(config.seed, "coordinator", 0, "reanalysis")
         self._targets: list[PolicyRef] = []
         self._reanalyzers: dict[int, _Reanalyzer] = {}
         self._in_work: set[int] = set()
-        """The first rows of chunks that somebody was asked for."""
+        """First rows of the requested chunks."""
         self._newest: dict[int, IndexedReanalysis] = {}
-        """By the first row of their chunk, in the order of their numbers."""
+        """By the first row of the chunk, in the order of reanalysis numbers."""
         self._unreadable: set[int] = set()
-        """The first rows of chunks whose payload a reanalyzer could not read."""
+        """First rows of chunks whose payload a reanalyzer could not read."""
         self._replaced: list[tuple[int, str]] = []
-        """Files that the learner may be about to read: the number of what replaces each."""
+        """Files that the learner may be about to read, with the number of the replacing reanalysis."""
         self.deletable: list[str] = []
-        """Files that nobody needs any more, until `delete` returns them."""
+        """Unneeded files, until `delete` returns them."""
         self._announced = 0
-        """The learner was told of all reanalyses up to this number."""
+        """Highest number announced to the learner."""
         self._given_rows = 0
         self._compute_s = 0.0
         self._reported = (0, 0.0)
-        """Reanalyses and seconds that tables of the buffer have told of."""
+        """Reanalyses and seconds already reported in tables of the buffer."""
         self._found_none = False
         self._changed = ChangedRows[int]()
         self.accepted = 0
-        """Reanalyses that were counted: the number of the newest."""
+        """Number of counted reanalyses, and of the newest."""
         self.rows = 0
-        """Live rows in them when they came: each row as often as it was computed again."""
+        """Live rows in counted reanalyses, on arrival; a row counts every time."""
         self.target = PolicyRef()
-        """The target network of the newest of them."""
+        """Target network of the newest reanalysis."""
         if declared is not None:
             replay.on_retired = self._retired
 
@@ -124,7 +124,7 @@ class ReanalysisBook:
         self._reanalyzers.setdefault(lease, _Reanalyzer())
 
     def gone(self, lease: int) -> list[Step]:
-        """A reanalyzer's lease is over: others may compute what it was asked for."""
+        """Free the requests of a reanalyzer whose lease is over."""
         reanalyzer = self._reanalyzers.pop(lease, _Reanalyzer())
         for pending in reanalyzer.pending.values():
             self._free(pending)
@@ -133,7 +133,7 @@ class ReanalysisBook:
         return self.delete()
 
     def reanalyzed(self, message: Reanalyzed) -> list[Step]:
-        """A reanalyzer has computed a chunk again. An answer that comes again changes nothing."""
+        """Handle the result of a reanalyzer. A repeated answer changes nothing."""
         pending = self._pending_request(message.lease, message.request)
         if pending is None:
             self._pass_over(message.meta)
@@ -144,12 +144,12 @@ class ReanalysisBook:
         return self.delete()
 
     def came_late(self, meta: Reanalysis) -> list[Step]:
-        """A reanalyzer whose lease is over has computed a chunk again; that may have been counted before."""
+        """Handle a result under a closed lease, which may have been counted before."""
         self._pass_over(meta)
         return self.delete()
 
     def not_reanalyzed(self, message: NotReanalyzed) -> list[Step]:
-        """A reanalyzer cannot read a chunk. If its rows are live, nobody else is asked for it."""
+        """Give up a chunk with live rows that a reanalyzer cannot read."""
         pending = self._pending_request(message.lease, message.request)
         if pending is None:
             return []
@@ -185,12 +185,12 @@ class ReanalysisBook:
         return steps
 
     def delete(self) -> list[Step]:
-        """The files that nobody needs any more."""
+        """Return and clear the list of unneeded files."""
         files, self.deletable = self.deletable, []
         return [DeleteChunks(self._experiment, tuple(files))] if files else []
 
     def repeat(self, lease: int) -> list[Step]:
-        """Ask a reanalyzer again that was away: the requests may be lost. It answers each once."""
+        """Repeat possibly lost requests to a reanalyzer that was away. Each is answered once."""
         reanalyzer = self._reanalyzers.get(lease, _Reanalyzer())
         return [
             self._request(lease, number, each) for number, each in reanalyzer.pending.items() if each.result is None
@@ -208,8 +208,8 @@ class ReanalysisBook:
         return [LogLine(self._experiment, text)]
 
     def completed(self, report: Report) -> Report:
-        """The same report. A table of the buffer tells, in runs with reanalyzers, how long a chunk took them since the
-        table before."""
+        """Return the report; a table of the buffer with the reanalysis time per chunk since the last table, in runs
+        with reanalyzers."""
         if not self.share or not isinstance(report, BufferThroughputReport):
             return report
         chunks, compute_s = self.accepted - self._reported[0], self._compute_s - self._reported[1]
@@ -219,7 +219,7 @@ class ReanalysisBook:
     # --- the learner ---
 
     def hand_out_new(self) -> list[IndexedReanalysis]:
-        """Reanalyses that the learner was not told of; they count as told from now on."""
+        """Return the reanalyses not yet announced to the learner; they count as announced from now on."""
         new: list[IndexedReanalysis] = []
         for each in reversed(self._newest.values()):
             if each.number <= self._announced:
@@ -230,14 +230,14 @@ class ReanalysisBook:
         return new
 
     def all_for_new_learner(self) -> list[IndexedReanalysis]:
-        """The newest reanalysis of each chunk that has one, for a learner with an empty ring."""
+        """Return the newest reanalysis of each chunk, for a learner with an empty ring."""
         self._announced = self.accepted
         self.deletable += [file for _, file in self._replaced]
         self._replaced = []
         return list(self._newest.values())
 
     def confirm_loaded(self, number: int) -> None:
-        """The learner has read the reanalyses up to this number: what these replaced is not needed any more."""
+        """Drop files replaced by reanalyses up to this number, which the learner has read."""
         self.deletable += [file for newer, file in self._replaced if newer <= number]
         self._replaced = [(newer, file) for newer, file in self._replaced if newer > number]
 
@@ -248,7 +248,7 @@ class ReanalysisBook:
     # --- what can be true ---
 
     def refusal(self, message: Reanalyzed | NotReanalyzed) -> str | None:
-        """Why this cannot be true, whoever says it under its own lease; None if it can."""
+        """Reason why this message under the sender's own lease cannot be true; None if it can."""
         reanalyzer = self._reanalyzers.get(message.lease, _Reanalyzer())
         if not 1 <= message.request <= reanalyzer.requests:
             return f"it answers request {message.request}, and was sent {reanalyzer.requests}"
@@ -268,11 +268,11 @@ class ReanalysisBook:
 
     @property
     def live_files(self) -> frozenset[str]:
-        """Files that are still needed."""
+        """Files still in use."""
         return frozenset(each.meta.file for each in self._newest.values())
 
     def snapshot(self) -> ReanalysisSnapshot:
-        """What a restarted coordinator needs, without its rows."""
+        """Return the state for a restarted coordinator, without its rows."""
         return ReanalysisSnapshot(
             targets=list(self._targets),
             accepted=self.accepted,
@@ -293,12 +293,12 @@ class ReanalysisBook:
         return tuple(ReanalysisRow(each) for each in self._newest.values())
 
     def changes(self) -> Rows[ReanalysisRow]:
-        """Rows that have changed since the last call."""
+        """Return the rows changed since the last call."""
         return self._changed.take(lambda first_row: ReanalysisRow(self._newest[first_row]))
 
     def restore(self, snapshot: ReanalysisSnapshot, leases: Sequence[int]) -> None:
-        """Continue from a snapshot, with these leases still open. The chunks are back already: what belongs to others
-        is not needed any more."""
+        """Continue from a snapshot, with these leases still open. The chunks are restored already: reanalyses of other
+        chunks are not needed any more."""
         self._targets, self._given_rows = list(snapshot.targets), snapshot.given_rows
         self._compute_s = snapshot.compute_s
         self.accepted, self.rows, self.target = snapshot.accepted, snapshot.rows, snapshot.target
@@ -324,7 +324,7 @@ class ReanalysisBook:
     # --- inside ---
 
     def _is_wanted(self, chunk: IndexedChunk) -> bool:
-        """Whether the newest target network would compute something newer than this chunk has."""
+        """True if the newest target network would replace older values of this chunk."""
         first_row, newest = chunk.first_row, self._targets[-1].train_iter
         if first_row in self._in_work or first_row in self._unreadable or chunk.meta.policy.train_iter >= newest:
             return False
@@ -342,7 +342,7 @@ class ReanalysisBook:
         return SendToLease(lease, Reanalyze(lease, number, pending.chunk, pending.target))
 
     def _pending_request(self, lease: int, request: int) -> _Request | None:
-        """What was asked and is not answered."""
+        """The unanswered request of this number, if any."""
         reanalyzer = self._reanalyzers.get(lease)
         found = None if reanalyzer is None else reanalyzer.pending.get(request)
         return found if found is None or found.result is None else None
@@ -383,7 +383,7 @@ class ReanalysisBook:
         self._replay.index.hold(meta.payload_bytes)
 
     def _drop(self, first_row: int) -> str:
-        """Forget the newest reanalysis of a chunk; returns its file."""
+        """Forget the newest reanalysis of a chunk; return its file."""
         dropped = self._newest.pop(first_row)
         self._replay.index.hold(-dropped.meta.payload_bytes)
         return dropped.meta.file
@@ -397,5 +397,5 @@ class ReanalysisBook:
 
 
 def is_its_own(meta: Reanalysis, worker: str, incarnation: int) -> bool:
-    """Whether this is the file of a reanalysis of this incarnation of a worker."""
+    """True if this file is a reanalysis by this incarnation of a worker."""
     return (meta.id.worker, meta.id.incarnation, meta.file) == (worker, incarnation, reanalysis_name(meta.id))

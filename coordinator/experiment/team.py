@@ -1,9 +1,9 @@
-"""A run with several policies in the coordinator: an experiment for each, which share collectors and evaluators.
+"""A run with several policies in the coordinator: an experiment per policy, with shared collectors and evaluators.
 
-Each policy has a learner, a replay, a commander and a journal of its own: an ordinary Experiment. A lease of a
-collector or an evaluator is open in all of them, under one number. Here what such a worker says is passed on to all
-experiments that it concerns, and what they want to say to it becomes one message. A chunk counts for all policies or
-for none. Pure, as Experiment is.
+Each policy is an ordinary Experiment with its own learner, replay, commander and journal. A lease of a collector or an
+evaluator is open in every experiment, under one number. The team passes a message of such a worker to the experiments
+concerned, and joins their messages to the worker into one. A chunk counts for all policies or for none. Pure, as
+Experiment is.
 """
 
 from __future__ import annotations
@@ -62,12 +62,11 @@ from remuda.wire.messages import (
 )
 
 PASSES = 2
-"""How often all policies are asked to go on: what one does may be what another has waited for."""
+"""Rounds of due work over all policies: the work of one policy may be awaited by another."""
 
 
 class Team:
-    """What the coordinator knows of a run with several policies; it has the methods of Experiment, and those say
-    what they do."""
+    """State of a run with several policies. See Experiment for the methods of the same names."""
 
     def __init__(self, config: ExperimentConfig, members: Mapping[str, Experiment]) -> None:
         """`members` by the names of their policies, sorted."""
@@ -156,7 +155,7 @@ class Team:
         return self._lead.longest_s
 
     def demand(self, now_s: float) -> Demand | None:
-        """A learner for each policy; of everybody else as many as one policy alone wants."""
+        """Demand a learner for each policy, and workers of other roles for the run as a whole."""
         demands = [demand for member in self.members if (demand := member.demand(now_s)) is not None]
         if not demands:
             return None
@@ -224,7 +223,7 @@ class Team:
     # --- what happens ---
 
     def refusal(self, message: AnyMessage, sender: Sender) -> str | None:
-        """A chunk is believed if all of it is."""
+        """Refuse a chunk if any part is refused."""
         match message:
             case ChunkReady():
                 return _chunk_refusal(self.members, message, sender)
@@ -310,7 +309,7 @@ class Team:
     # --- a chunk counts for all policies or for none ---
 
     def _chunk(self, message: ChunkReady, sender: Sender, now_s: float) -> list[Step]:
-        """The first policy comes last: it lets collectors go on, once all know what has come."""
+        """Count a chunk, last for the first policy, which grants new credit once all policies have counted."""
         why = _refusal_of_late(self.members, message, sender)
         if why is not None:
             return [refused(message, why)]
@@ -334,7 +333,7 @@ class Team:
     # --- they end together ---
 
     def _end_together(self, now_s: float) -> list[Step]:
-        """What one policy has done may end the others, or be what they have waited for."""
+        """End the other policies after one policy has ended, and do work that became possible."""
         steps = self._of_all(now_s, [member.parts.dispatch.deal() for member in self.members])
         steps += self._of_all(now_s, [member.begin_tasks() for member in self.members])
         end, skips = self._ending()
@@ -352,14 +351,14 @@ class Team:
         return steps
 
     def _ending(self) -> tuple[End | None, bool]:
-        """Why the run ends, and whether the last checkpoints are not evaluated."""
+        """Return the reason for the end, and True if the last checkpoints are not evaluated."""
         ended = [commander for commander in self._commanders if commander.ending is not None]
         if ended:
             return ended[0].ending, any(commander.skips_final_evaluation for commander in ended)
         return all_solved(self._commanders, self._stop_value), False
 
     def _let_go(self, now_s: float) -> list[Step]:
-        """A worker that the first policy has let go of has left all of them."""
+        """Close the leases of workers that the first policy has released, in all policies."""
         steps: list[Step] = []
         kept = set(self._lead.lease_numbers)
         for policy_index, member in list(enumerate(self.members))[1:]:
@@ -373,7 +372,7 @@ class Team:
     # --- passing on ---
 
     def _members_of_lease(self, number: int) -> list[tuple[int, Experiment]]:
-        """Find the members concerned by a lease: the member whose learner holds the lease, else all members."""
+        """Return the members concerned by a lease: the member whose learner holds the lease, else all members."""
         return [
             (policy_index, member)
             for policy_index, member in enumerate(self.members)
@@ -391,7 +390,7 @@ class Team:
         ]
 
     def _of_policy(self, policy_index: int, steps: Sequence[Step], now_s: float) -> list[Step]:
-        """What one policy asks for, as the run asks for it."""
+        """Turn the steps of one policy into steps of the run."""
         return [passed for step in steps if (passed := self._run_step(policy_index, step, now_s)) is not None]
 
     def _run_step(self, policy_index: int, step: Step, now_s: float) -> Step | None:
@@ -431,7 +430,7 @@ class Team:
 
 
 Run = Experiment | Team
-"""What a coordinator knows of a run that is not over."""
+"""A run that is not over."""
 
 
 def _lacks_learner(member: Experiment) -> bool:
@@ -439,18 +438,18 @@ def _lacks_learner(member: Experiment) -> bool:
 
 
 def _joined(wanted: Collection[Mapping[Role, int]]) -> dict[Role, int]:
-    """Of learners the sum, of all others the most."""
+    """Return the sum of learners, and the maximum for every other role."""
     return {role: (sum if role == "learner" else max)(one.get(role, 0) for one in wanted) for role in ROLES}
 
 
 def _chunk_shares(members: Sequence[Experiment], message: ChunkReady) -> list[tuple[Experiment, ChunkReady]]:
-    """What each policy gets of a chunk. The first one's says what the others get, for the account of the collector."""
+    """Split a chunk by policy; the first part lists the others for credit accounting."""
     others = [ChunkReady(message.lease, meta) for meta in message.others]
     return list(zip(members, [message, *others], strict=True))
 
 
 def _chunk_refusal(members: Sequence[Experiment], message: ChunkReady, sender: Sender) -> str | None:
-    """Why a chunk cannot be what it says; None if all of it is believed."""
+    """Reason why any part of a chunk cannot be true; None if all parts can."""
     metas = [message.meta, *message.others]
     if len(metas) != len(members):
         return f"its chunk {message.meta.file} is of {len(metas)} policies, and there are {len(members)}"
@@ -462,7 +461,7 @@ def _chunk_refusal(members: Sequence[Experiment], message: ChunkReady, sender: S
 
 
 def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, sender: Sender) -> str | None:
-    """Why a chunk is refused that comes after the lease of its collector; None if it is not late, or counts."""
+    """Reason to refuse a chunk under a closed lease; None if the lease is open or the chunk counts."""
     lead = members[0]
     if message.lease in lead.parts.leases.open_leases:
         return None
@@ -475,6 +474,6 @@ def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, sender:
 
 
 def _too_large(members: Sequence[Experiment], message: ChunkReady) -> str | None:
-    """Why the buffer of a policy can never hold its part; a config that asks for that is hopeless."""
+    """Reason why a policy's buffer can never hold its part; such a config is hopeless."""
     each = (member.replay.misfit(own.meta) for member, own in _chunk_shares(members, message))
     return next((why for why in each if why is not None), None)

@@ -1,4 +1,4 @@
-"""The workers of one experiment: how many it lacks, how they join, come back and leave, and how often they fail or die.
+"""The workers of one experiment: demand, joining, return, departure, failures and deaths.
 
 A process that dies gives no reason: the environment, or a library of the run, may have ended it. Chunks from before its
 death prove nothing, since the next incarnation may die at the same point. A lease that works for a while proves that
@@ -30,31 +30,31 @@ from remuda.training.snapshot import DeathsSnapshot, FailuresSnapshot, LeaseHold
 from remuda.wire.messages import ROLES, Assign, Counters, Drain, IndexedChunk, Role, StopTraining, Task, shortened
 
 PATIENCE_S = 3.0
-"""How long an experiment waits for workers that come by themselves before others must give some back: long enough for a
-herd to assemble, or for a nanny to restart a worker."""
+"""Time that an experiment waits for new workers before other experiments must give some back: long enough for a herd to
+assemble, or for a nanny to restart a worker."""
 OVERTAKEN_FIRST_S = 60.0
-"""How long others may overtake an experiment at first. Then free workers are kept for it for the same time, and so on
-in turn, each time for twice as long."""
+"""Length of the first period in which others may overtake an experiment. In the next period of the same length, free
+workers are kept for it, and so on, with doubled lengths."""
 
 FAILURES_IN_A_ROW = 5
 """Failures in a row, of any workers, after which an experiment fails. A counted chunk or a finished update ends the
 row."""
 LEAST_S = 7.0
-"""The least time since the first of them. Many workers that fail at the same moment may have one passing cause: then
-the experiment takes no worker until this time is over, and the next failure is the last."""
+"""Minimum time since the first of these failures. Many simultaneous failures may have one passing cause: then the
+experiment takes no worker until this time is over, and the next failure is final."""
 FIRST_REST_S = 1.0
-"""How long a worker that has failed is not taken again; twice as long after each further failure in a row."""
+"""Pause before a failed worker is taken again; doubled after each further failure in a row."""
 LONGEST_REST_S = 32.0
 WORKERS_KEPT = 1_000
-"""How many workers' failures are kept: those that failed last."""
+"""Number of workers whose failures are kept: the most recent ones."""
 GOOD_LEASE_S = 30.0
-"""A lease whose worker still hands in work this long after it was ready shows that the role can do its work: deaths
-before it are forgotten, and its own death does not count."""
+"""A lease whose worker hands in work this long after it was ready proves the role: earlier deaths are forgotten, and
+its own death does not count."""
 _CONTAINED = "; an environment in a process of its own (env.vectorization: async) ends no collector when it crashes"
 _MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer")
-"""Roles without all of which a run goes on."""
+"""A run continues even without any worker of these roles."""
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
-"""The log line for a killed collector: it loses the chunk that it was filling, and maybe one that was on its way."""
+"""Log line for a killed collector: it loses the unfinished chunk, and maybe one on its way."""
 
 
 @dataclass
@@ -96,11 +96,11 @@ class _Deaths:
 
     streak: Streak = field(default_factory=Streak)
     newest: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=FAILURES_IN_A_ROW))
-    """The newest: workers (by UUID) and how they ended."""
+    """The newest deaths: workers (by UUID) and how they ended."""
 
 
 class Failures:
-    """Counts the failures that workers report, all together, and the deaths without a message, by role."""
+    """Counts failures reported by workers, all together, and deaths without a message, by role."""
 
     def __init__(self) -> None:
         self.none = True
@@ -117,7 +117,7 @@ class Failures:
     # --- events ---
 
     def failed(self, worker: str, now_s: float) -> int:
-        """Count a failure that a worker (by UUID) reports; return how many failures it has reported."""
+        """Count a failure reported by a worker (by UUID); return its number of failures."""
         self.counted(now_s)
         record = self._workers[worker] = self._workers.pop(worker) if worker in self._workers else _Record()
         record.in_all += 1
@@ -136,8 +136,8 @@ class Failures:
         self.none = False
 
     def worked(self, worker: str, lease: Lease | None, *, counts: bool = False) -> None:
-        """Note that a worker, under this open lease, has done some work: its next failure is the first in a row.
-        `counts`: a chunk was counted or an update done, so the next failure of any worker is the first."""
+        """Record work of a worker under this open lease: its next failure is the first in a row. `counts`: a chunk was
+        counted or an update done, so the next failure of any worker is the first."""
         if counts:
             self._reported.count = 0
         if worker in self._unmended:
@@ -149,7 +149,7 @@ class Failures:
         self.none = not (self._reported.count or self._deaths or self._unmended)
 
     def died(self, lease: Lease, how: str, now_s: float) -> None:
-        """Count the end of a worker's process without a message, unless its lease was good or is recovered."""
+        """Count the end of a worker's process without a message, unless its lease was good or recovered."""
         if lease.recovered or _is_good(lease):
             return
         deaths = self._deaths.setdefault(lease.role, _Deaths())
@@ -172,11 +172,12 @@ class Failures:
         return self._reported.count
 
     def hopeless(self, now_s: float, *, passing: bool = True) -> bool:
-        """True if the experiment has to fail for reported failures. `passing`: the cause of the last one may pass."""
+        """True if the experiment has to fail for reported failures. `passing`: the cause of the
+        last failure may pass."""
         return self._reported.hopeless(now_s, passing=passing)
 
     def hopeless_deaths(self, now_s: float) -> str | None:
-        """Why the experiment has to fail for deaths; None if it has not."""
+        """Reason to fail the experiment because of deaths; None if it can continue."""
         for role, deaths in self._deaths.items():
             if deaths.streak.hopeless(now_s):
                 often = Counter(how for _, how in deaths.newest)
@@ -195,18 +196,18 @@ class Failures:
         return longest.rest_s(now_s), longest.count
 
     def resting(self, now_s: float) -> frozenset[str]:
-        """Workers (by UUID) that must not be taken now."""
+        """Workers (by UUID) not to be taken now."""
         self._resting = {worker: record for worker, record in self._resting.items() if now_s < record.until_s}
         return frozenset(self._resting)
 
     # --- over a restart ---
 
     def snapshot(self, now_s: float) -> FailuresSnapshot:
-        """Return the state that a restarted coordinator needs, without its rows; times as seconds from now."""
+        """Return the state for a restarted coordinator, without its rows; times as seconds from now."""
         return FailuresSnapshot(now_s - self._reported.first_s if self._reported.count else 0.0)
 
     def deaths(self, now_s: float) -> list[DeathsSnapshot]:
-        """Return the deaths that a restarted coordinator needs; times as seconds from now."""
+        """Return the deaths for a restarted coordinator; times as seconds from now."""
         return [
             DeathsSnapshot(role, deaths.streak.count, now_s - deaths.streak.first_s, list(deaths.newest))
             for role, deaths in self._deaths.items()
@@ -217,7 +218,7 @@ class Failures:
         return tuple(self._row(worker, now_s) for worker in self._workers)
 
     def changes(self, now_s: float) -> Rows[RestSnapshot]:
-        """Rows that have changed since the last call."""
+        """Return the rows changed since the last call."""
         return self._changed.take(lambda worker: self._row(worker, now_s))
 
     def restore(
@@ -245,12 +246,12 @@ class Failures:
 
 
 def _is_good(lease: Lease) -> bool:
-    """True if the lease shows that its role can do its work, so that deaths before it are forgotten."""
+    """True if the lease proves its role, so that earlier deaths are forgotten."""
     return lease.worked_s - lease.ready_s >= GOOD_LEASE_S
 
 
 class WorkerDemand:
-    """Compares what an experiment holds with what it wants, and keeps since when it waits."""
+    """Compares the present workers of an experiment with its wishes, and keeps the time of waiting."""
 
     def __init__(
         self, identity: Identity, config: ExperimentConfig, leases: LeaseBook, failures: Failures, now_s: float
@@ -277,7 +278,7 @@ class WorkerDemand:
         self._waits_since_s = now_s
 
     def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
-        """Count the workers that these roles lack; None if none does."""
+        """Count the missing workers of these roles; None if no worker is missing."""
         missing: dict[Role, int] = {
             role: max(self._wanted[role] - len(self._leases.by_index[role]), 0) for role in roles
         }
@@ -300,7 +301,7 @@ class WorkerDemand:
         )
 
     def holding(self, *, keeps: bool) -> Holding:
-        """Workers that it could give back (none if it `keeps` all), and how many it is giving back already."""
+        """Return the workers to spare (none if it `keeps` all), and the number already on their way back."""
         surplus: dict[Role, int] = {
             role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
         }
@@ -309,8 +310,7 @@ class WorkerDemand:
         return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
 
     def wait(self, reason: str | None, now_s: float) -> bool:
-        """Set what the scheduler says that it waits for, None for nothing; returns True if it waited for nothing
-        before."""
+        """Set the scheduler's reason for waiting, or None; return True if a wait begins."""
         news = reason is not None and self._waiting_for is None
         if news:
             self._waits_since_s = now_s
@@ -318,7 +318,7 @@ class WorkerDemand:
         return news
 
     def explain(self, now_s: float, *, running: bool) -> str | None:
-        """What it waits for; or that it works with fewer workers than it asked for, or takes none for a while."""
+        """Explain the wait, the work with too few workers, or the pause after failures."""
         if self._waiting_for is not None:
             return self._waiting_for
         rest_s, in_a_row = self._failures.rest(now_s)
@@ -330,12 +330,11 @@ class WorkerDemand:
 
 
 def may_be_overtaken(waited_s: float) -> bool:
-    """Whether an experiment that has waited for this time lets others have the free workers, which are too few for
-    itself.
+    """True if workers too few for this experiment go to others now.
 
-    So workers are kept idle for it at most half of the time, and its wait ends: once free workers are kept for longer
-    than the runs of others take, all their workers become free, and it begins. If no run takes longer than D seconds,
-    it begins within 8 D seconds (or three minutes, if that is longer).
+    So workers are kept idle for at most half of the time, and the wait ends: once free workers are kept for longer than
+    other runs take, all their workers become free. If no run takes longer than D seconds, the experiment begins within
+    8 D seconds (or three minutes, if longer).
     """
     length_s = OVERTAKEN_FIRST_S
     while waited_s >= 2 * length_s:
@@ -346,7 +345,7 @@ def may_be_overtaken(waited_s: float) -> bool:
 
 @dataclass(kw_only=True)
 class ExperimentWorkers:
-    """Opens and closes leases, and informs the parts that count on a worker."""
+    """Opens and closes leases, and informs the parts that depend on a worker."""
 
     identity: Identity
     config_json: str
@@ -392,8 +391,7 @@ class ExperimentWorkers:
         return [*steps, SendToLease(number, message), self._log(text), self._happened("worker_joined", lease, text)]
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
-        """Ask this number of workers to let go, for another experiment that lacks them; those with the highest index go
-        first."""
+        """Ask this number of workers to end their work, for another experiment; the highest index goes first."""
         steps: list[Step] = []
         reason = f"{to} waits for {'an' if role == 'evaluator' else 'a'} {role}"
         for lease in self.leases.last_staying(role, count):
@@ -412,7 +410,7 @@ class ExperimentWorkers:
         return [*self._do_without(lease), Release(lease.number), left]
 
     def dismiss(self, role: Role) -> list[Step]:
-        """End the leases of those workers of a role that did not let go in time."""
+        """End the leases of those workers of a role that did not end their work in time."""
         steps: list[Step] = []
         for lease in self.leases.of(role):
             self.leases.close(lease.number)
@@ -424,7 +422,7 @@ class ExperimentWorkers:
         return steps
 
     def failed(self, lease: Lease, error: str) -> list[Step]:
-        """An exception has ended a worker's work. Its next message says that it has let go, or it leaves the herd."""
+        """Handle an exception that ended a worker's work. The worker then drains, or leaves the herd."""
         self.leases.set_draining(lease, ready=False)
         return [self._happened("worker_failed", lease, error), *self._do_without(lease)]
 
@@ -440,7 +438,7 @@ class ExperimentWorkers:
         return [self._log(text, "warning"), event, *self._do_without(lease)]
 
     def back(self, lease: Lease, counters: Counters) -> list[Step]:
-        """A worker had lost its connection, or the coordinator was restarted: send again what may be lost."""
+        """Repeat possibly lost messages to a worker that lost its connection, or after a restart of the coordinator."""
         number = lease.number
         text = f"{lease.role} {lease.worker} is back"
         steps: list[Step] = [self._log(text), self._happened("worker_back", lease, text)]
@@ -459,12 +457,13 @@ class ExperimentWorkers:
         return [*steps, *self.dispatch.repeat(lease, counters)]
 
     def stop_training(self) -> list[Step]:
-        """Tell the learner, if there is one, to do no further update; it still saves what it is asked to save."""
+        """Tell the learner, if present, to do no further update; it still saves on request."""
         learner = self.leases.learner
         return [] if learner is None else [SendToLease(learner.number, StopTraining(learner.number))]
 
     def _start(self, role: Role) -> tuple[str | None, list[IndexedChunk], list[Step]]:
-        """What a worker starts with: a learner with the newest checkpoint and all live replay, others with nothing."""
+        """Return the start of a worker: the newest checkpoint and all live replay for a learner, nothing for other
+        roles."""
         if role != "learner":
             return None, [], []
         record, id = self.dispatch.commander.last_record, self.identity.id
@@ -474,7 +473,7 @@ class ExperimentWorkers:
         return record.file, replay, [*steps, RewindCurves(id, record.train_iter)]
 
     def _lost(self, lease: Lease) -> bool:
-        """A worker has ended before it has handed in what it had. Whether it had something."""
+        """Count a worker that ended without handing in its data; return True if data may be lost."""
         lost = lease.role == "collector" and lease.ready
         if lost:
             self.replay.ledger.lost_collector()

@@ -120,7 +120,7 @@ def test_a_worker_that_confirms_nothing_loses_its_lease_and_its_run_goes_on() ->
     for _ in range(60):
         world.step()
     unresponsive = next(worker for worker in world.workers.values() if worker.role == "evaluator")
-    unresponsive.unresponsive = True
+    unresponsive.deaf = True
     for _ in range(connections_module.MOST_KEPT_OF_WORKERS + 10):
         world.apply([*world.coordinator._connections.post(unresponsive.peer, Done(), world.now_s)])  # pyright: ignore[reportPrivateUsage]
     for _ in range(10):

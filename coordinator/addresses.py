@@ -27,14 +27,14 @@ ELSEWHERE = ("192.0.2.1", 9)
 
 
 class CannotListenError(Exception):
-    """The address to listen on is not an address of this machine, or it is taken; the text says which and why."""
+    """The address to listen on does not belong to this machine, or is taken; the text names address and cause."""
 
     option = "--bind"
-    """What a user may change."""
+    """Option that a user may change."""
 
 
 class CannotListenForStreamsError(CannotListenError):
-    """The same, of the port for the files of workers that do not see the runs folder."""
+    """The same for the port of file streams."""
 
     option = "--stream-port"
 
@@ -48,8 +48,8 @@ def listen(address: str, door: Door) -> RouterSocket:
 
 
 def listen_again(before: str | None, door: Door) -> RouterSocket:
-    """Listen where the coordinator before this one listened, since its workers look there. An address that other
-    machines can reach is used again only if it is given again."""
+    """Listen at the previous coordinator's address, since its workers look for it. An address within reach of other
+    machines is used again only if given again."""
     if before is not None and before.startswith(LOOPBACK):
         with contextlib.suppress(CannotListenError):
             return listen(before, door)
@@ -57,7 +57,7 @@ def listen_again(before: str | None, door: Door) -> RouterSocket:
 
 
 class PublishedFiles:
-    """Written when the coordinator begins, and removed at its end."""
+    """Files written at the start of the coordinator, and removed at its end."""
 
     def __init__(self, settings: Settings, id: str) -> None:
         """Nothing is written."""
@@ -65,10 +65,11 @@ class PublishedFiles:
         self.token = FolderToken(settings.runs_dir, id)
 
     def put_token(self) -> None:
-        """Put the token into the runs folder, where it outlives a restart, in place of the former coordinator's.
+        """Put the token into the runs folder, where it outlives a restart and replaces the former coordinator's.
 
-        If that one was killed, its connection file is still there; this process owns now what it owned. Raises
-        OSError."""
+        If the former coordinator was killed, its connection file still exists; this process owns its runs now. Raises
+        OSError.
+        """
         if not self._settings.persistent:
             return
         with contextlib.suppress(ConnectionFileError):
@@ -77,7 +78,7 @@ class PublishedFiles:
         self.token.write()
 
     def put_connection_file(self, address: str, epoch: int, keys: KeysFolder) -> None:
-        """From now on it is found. Raises OSError."""
+        """Publish the address. Raises OSError."""
         connection_file.write(
             self._settings.connection_file,
             ConnectionFile(
@@ -94,7 +95,7 @@ class PublishedFiles:
         )
 
     def remove_connection_file(self) -> None:
-        """Unless another coordinator has put its own there."""
+        """Remove the file, unless another coordinator has replaced it."""
         path = self._settings.connection_file
         with contextlib.suppress(ConnectionFileError):
             if connection_file.read(path).coordinator == self._id:
@@ -102,11 +103,12 @@ class PublishedFiles:
 
 
 def reachable(address: str, advertised: str | None = None) -> str:
-    """`tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; any other address as it is.
+    """Return `tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; any other address unchanged.
 
-    The one of the interface that leads to other networks, else of any that is up, else loopback. `tcp://[::]:5555`
-    takes connections over IPv6 and IPv4; it is replaced by an address of IPv4 if the machine has one. `advertised` (a
-    host, or host:port) is what the user says instead."""
+    The address is taken from the interface on the route to other networks, else from any active one, else loopback.
+    `tcp://[::]:5555` takes connections over IPv6 and IPv4; an IPv4 address replaces it if the machine has one.
+    `advertised` (a host, or host:port) overrides the result.
+    """
     host, port = host_and_port(address)
     if advertised is not None:
         given, _, given_port = advertised.rpartition(":") if _has_port(advertised) else (advertised, "", port)
@@ -150,7 +152,7 @@ def _towards_others() -> str | None:
 
 
 def _any_interface(family: socket.AddressFamily) -> str | None:
-    """An address that others may reach: not one of loopback, nor one that counts on a single link only."""
+    """Return an address within reach of others: neither loopback nor link-local."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     for name, addresses in sorted(psutil.net_if_addrs().items()):
         for each in addresses:

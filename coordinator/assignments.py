@@ -1,4 +1,4 @@
-"""Which worker works for which experiment: leases begin as the scheduler decides, and end with the work."""
+"""Assignment of workers to experiments: leases begin as the scheduler decides, and end with the work."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import ROLES, Role
 
 LEASES_KEPT = 10_000
-"""How many leases are kept over all runs, so that late messages find their run. An active run keeps more: all its open
-leases, and its newest ones (see LeaseBook)."""
+"""Leases kept over all runs, so that late messages find their run. An active run keeps more: all its open leases, and
+its newest closed ones (see LeaseBook)."""
 
 GRANTS_PER_TURN = 250
 """Leases opened in one turn. The rest of a large assignment follows in later turns, so that no turn takes long."""
@@ -25,46 +25,46 @@ _NOTHING_TO_DO = Plan((), {})
 
 
 class Assignments:
-    """The leases of all experiments. The registry knows which worker holds a lease; the experiment knows what the
-    worker does under it."""
+    """The leases of all experiments. The registry knows the holder of a lease; the experiment knows
+    the work under it."""
 
     def __init__(self, registry: Registry, catalog: Catalog, journaling: Journaling, *, newest_lease: int) -> None:
-        """`newest_lease` is the highest number that may have been given out before."""
+        """`newest_lease` is the highest number possibly used before."""
         self._registry = registry
         self._catalog = catalog
         self._journaling = journaling
         self.experiment_ids: dict[int, str] = {}
-        """Experiment ids by lease, open or over, so that late chunks still find their ledger."""
+        """Experiment ids by open or closed lease, so that late chunks still find their ledger."""
         self._forget_at = 2 * LEASES_KEPT
-        """From this number on, leases that nobody mentions any more are forgotten."""
+        """Lease number at which unused leases are forgotten next."""
         self._torn: set[str] = set()
-        """Recovered runs whose workers may have seen more than is known here."""
+        """Recovered runs whose workers may know more than the journal."""
         self._dealt: deque[Grant] = deque()
-        """Decided, and not carried out yet. Nothing else is decided until then, so no experiment gets only a part of
-        its minimum."""
+        """Decided assignments, not yet carried out. No further decision is made until then, so no experiment gets only
+        a part of its minimum."""
         self.newest_lease = newest_lease
-        """The highest number given out so far."""
+        """Highest number used so far."""
 
     def find(self, lease: int) -> Run | FinishedRun | None:
-        """The experiment that the worker with this lease works for, or worked for."""
+        """Return the past or present experiment of this lease."""
         return self._catalog.known.get(self.experiment_ids.get(lease, ""))
 
     def experiment_of(self, worker: Worker) -> Run | None:
-        """The experiment that this worker works for."""
+        """Return the experiment of this worker."""
         found = self.find(worker.lease)
         return found if isinstance(found, Run) else None
 
     def is_held_up(self, worker: Worker) -> bool:
-        """Whether the disk of the run that this worker works for accepts no writes."""
+        """True if the disk of this worker's run accepts no writes."""
         return bool(self._catalog.held_up) and self.experiment_ids.get(worker.lease) in self._catalog.held_up
 
     def tick(self, now_s: float) -> list[Step]:
-        """Continue with what was decided, or decide again. Called from time to time."""
+        """Continue with earlier decisions, or decide again. Called periodically."""
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
 
     def schedule(self, now_s: float) -> list[Step]:
-        """Give free workers to the experiments that lack some. An experiment that is held up gets none and gives none
-        back: its messages to workers wait for its disk."""
+        """Give free workers to the experiments that lack some. A held-up experiment gets none and gives none back: its
+        messages to workers wait for its disk."""
         if self._dealt:
             return []
         active = self._catalog.active
@@ -80,8 +80,8 @@ class Assignments:
         return steps + self._carry_out(now_s)
 
     def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False, died: str = "") -> list[Step]:
-        """End the lease that a worker holds, if it holds one. `handed_in`: everything that it collected is announced.
-        `died`: how its process ended, if it is dead or seems so."""
+        """End the lease of a worker, if any. `handed_in`: all collected data is announced. `died`: the end of its
+        process, if it is dead or seems dead."""
         experiment, lease = self.experiment_of(worker), worker.lease
         self._registry.take_back(worker)
         if experiment is None:
@@ -91,7 +91,7 @@ class Assignments:
 
     def restore(self, experiment: Run, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
         """Continue a recovered run. Its leases stay open, since their workers may come back. They end if the last
-        moments of its journal may be lost, since the workers then know more than the journal, or if the run is
+        moments of the journal may be lost, since the workers then know more than the journal, or if the run is
         recovered `late`, since the workers were already sent away."""
         self.newest_lease = max(self.newest_lease, snapshot.leases)
         self.experiment_ids |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
@@ -103,8 +103,8 @@ class Assignments:
             self._registry.expect(holder, experiment.longest_s, now_s)
 
     def end_left_over(self, now_s: float) -> list[Step]:
-        """Called once all runs are recovered. Ends all leases of a run whose journal may lack something. Of other runs
-        it ends a lease whose worker had just moved to another run, if only the journal of that run knows it."""
+        """End leases without a worker, once all runs are recovered: all leases of a run with an incomplete journal, and
+        a lease whose worker had just moved to another run according to the other run's journal."""
         steps: list[Step] = []
         for experiment in self._catalog.active:
             for lease in experiment.lease_numbers:
@@ -141,7 +141,7 @@ class Assignments:
         return experiment.assign(worker.holder, now_s)
 
     def _forget_old(self) -> None:
-        """Forget leases that nobody mentions any more. Called from time to time, since it looks at all of them."""
+        """Forget leases that no message mentions any more. Called rarely, since it looks at all leases."""
         if len(self.experiment_ids) < self._forget_at:
             return
         kept = {lease: self.experiment_ids[lease] for lease in sorted(self.experiment_ids)[-LEASES_KEPT:]}
@@ -151,6 +151,6 @@ class Assignments:
         self._forget_at = len(kept) + LEASES_KEPT
 
     def _ask_back(self, lent: Return) -> list[Step]:
-        """Ask an experiment to give a worker back for another one."""
+        """Ask an experiment to give workers back for another."""
         self._journaling.touched.add(lent.holder)
         return self._catalog[lent.holder].lend(lent.role, lent.count, self._catalog[lent.waiting].identity.name)

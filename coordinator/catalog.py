@@ -1,4 +1,4 @@
-"""All runs of a coordinator, active or over, and how they are found: by id, by its beginning, or by name."""
+"""All runs of a coordinator, active or over; finds them by id, by its beginning, or by name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkReady, ExperimentState, ExperimentStatus, Rejected, WorkerFailed
 
 FINISHED_KEPT = 100
-"""How many runs that are over are still shown and found: those that ended last."""
+"""Number of finished runs that are still shown and found: the last ones to end."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Replaces an experiment that is over and journaled, so that its memory, above all the replay index, is freed."""
+    """Replaces an experiment that is over and journaled, to free its memory, above all the replay index."""
 
     identity: Identity
     last: ExperimentStatus
@@ -28,15 +28,15 @@ class FinishedRun:
 
     @property
     def state(self) -> ExperimentState:
-        """Its last status."""
+        """State in the last status."""
         return self.last.state
 
     def status(self, now_s: float) -> ExperimentStatus:
-        """As `remuda status` shows it."""
+        """Return the status shown by `remuda status`."""
         return self.last
 
     def snapshot(self) -> FinishedRunSnapshot:
-        """Its row in the list of runs. Its config is in its folder."""
+        """Return its row in the list of runs. Its config is in its folder."""
         return FinishedRunSnapshot(self.identity.snapshot(config_json=""), self.last, self.unrecoverable)
 
     @staticmethod
@@ -45,7 +45,7 @@ class FinishedRun:
         return FinishedRun(Identity.of(snapshot.identity), snapshot.last, snapshot.unrecoverable)
 
     def receive(self, message: AnyMessage) -> list[Step]:
-        """Handle a late message: a chunk is refused; the stacks of a worker that did not let go are logged."""
+        """Handle a late message: refuse a chunk, log the stacks of a dismissed worker."""
         match message:
             case ChunkReady():
                 return [refused(message, f"the experiment is over ({self.state})")]
@@ -57,43 +57,43 @@ class FinishedRun:
 
 
 class Catalog:
-    """Experiments that are queued or running, and runs that are over, oldest first."""
+    """Queued, running and finished experiments, oldest first."""
 
     def __init__(self) -> None:
         self.known: dict[str, Run | FinishedRun] = {}
-        """All of them, by id."""
+        """All experiments, by id."""
         self._experiments: dict[str, Run] = {}
         self._finished: dict[str, None] = {}
-        """Runs that are over and retired, in the order in which they ended."""
+        """Finished and retired runs, in the order of their ends."""
         self._newest_submission = -1
         self.held_up: set[str] = set()
         """Experiments whose disks accept no writes at the moment."""
         self.preparing: set[str] = set()
-        """Ids of experiments whose run folders are being made: they are added when these are ready."""
+        """Ids of experiments whose run folders are being made."""
 
     def __iter__(self) -> Iterator[Run | FinishedRun]:
         return iter(self.known.values())
 
     def __getitem__(self, id: str) -> Run:
-        """The experiment with this id, which is not retired. Raises KeyError."""
+        """Return the experiment with this id, unless retired. Raises KeyError."""
         return self._experiments[id]
 
     @property
     def active(self) -> list[Run]:
-        """The experiments that are not over."""
+        """Unfinished experiments."""
         return [experiment for experiment in self._experiments.values() if not experiment.over]
 
     def experiment(self, id: str) -> Run | None:
-        """The experiment with this id; None if it is unknown or retired."""
+        """Return the experiment with this id; None if unknown or retired."""
         return self._experiments.get(id)
 
     def active_experiment(self, id: str) -> Run | None:
-        """The experiment with this id; None if it is unknown or over."""
+        """Return the experiment with this id; None if unknown or over."""
         found = self._experiments.get(id)
         return None if found is None or found.over else found
 
     def next_submission(self) -> int:
-        """The number of the experiment that is submitted now, in order of submission."""
+        """Return the number of a new submission."""
         newest = max((each.identity.submitted for each in self), default=-1)
         self._newest_submission = max(newest, self._newest_submission) + 1
         return self._newest_submission
@@ -111,13 +111,13 @@ class Catalog:
         self.known[experiment.identity.id] = self._experiments[experiment.identity.id] = experiment
 
     def add_finished(self, run: FinishedRun) -> None:
-        """Add a run of which only this is left."""
+        """Add a finished run."""
         self.known[run.identity.id] = run
         if not run.unrecoverable:  # an unrecoverable run stays: a person has to look at it
             self._note_finished(run.identity.id)
 
     def retire(self, id: str, now_s: float) -> FinishedRun:
-        """Replace an experiment that is over and journaled by its result; its replay index and all else is freed."""
+        """Replace an experiment that is over and journaled by its result, to free its memory."""
         experiment = self._experiments.pop(id)
         self.held_up.discard(id)
         finished = FinishedRun(experiment.identity, experiment.status(now_s))
@@ -132,8 +132,8 @@ class Catalog:
             del self._finished[oldest], self.known[oldest]
 
     def find(self, query: str) -> Run | FinishedRun | Rejected:
-        """The experiment that a user means, or a refusal that lists the candidates if it is none or several. An empty
-        query fits no experiment, although every id begins with it: it comes from a shell variable that was not set."""
+        """Return the experiment that a user means, or a refusal with the candidates. An empty query fits no experiment,
+        although every id begins with it: it comes from a shell variable that was not set."""
         known: list[Run | FinishedRun] = [*self]
         matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]

@@ -1,4 +1,4 @@
-"""What clients can ask for: submit or stop an experiment, show the status, read logs, shut down."""
+"""Requests of clients: submit or stop an experiment, show the status, read logs, shut down."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from remuda.wire.messages import (
 )
 
 PREPARING_AT_ONCE = 32
-"""Submissions whose run folders are prepared at the same time. Each needs a thread during that time."""
+"""Submissions whose run folders are prepared at the same time. Each needs a thread meanwhile."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What the status shows of the coordinator itself."""
+    """Data of the coordinator itself for the status."""
 
     id: str
     address: str
@@ -45,13 +45,13 @@ class About:
     started_s: float
 
     def status(self, load: CoordinatorLoad, refusals: RefusalCounts, now_s: float) -> CoordinatorStatus:
-        """As `remuda status` shows it."""
+        """Return the status shown by `remuda status`."""
         uptime_s = now_s - self.started_s
         return CoordinatorStatus(self.id, self.address, self.pid, uptime_s, PROTOCOL_VERSION, load, refusals)
 
 
 class ClientRequests:
-    """Answers clients, and carries out what they ask for."""
+    """Answers clients, and carries out their requests."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ClientRequests:
         self._refusals = refusals
         self._new_id = new_id
         self.load = CoordinatorLoad()
-        """How busy the coordinator's process is, as last measured."""
+        """Load of the coordinator's process, as last measured."""
 
     def handle(self, message: ClientMessage, requester: Requester, now_s: float) -> list[Step]:
         """Handle a client's request. The answers to Submit and LogRequest come when the disk has answered."""
@@ -91,7 +91,7 @@ class ClientRequests:
                 return [Reply(Done()), *self._shutdown.begin(message.reason, now_s)]
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
-        """The status of everything, or of one experiment."""
+        """Return the status of everything, or of one experiment."""
         shown = [*self._catalog]
         if query is not None:
             found = self._catalog.find(query)
@@ -102,7 +102,7 @@ class ClientRequests:
         return Status(about, self._membership.status(now_s), [each.status(now_s) for each in shown])
 
     def prepared(self, event: RunPrepared, now_s: float) -> list[Step]:
-        """The run folder of a submission is ready: its experiment is queued, or stopped if the end has begun."""
+        """Queue a submitted experiment whose run folder is ready, or stop it if the end has begun."""
         experiment, submit = event.experiment, event.request.submit
         id, run_dir = experiment.identity.id, experiment.identity.run_dir
         self._catalog.preparing.discard(id)

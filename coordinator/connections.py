@@ -1,4 +1,4 @@
-"""One conversation per socket identity: what arrived, what was answered, and what has to be sent again."""
+"""One conversation per socket identity: received messages, answers, and messages to send again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from remuda.wire.codec import Envelope
 from remuda.wire.messages import AnyMessage
 
 EXPIRES_S = 120.0
-"""A peer that is no worker (any more) and is silent for this time is forgotten."""
+"""A silent peer that is not a worker (any more) is forgotten after this time."""
 EXPIRY_INTERVAL_S = 5.0
 """Time between two searches for such peers."""
 MOST_PEERS = 30_000
-"""Conversations that are kept, including those with workers. Beyond that number the peers that are no workers and were
-silent longest are forgotten."""
+"""Maximum number of conversations, including those with workers. Beyond it, the peers other than workers with the
+longest silence are forgotten."""
 MADE_ROOM = 1_000
-"""How many are forgotten at once, since finding them means looking at all."""
+"""Number forgotten at once, since finding them means looking at all."""
 MOST_KEPT = 256
-"""Messages kept for a peer that is no worker of the herd. A peer that leaves more of them unconfirmed is forgotten."""
+"""Messages kept for a peer outside the herd. A peer with more unconfirmed messages is forgotten."""
 MOST_KEPT_OF_WORKERS = 4_096
 MOST_KEPT_BYTES = 4 << 20
 MOST_KEPT_OF_WORKERS_BYTES = 256 << 20
@@ -31,36 +31,36 @@ class _Connection:
     channel: Channel
     last_message_s: float
     name: str
-    """Of the key with which it began."""
+    """Name of the key at its beginning."""
 
 
 class Connections:
-    """One Channel per peer; turns messages into envelopes on their way."""
+    """One Channel per peer; turns messages into envelopes."""
 
     def __init__(self, is_worker: Callable[[bytes], bool] = lambda peer: False) -> None:
-        """`is_worker` says whether a peer is a worker of the herd. More is kept for workers."""
+        """`is_worker` is True for a worker of the herd, for which more is kept."""
         self._is_worker = is_worker
         self._unresponsive: set[bytes] = set()
         self._peers: dict[bytes, _Connection] = {}
         self._pending: dict[bytes, Channel] = {}
-        """Peers to which an acknowledgement is due: few of many, as heartbeats need none."""
+        """Peers with unconfirmed messages: few of many, as heartbeats need no confirmation."""
         self._expiry_due_s = 0.0
 
     def __len__(self) -> int:
         return len(self._peers)
 
     def is_taken(self, peer: bytes, name: str) -> bool:
-        """Whether this routing id belongs to the holder of a key with another name."""
+        """True if this routing id belongs to the holder of a key with another name."""
         known = self._peers.get(peer)
         return known is not None and known.name != name
 
     def of(self, names: Collection[str]) -> list[bytes]:
-        """The peers whose keys have these names."""
+        """Return the peers whose keys have these names."""
         return [peer for peer, known in self._peers.items() if known.name in names]
 
     def receive(self, peer: bytes, envelope: Envelope, now_s: float, name: str) -> tuple[Received, list[Send]] | None:
-        """Receive an envelope from a peer whose key has this name. Returns the message, if it is new, and what must be
-        sent back at once; None if this routing id belongs to the holder of another key."""
+        """Receive an envelope from a peer whose key has this name. Returns the message, if new, and the envelopes to
+        send back at once; None if this routing id belongs to the holder of another key."""
         known = self._peers.get(peer)
         if known is None:
             if len(self._peers) >= MOST_PEERS:
@@ -77,12 +77,12 @@ class Connections:
         return received, [Send(peer, answer, again=True) for answer in received.answers]
 
     def post(self, peer: bytes, message: AnyMessage, now_s: float, *, after: str = "") -> list[Send]:
-        """Send a message to a peer; nothing is sent to one that is not known (any more). `after`: see Send."""
+        """Send a message to a peer; an unknown or forgotten peer gets nothing. `after`: see Send."""
         return self._post(peer, message, now_s, after=after)
 
     def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int, after: str = "") -> list[Send]:
-        """Answer a message by its id. The answer to a message that is never resent (id 0) is not resent either. A peer
-        that was forgotten in the meantime gets no answer."""
+        """Answer a message by its id. The answer to a message with id 0 is not resent, as the message is not. A peer
+        forgotten in the meantime gets no answer."""
         if not to:
             return self._post(peer, message, now_s, once=True, after=after)
         known = self._peers.get(peer)
@@ -101,12 +101,12 @@ class Connections:
         return [] if ack is None else [Send(peer, ack, after)]
 
     def take_unresponsive(self) -> set[bytes]:
-        """Workers that leave too many messages unconfirmed."""
+        """Return workers with too many unconfirmed messages, once."""
         unresponsive, self._unresponsive = self._unresponsive, set()
         return unresponsive
 
     def due(self, now_s: float) -> list[Send]:
-        """The envelopes that have to be sent again now."""
+        """Return the envelopes to send again now."""
         done = [peer for peer, channel in self._pending.items() if channel.next_due_s() is None]
         for peer in done:
             del self._pending[peer]
@@ -122,8 +122,8 @@ class Connections:
         self._pending.pop(peer, None)
 
     def _is_too_much(self, peer: bytes, channel: Channel) -> bool:
-        """More than MOST_KEPT messages wait for a peer's confirmation. A peer that is no worker is forgotten and gets
-        nothing more; a worker that reached its limits is listed in `unresponsive`."""
+        """Handle a peer with more than MOST_KEPT unconfirmed messages. A peer outside the herd is forgotten and gets
+        nothing more; a worker beyond its limits is listed in `unresponsive`."""
         if not self._is_worker(peer):
             self.forget(peer)
             return True
@@ -137,7 +137,7 @@ class Connections:
             self.forget(peer)
 
     def expire(self, now_s: float, *, keep: Callable[[bytes], bool]) -> None:
-        """Forget peers that were silent for long, except those that must be kept."""
+        """Forget peers after a long silence, except those to `keep`."""
         if now_s < self._expiry_due_s:
             return
         self._expiry_due_s = now_s + EXPIRY_INTERVAL_S

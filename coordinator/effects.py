@@ -1,4 +1,4 @@
-"""What the state machine asks for. The service carries it out; the simulation in the tests looks at it.
+"""Outputs of the state machine. The service carries them out; the simulation in the tests inspects them.
 
 Effects that come with every chunk are Structs: making one takes a sixth of the time of a frozen dataclass.
 """
@@ -23,8 +23,7 @@ class Send(Struct, frozen=True):
     peer: bytes
     envelope: Envelope
     after: str = ""
-    """The experiment whose journal must have all of this turn before the envelope is sent; empty: it is sent at
-    once."""
+    """The experiment whose journal must have all of this turn before the envelope is sent; empty: no wait."""
     again: bool = False
     """A repetition: not needed while the first one still waits for a journal."""
 
@@ -34,9 +33,9 @@ class Requester(Struct, frozen=True):
 
     peer: bytes
     message_id: int
-    """The message's id; 0 for a message that is never resent, and neither is its answer."""
+    """Id of the message; 0 if neither the message nor its answer is resent."""
     who: str = ""
-    """The name of the key with which it was sent."""
+    """Name of the sender's key."""
 
 
 @dataclass(frozen=True)
@@ -47,37 +46,37 @@ class PrepareRun:
     experiment: str
     submit: Submit
     submission: int = 0
-    """Its number among all experiments, in order of submission."""
+    """Number of the experiment in order of submission."""
 
 
 @dataclass(frozen=True)
 class ReadLog:
-    """Read what a client wants to see of an experiment's logs; answer with LogRead."""
+    """Read logs of an experiment for a client; answer with LogRead."""
 
     requester: Requester
     run_dir: str
     request: LogRequest
     is_over: bool
-    """The run is over, so nobody writes these logs any more."""
+    """The run is over, so no process writes these logs any more."""
 
 
 @dataclass(frozen=True)
 class MarkRecoverable:
-    """The run is journaled and listed: a coordinator that is started again knows it."""
+    """The run is journaled and listed: a restarted coordinator knows it."""
 
     experiment: str
 
 
 @dataclass(frozen=True)
 class FindRoom:
-    """Workers of this run wait for room on its disk: it is held up until there is room for so many bytes."""
+    """Workers of this run wait for room on its disk: hold the run up until so many bytes fit."""
 
     experiment: str
     size_bytes: int
 
 
 class DeleteChunks(Struct, frozen=True):
-    """These payload files hold nothing that is still needed."""
+    """Delete payload files that are not needed any more."""
 
     experiment: str
     files: tuple[str, ...]
@@ -85,7 +84,7 @@ class DeleteChunks(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RewindCurves:
-    """A learner continues from this update: points of the curves after it are removed."""
+    """Remove points of the curves after this update, where a learner continues."""
 
     experiment: str
     train_iter: int
@@ -93,18 +92,18 @@ class RewindCurves:
 
 @dataclass(frozen=True)
 class CloseRun:
-    """The experiment is over: sweep data/ and close its logs."""
+    """Sweep data/ of a finished experiment and close its logs."""
 
     experiment: str
     keep: frozenset[str]
-    """Payload files that the replay index still refers to."""
+    """Payload files still in use by the replay index."""
     results: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How the run ended, in numbers; see remuda.logbook.tensorboard.results_of."""
+    """Results of the run, as numbers; see remuda.logbook.tensorboard.results_of."""
 
 
 @dataclass(frozen=True)
 class Abandon:
-    """The experiment has failed, and its journal may not know it: list it as over, and close its files."""
+    """List a failed experiment as over, and close its files; its journal may not know the end."""
 
     experiment: str
     last: FinishedRunSnapshot
@@ -117,7 +116,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class PolicyEffect:
-    """What one of several policies of a run asks for: it concerns the files of that policy."""
+    """An effect on the files of one of several policies of a run."""
 
     experiment: str
     policy: str
@@ -130,18 +129,18 @@ Effect = Send | PrepareRun | ReadLog | DiskEffect | JournalEntry | Exit
 
 @dataclass(frozen=True)
 class SendToLease:
-    """A message for the worker that holds this lease; the state machine turns it into a Send."""
+    """A message for the worker with this lease; the state machine turns it into a Send."""
 
     lease: int
     message: AnyMessage
 
 
 class Reply(Struct, frozen=True):
-    """The reply to the message being handled; the state machine turns it into a Send."""
+    """The reply to the current message; the state machine turns it into a Send."""
 
     message: AnyMessage
     after: str = ""
-    """The experiment whose journal must have what is answered; empty: that of the message, if it has one."""
+    """The experiment whose journal must have the answered work; empty: the experiment of the message, if any."""
 
 
 def refused(message: ChunkReady, why: str) -> Reply:
@@ -159,7 +158,7 @@ class SendToPeer:
 
 @dataclass(frozen=True)
 class Broken:
-    """An error inside this experiment that is no failure of its workers: this experiment ends, and no other."""
+    """An error inside this experiment that is not a failure of its workers: only this experiment ends."""
 
     experiment: str
     reason: str
@@ -175,7 +174,7 @@ class ForgetPeer:
 
 @dataclass(frozen=True)
 class Release:
-    """The lease is over. Its worker is free again, or is dismissed (`dismiss`) because it did not answer."""
+    """End a lease. Its worker is free again, or is dismissed (`dismiss`) because it did not answer."""
 
     lease: int
     dismiss: bool = False

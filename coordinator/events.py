@@ -1,4 +1,4 @@
-"""Everything that can happen to the coordinator: the input of the state machine."""
+"""The input events of the state machine."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ class Received(Struct, frozen=True):
     peer: bytes
     envelope: Envelope
     who: Identity
-    """Whose key the connection was made with."""
+    """Holder of the connection's key."""
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What was found and made in the run folder of a submitted experiment."""
+    """The prepared run folder of a submitted experiment."""
 
     request: PrepareRun
     config: ExperimentConfig
     run_dir: str
     policy_file: str
     resumed: ResumePoint | None = None
-    """The point from which a resumed run continues."""
+    """Start of a resumed run."""
     recovered: Recovered | None = None
     """Its experience, from the journal of its earlier incarnation."""
     uncounted: tuple[ChunkMeta, ...] = ()
-    """Payloads of that incarnation that nobody will announce any more: they are counted now."""
+    """Payloads of the earlier incarnation that no worker will announce any more: they are counted now."""
     policy: str = ""
-    """Which of several policies this is about."""
+    """Name of the policy, of several."""
     others: tuple[PreparedRun, ...] = ()
-    """Of a run with several policies: the same of the others, in the order of their names."""
+    """The same for the other policies of the run, in the order of their names."""
 
 
 @dataclass(frozen=True)
 class RunPrepared:
-    """The run folder of a submitted experiment is ready, and everything that the experiment begins with."""
+    """The run folder of a submitted experiment is ready, with the experiment."""
 
     request: PrepareRun
     experiment: Run
@@ -63,14 +63,14 @@ class RecoveredRun:
     experiment: Run
     snapshot: RunSnapshot
     uncounted: tuple[tuple[ChunkMeta, ...], ...] = ()
-    """Chunks in its data/ that were not counted, each as all of its policies have it."""
+    """Uncounted chunks in its data/, each with the part of every policy."""
     hold: Hold | None = None
-    """It was held up when that coordinator ended, and its disk has yet to show that it accepts writes again."""
+    """A hold from the previous coordinator, until the disk accepts writes again."""
 
 
 @dataclass(frozen=True)
 class RunRecovered:
-    """The result of recovering a run of a previous coordinator; None: another coordinator has it and works on it."""
+    """The result of recovering a run of a previous coordinator; None: another coordinator works on it."""
 
     experiment: str
     run: RecoveredRun | FinishedRun | None
@@ -87,7 +87,7 @@ class RunRefused:
 
 @dataclass(frozen=True)
 class LogRead:
-    """What a client wanted to see has been read."""
+    """The answer to a client's request for logs."""
 
     requester: Requester
     answer: LogText | Rejected
@@ -100,7 +100,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class SelfVitals:
-    """What the coordinator's own process has used since its start, and what for."""
+    """Resource use of the coordinator's own process since its start, by purpose."""
 
     vitals: WorkerVitals
     load: CoordinatorLoad
@@ -112,12 +112,12 @@ class HeldUp:
 
     experiment: str
     hold: Hold | None
-    """None: it accepts them again."""
+    """None: the disk accepts writes again."""
 
 
 @dataclass(frozen=True)
 class RunBroken:
-    """What is to be written of this run cannot be written and never will be: the run has failed."""
+    """The writes of this run have failed for good: the run has failed."""
 
     experiment: str
     reason: str
@@ -133,7 +133,7 @@ class ShutdownRequested:
 
 @dataclass(frozen=True)
 class HandoverRequested:
-    """The coordinator is to end, and its next start to go on with its runs."""
+    """The coordinator is to end, and its next start to continue its runs."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Says what each run's journal must have after a turn, and rebuilds experiments from what it has."""
+"""Selects the journal entries of each turn, and rebuilds experiments from journals."""
 
 from __future__ import annotations
 
@@ -28,52 +28,52 @@ from remuda.wire.messages import (
 )
 
 SOFT_S = 1.0
-"""How long these may wait for the journal: updates done, rows sampled, the wall clock."""
+"""Time for which updates done, rows sampled and the wall clock may wait for the journal."""
 PRIORITIES_S = 30.0
 """Time between two snapshots of all priorities."""
 MAY_BE_SOFT = frozenset({BatchRequest, CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals})
-"""Messages that may change nothing that must be journaled at once; see `handled`."""
+"""Messages that may change nothing to be journaled at once; see `handled`."""
 
 
 class Journaling:
-    """Collects in each turn of the coordinator's loop what must be in the journal before anything is answered."""
+    """Collects in each turn of the coordinator's loop the journal entries to write before any answer."""
 
     def __init__(self, catalog: Catalog, boot: str) -> None:
         """`boot` is different for every start of every machine."""
         self._catalog = catalog
         self._boot = boot
         self.touched: set[str] = set()
-        """Experiments of which something must be journaled."""
+        """Experiments with changes to journal."""
         self._soft_due_s = 0.0
         self._priorities_due_s: dict[str, float] = {}
         self.broken: list[Broken] = []
         """Experiments for which `take` raised an error; they are ended as failed."""
 
     def is_whole(self, snapshot: RunSnapshot) -> bool:
-        """Whether nothing that was journaled later can be lost. A machine that loses power may lose the last moments; a
-        killed process loses nothing."""
+        """True if no later journal entry can be lost. A machine without power may lose the last moments; a killed
+        process loses nothing."""
         return snapshot.boot in ("", self._boot)
 
     @property
     def has_news(self) -> bool:
-        """Whether anything has changed since the last `take`."""
+        """True if anything has changed since the last `take`."""
         return bool(self.touched)
 
     def handled(self, experiment: Run, message: AnyMessage, steps: Sequence[Step]) -> None:
-        """Note that one of these messages was handled. It must be journaled at once if it led to credit, a save, a row
+        """Record the handling of one of these messages. It must be journaled at once if it led to credit, a save, a row
         of progress or the end, or if it drew rows that must not be drawn again."""
         soft = experiment.may_redraw or not isinstance(message, BatchRequest)
         if not (soft and all(map(_leaves_no_trace, steps))):
             self.touched.add(experiment.identity.id)
 
     def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
-        """Time has passed for this experiment. That changes something only if it led to more than reports."""
+        """Record a tick of this experiment, which changes something only if it led to more than reports."""
         for step in steps:
             if not isinstance(step.effect if isinstance(step, PolicyEffect) else step, Emit):
                 self.touched.add(experiment.identity.id)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed: from time to time, journal what may wait."""
+        """Journal deferred changes, periodically."""
         if now_s >= self._soft_due_s:
             self._soft_due_s = now_s + SOFT_S
             active = (each for each in self._catalog.active if each.held_up is None or each.held_up.journals)
@@ -85,7 +85,7 @@ class Journaling:
         self._priorities_due_s.pop(experiment, None)
 
     def take(self, newest_lease: int, now_s: float) -> list[JournalEntry]:
-        """What to write now. `newest_lease` is the highest number given out."""
+        """Return the entries to write now. `newest_lease` is the highest number in use."""
         touched, self.touched = self.touched, set()
         entries: list[JournalEntry] = []
         for id in sorted(touched):
@@ -110,7 +110,7 @@ class Journaling:
         return replace(first, last=last, others=tuple(others))
 
     def _part(self, member: Experiment, newest_lease: int, now_s: float, *, due: bool) -> JournalEntry:
-        """What one policy of a run has; the only one, where there are not several. `due`: with all priorities."""
+        """Return the entry of one policy of a run. `due`: with all priorities."""
         added, gone = member.replay.news()
         identity = member.identity.snapshot(member.config_json)
         snapshot = RunSnapshot(FORMAT, identity, member.parts.snapshot(now_s), newest_lease, self._boot)
@@ -126,7 +126,7 @@ class Journaling:
 
 
 def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:
-    """The experiment that a journal describes."""
+    """Rebuild the experiment described by a journal."""
     parts = (run, *run.others)
     config = ExperimentConfig.model_validate_json(run.snapshot.identity.config_json)
     experiment = _run(config, [Experiment(Identity.of(part.snapshot.identity), config, now_s) for part in parts])
@@ -138,7 +138,7 @@ def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:
 
 
 def prepared_experiment(prepared: PreparedRun, now_s: float) -> Run:
-    """The experiment that begins, or continues, in a run folder that is ready."""
+    """Make the experiment that begins, or continues, in a prepared run folder."""
     request = prepared.request
     submit = request.submit
     parts = (prepared, *prepared.others)
@@ -174,7 +174,8 @@ def _run(config: ExperimentConfig, members: Sequence[Experiment]) -> Run:
 
 
 def _whole(found: Sequence[Sequence[ChunkMeta]]) -> tuple[tuple[ChunkMeta, ...], ...]:
-    """Chunks that all policies have, in order: of one whose collector died while it wrote, no policy has anything."""
+    """Return the chunks present for all policies, in order. If a collector died while writing, some policies lack the
+    chunk."""
     by_chunk = [{meta.chunk: meta for meta in metas} for metas in found]
     whole = set(by_chunk[0]).intersection(*by_chunk[1:])
     return tuple(tuple(own[chunk] for own in by_chunk) for chunk in sorted(whole))

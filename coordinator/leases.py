@@ -1,4 +1,4 @@
-"""Which workers an experiment holds, and each worker's index within its role: collector 0, 1 and so on."""
+"""The leases of one experiment, and each worker's index within its role: collector 0, 1 and so on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapsh
 from remuda.wire.messages import ROLES, Role
 
 NUMBERS_KEPT = 1_000
-"""Leases that are over and still kept, besides one for each place that was ever taken: all workers may be lost at once
-and still have something to say."""
+"""Closed leases that are kept, besides one for each index ever used: all workers may be lost at once and still send
+late messages."""
 
 
 class Sender(Struct, frozen=True):
@@ -31,7 +31,7 @@ NOBODY = Sender("", -1)
 
 
 def sender_at(peer: bytes) -> Sender:
-    """Return the worker that a connection claims to be of; NOBODY if it is no worker. See worker_identity."""
+    """Return the worker named by the identity of a connection; NOBODY if the peer is no worker. See worker_identity."""
     worker, _, rest = peer.partition(b":")
     incarnation = rest.partition(b":")[0]
     if len(worker) != 36 or not worker.isascii() or not (incarnation.isdigit() and len(incarnation) <= 16):
@@ -41,61 +41,61 @@ def sender_at(peer: bytes) -> Sender:
 
 @dataclass
 class Lease:
-    """One worker that works for one experiment. Only the LeaseBook changes it."""
+    """One worker's work for one experiment. Only the LeaseBook changes a lease."""
 
     holder: LeaseHolder
     index: int
     generation: int = 0
-    """Higher than that of every earlier worker in this place, so that a replacement does not repeat the random numbers
-    of the worker before."""
+    """Higher than the generation of every earlier worker with this index, so that a replacement does not repeat earlier
+    random numbers."""
     ready: bool = False
-    """Its environments or networks are built."""
+    """The worker's environments or networks are built."""
     draining: bool = False
     over: bool = False
     failed: bool = False
-    """Its worker has reported a failure."""
+    """The worker has reported a failure."""
     recovered: bool = False
-    """It began under an earlier coordinator, so its history is unknown."""
+    """The lease began under an earlier coordinator: its history is unknown."""
     ready_s: float = math.inf
-    """When its worker became ready, or the lease was recovered."""
+    """Time at which the worker became ready, or the lease was recovered."""
     worked_s: float = -math.inf
-    """When its worker handed in work for the last time."""
+    """Time at which the worker last handed in work."""
 
     number: int = field(init=False)
-    """No other lease has the same number."""
+    """Unique number of the lease."""
     role: Role = field(init=False)
     worker: str = field(init=False)
     """By UUID."""
     incarnation: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Copy what is asked for most often from the holder."""
+        """Copy frequently used fields from the holder."""
         holder = self.holder
         self.number, self.role = holder.lease, holder.role
         self.worker, self.incarnation = holder.worker, holder.incarnation
 
 
 class LeaseBook:
-    """The leases of one experiment. An index is the smallest free one, whichever worker had it before.
+    """The leases of one experiment. A new lease gets the smallest free index.
 
     The cost of opening, changing and closing a lease does not grow with the number of leases.
     """
 
     def __init__(self, first_generation: int = 0, on_forget: Callable[[int], None] = lambda number: None) -> None:
-        """`first_generation` is that of each place's first worker: higher than all that the run can have used before it
-        was resumed. `on_forget` is called with each lease that is not kept any more."""
+        """`first_generation` is the generation of each index's first worker: higher than every generation used before a
+        resume. `on_forget` is called with each lease that is dropped."""
         self._first_generation = first_generation
         self.open_leases: dict[int, Lease] = {}
         """By number."""
         self.by_index: dict[Role, dict[int, Lease]] = {role: {} for role in ROLES}
         """Open leases by index."""
         self._vacant: dict[Role, list[int]] = {role: [] for role in ROLES}
-        """Heaps of the free indices below the highest one that was ever taken."""
+        """Heaps of the free indices below the highest index ever used."""
         self._draining: Counter[Role] = Counter()
         self._generations: dict[tuple[Role, int], int] = {}
-        """The generation of the next worker in a place that was taken before."""
+        """Generation of the next worker, by role and index."""
         self._over: dict[int, Lease] = {}
-        """Leases that are over and still kept, in the order in which they ended."""
+        """Closed leases, in the order in which they ended."""
         self._on_forget = on_forget
         self._changed = ChangedRows[int]()
         self._changed_indices: set[tuple[Role, int]] = set()
@@ -109,7 +109,7 @@ class LeaseBook:
     # --- what happens ---
 
     def open(self, holder: LeaseHolder) -> Lease:
-        """Open a lease for a worker that the scheduler has chosen."""
+        """Open a lease for a worker chosen by the scheduler."""
         role = holder.role
         vacant = self._vacant[role]
         index = heappop(vacant) if vacant else len(self.by_index[role])
@@ -122,19 +122,19 @@ class LeaseBook:
         return lease
 
     def set_ready(self, lease: Lease) -> None:
-        """Its worker is ready to work."""
+        """Mark the worker as ready to work."""
         lease.ready = True
         self._changed.put.add(lease.number)
 
     def set_draining(self, lease: Lease, *, ready: bool) -> None:
-        """It is about to end. Until then its worker is `ready`, or does nothing any more."""
+        """Mark a lease as about to end. Until then the worker is `ready`, or does no more work."""
         if not lease.draining:
             self._draining[lease.role] += 1
         lease.ready, lease.draining = ready, True
         self._changed.put.add(lease.number)
 
     def close(self, number: int) -> Lease | None:
-        """End a lease; None if it was over already."""
+        """End a lease; return None if it was over already."""
         lease = self.open_leases.pop(number, None)
         if lease is not None:
             del self.by_index[lease.role][lease.index]
@@ -153,7 +153,7 @@ class LeaseBook:
             self._on_forget(number)
 
     def was_held_by(self, number: int, sender: Sender) -> bool:
-        """True if this lease is over and this worker held it."""
+        """True if this lease is closed and this worker held it."""
         lease = self._over.get(number)
         return lease is not None and (lease.worker, lease.incarnation) == (sender.worker, sender.incarnation)
 
@@ -161,7 +161,7 @@ class LeaseBook:
 
     @property
     def numbers(self) -> list[int]:
-        """All open leases, and the newest of those that are over."""
+        """Numbers of all open leases and of the newest closed ones."""
         return [*self._over, *self.open_leases]
 
     def known(self, number: int) -> Lease | None:
@@ -173,7 +173,7 @@ class LeaseBook:
         return len(self.by_index[role])
 
     def count_staying(self, role: Role) -> int:
-        """The number of open leases of a role that are not about to end."""
+        """Number of open leases of a role that are not about to end."""
         return len(self.by_index[role]) - self._draining[role]
 
     def of(self, role: Role) -> list[Lease]:
@@ -181,24 +181,24 @@ class LeaseBook:
         return [lease for _, lease in sorted(self.by_index[role].items())]
 
     def ready(self, role: Role) -> list[Lease]:
-        """Leases of a role whose workers are ready."""
+        """Leases of a role with a ready worker."""
         leases = sorted(self.by_index[role].items())
         return [lease for _, lease in leases if lease.ready and not lease.draining]
 
     def last_staying(self, role: Role, count: int) -> list[Lease]:
-        """This number of leases that are not about to end, those with the highest index first."""
+        """Return this number of leases that are not about to end, highest index first."""
         staying = (lease for lease in self.by_index[role].values() if not lease.draining)
         return nlargest(count, staying, key=lambda lease: lease.index)
 
     @property
     def learner(self) -> Lease | None:
-        """The experiment's learner, if it has one now."""
+        """Lease of the present learner, if any."""
         return next(iter(self.by_index["learner"].values()), None)
 
     # --- over a restart ---
 
     def snapshot(self) -> LeaseBookSnapshot:
-        """What a restarted coordinator needs, without its rows."""
+        """Return the state for a restarted coordinator, without its rows."""
         return LeaseBookSnapshot(self._first_generation)
 
     def rows(self) -> tuple[LeaseSnapshot, ...]:
@@ -210,11 +210,11 @@ class LeaseBook:
         return tuple(PlaceSnapshot(role, index, generation) for (role, index), generation in self._generations.items())
 
     def changes(self) -> Rows[LeaseSnapshot]:
-        """Rows of leases that have changed since the last call."""
+        """Return the rows of leases changed since the last call."""
         return self._changed.take(self._row)
 
     def changed_indices(self) -> Rows[PlaceSnapshot]:
-        """Rows of places that have changed since the last call."""
+        """Return the rows of indices changed since the last call."""
         indices, self._changed_indices = sorted(self._changed_indices), set()
         return Rows(tuple(PlaceSnapshot(*index, self._generations[index]) for index in indices))
 

@@ -1,4 +1,4 @@
-"""Limits on the silence of workers, and on their time without progress."""
+"""Limits on the silence of workers, on their time without progress, and on the time that a run is held up."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import TypeAlias
 from remuda.wire.messages import Phase
 
 BEATS_PER_S = 200
-"""Beats per second of the whole herd. In a larger herd each worker beats less often, and may be silent for longer by as
-much."""
+"""Beats per second of the whole herd. In a larger herd each worker beats less often, and its time limit for silence
+grows accordingly."""
 LONGEST_BEAT_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a worker may be silent or without progress."""
+    """Time limits for silence and for work without progress."""
 
     beat_interval_s: float = 1.0
-    """The interval in a herd that is not large."""
+    """Interval in a small herd."""
     lost_after_s: float = 10.0
     """After this time without any message the process is dead or cut off."""
     stuck_after_s: float = 60.0
-    """After this time with beats but no progress in its work, the worker is stuck: its environment or device hangs."""
+    """After this time with beats but no progress, the worker is stuck: its environment or device hangs."""
     hopeless_after_s: float = 120.0
-    """After this time without progress its lease is taken away. The worker's own process then prints its stacks and
-    ends, and its nanny restarts it."""
+    """After this time without progress the worker loses its lease. Its own process then prints its stacks and ends, and
+    its nanny restarts it."""
 
     @classmethod
     def of(cls, settings: Iterable[str]) -> Limits:
-        """Limits other than the default, each given as `lost_after_s=20`. Raises ValueError."""
+        """Return limits with these changes, e.g. `lost_after_s=20`. Raises ValueError."""
         names = [each.name for each in fields(cls)]
         given: dict[str, float] = {}
         for setting in settings:
@@ -58,21 +58,21 @@ def _seconds(setting: str, number: str) -> float:
 
 
 LongestWithoutProgress: TypeAlias = Mapping[Phase, float]
-"""How long a worker may be without progress in the activities for which a run has its own limits. In all others it is
-stuck and hopeless as Limits says."""
+"""Time limits without progress by activity, where a run has its own limits. Limits apply to all
+remaining activities."""
 
 
 @dataclass(frozen=True)
 class Hold:
-    """The disk of a run accepts no writes, or not what its workers want to write."""
+    """The disk of a run accepts no writes, or no more data of its workers."""
 
     why: str
     until_s: float
-    """When the run fails, by the coordinator's clock, unless its disk accepts writes before."""
+    """Time, by the coordinator's clock, at which the run fails unless its disk accepts writes before."""
     journals: bool = False
     """The journal can still be written: messages about the run are handled."""
 
     def explain(self, now_s: float) -> str:
-        """What is wrong and how long the run still waits, for people."""
+        """Return the cause and the remaining time, for people."""
         left_s = max(self.until_s - now_s, 0.0)
         return f"{self.why}; the run fails in {left_s:.0f} s unless its disk takes writes before"

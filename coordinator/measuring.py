@@ -1,4 +1,4 @@
-"""Measures the coordinator itself for status and monitoring: how long its turns take, and snapshots of its parts."""
+"""Measures the coordinator itself for status and monitoring: the length of its turns, and snapshots of its parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda.coordinator.state import Coordinator
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, RefusalCounts
 
 LONG_TURN_S = 0.05
-"""A turn that takes longer is logged, with the parts that took long."""
+"""Longer turns are logged, with their slow parts."""
 WINDOW_S = 60.0
 """`status` shows the longest turn in this time."""
 SAY_INTERVAL_S = 5.0
@@ -24,7 +24,7 @@ _BUCKET_S = 5.0
 
 
 class TurnWatch:
-    """Measures turns in named parts, and keeps the longest of the last minute in memory that does not grow."""
+    """Measures turns in named parts, and keeps the longest of the last minute in constant memory."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class TurnWatch:
         clock: Callable[[], float] = time.monotonic,
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`say` gets a line about turns that took long. `processor_clock` is the processor time of this thread: if that
-        is much less than the turn took, the machine was busy with something else, or the process was stopped."""
+        """`say` gets a line about long turns. `processor_clock` is the processor time of this thread: if much less than
+        the turn took, the machine was busy otherwise, or the process was stopped."""
         self._say = say
         self._clock = clock
         self._processor_clock = processor_clock
         self._buckets: deque[tuple[float, float]] = deque()
-        """Longest turn by span of _BUCKET_S, with its beginning."""
+        """Longest turn by span of _BUCKET_S, with the start of the span."""
         self.longest_ever_s = 0.0
         self.turns = 0
         self._worst: tuple[float, str] = (0.0, "")
-        """The longest turn that was not logged yet."""
+        """The longest turn not logged yet."""
         self._say_due_s = 0.0
         self._begun_s = self._part_s = clock()
         self._processor_s = processor_clock()

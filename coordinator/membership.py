@@ -1,4 +1,4 @@
-"""The herd: workers join, come back and leave, and are dropped when they are lost or stuck."""
+"""The herd: workers join, come back and leave; lost or stuck workers are dropped."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from remuda.wire.messages import (
 )
 
 LOOK_INTERVAL_S = 0.25
-"""Time between two searches of the whole herd for workers that are lost or stuck."""
+"""Time between two searches of the whole herd for lost or stuck workers."""
 ROOM_AGAIN_S = 1.0
-"""Time between two orders to look for room on the disk of a run that is not held up."""
+"""Time between two searches for room on the disk of a run that is not held up."""
 LOST_KEPT = 1_000
-"""Lost workers that are kept in mind, since they may come back in another incarnation."""
+"""Number of lost workers to remember, since they may come back in another incarnation."""
 _LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
-"""The settings by which a run says how long its workers may take for these activities."""
+"""The settings with a run's time limits for these activities."""
 _STATES: tuple[WorkerState, ...] = ("idle", "busy", "stuck", "draining")
-"""Of a worker that is registered."""
+"""States of a registered worker."""
 AWAY_S = 3.0
-"""A search that comes this much later than planned shows that this process stood still: it was stopped, or its disk
-hung. Messages that were sent during that time have yet to be read."""
+"""A search with this much delay shows that this process stood still: it was stopped, or its disk hung. Messages sent
+during this time have yet to be read."""
 
 
 @dataclass(frozen=True)
 class FilesOffer:
-    """Where the runs folder is, by what a worker knows that it sees it, and where files travel by stream."""
+    """The runs folder, the token by which a worker recognizes it, and the port for file streams."""
 
     runs_dir: str = ""
     token: str = ""
@@ -58,7 +58,7 @@ class FilesOffer:
     """None: in tests without files."""
 
     def granted(self, assign: Assign, worker: Worker) -> Assign:
-        """The same lease with the grant that its worker shows to the stream server, if it needs it."""
+        """Add the grant for the stream server to a lease, if its worker needs one."""
         if self.grants is None or worker.role == "learner":
             return assign
         grant = Grant(
@@ -68,22 +68,22 @@ class FilesOffer:
 
 
 class Membership:
-    """Workers come and go: one that comes gets work where a worker is needed, one that goes leaves no open lease."""
+    """Registers and removes workers: a new worker gets work if needed, a removed one leaves no open lease."""
 
     def __init__(self, coordinator: str, registry: Registry, assignments: Assignments, files: FilesOffer) -> None:
-        """`coordinator` is the id that workers get, `files` how they reach the files of runs."""
+        """`coordinator` is the id for workers, `files` their way to the files of runs."""
         self._coordinator = coordinator
         self._files = files
         self._registry = registry
         self._assignments = assignments
         self._look_due_s: float | None = None
         self._lost: dict[str, int] = {}
-        """The lease that each lost worker (by UUID) had."""
+        """The last lease of each lost worker (by UUID)."""
 
     # --- they come ---
 
     def register(self, message: Register, peer: bytes, now_s: float) -> list[Step]:
-        """A worker wants to join; or it is back over a new connection."""
+        """Register a new worker, or one that is back over a new connection."""
         refusal = _refusal(message, peer)
         if refusal is not None:
             return [Reply(refusal)]
@@ -107,8 +107,8 @@ class Membership:
         return steps + self._assignments.schedule(now_s)
 
     def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
-        """The worker had lost its connection to this coordinator, or worked for the coordinator before. It keeps its
-        lease if both sides agree that it has it; messages to it are sent again."""
+        """Handle a worker that had lost its connection, or worked for the previous coordinator. It keeps its lease if
+        both sides agree about it; messages to it are sent again."""
         experiment = self._assignments.experiment_of(worker)
         if experiment is not None and worker.lease == message.lease:
             return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
@@ -116,7 +116,7 @@ class Membership:
         return [self._registered(message.lease), *ended, *self._assignments.schedule(now_s)]
 
     def _explain(self, worker: Worker, exit: str) -> list[Step]:
-        """A lost worker is back in its next incarnation, and its nanny knows how the one before ended."""
+        """Log how a lost worker ended, according to its nanny, when its next incarnation registers."""
         experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
         if not isinstance(experiment, Run):
             return []
@@ -142,14 +142,14 @@ class Membership:
     # --- they are there ---
 
     def beat(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
-        """A beat: the worker is alive, and says whether it makes progress."""
+        """Handle a beat: the worker is alive, with or without progress."""
         steps: list[Step] = []
         if self._registry.beat(worker, message, now_s, is_held_up=self._assignments.is_held_up(worker)):
             steps.append(self._log_of(worker, f"{worker.role} {worker.uuid} moves again"))
         return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps, *self._find_room(worker, message, now_s)]
 
     def _find_room(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
-        """A worker that cannot write what it has holds up its run: others of the run could not either."""
+        """Look for disk space if a worker cannot write its data; its whole run is then held up."""
         run = self._assignments.experiment_of(worker) if message.lacks_bytes else None
         if run is None or run.held_up is not None or now_s - run.room_sought_s < ROOM_AGAIN_S:
             return []
@@ -165,11 +165,11 @@ class Membership:
         return self.dismiss(worker, "it did not let go when its experiment ended", now_s) if release.dismiss else []
 
     def status(self, now_s: float) -> list[WorkerStatus]:
-        """All workers, as `remuda status` shows them."""
+        """Return the status of all workers for `remuda status`."""
         return [self._status(worker, now_s) for worker in self._registry]
 
     def counts(self) -> dict[Role, dict[WorkerState, int]]:
-        """How many workers of each role are in each state, zeros included; a lost worker is in none."""
+        """Return the number of workers by role and state, zeros included and lost workers excluded."""
         counts: dict[Role, dict[WorkerState, int]] = {role: dict.fromkeys(_STATES, 0) for role in ROLES}
         for worker in self._registry:
             draining = worker.state == "busy" and self._drains(worker)
@@ -197,7 +197,7 @@ class Membership:
         return steps + self._assignments.schedule(now_s)
 
     def tick(self, now_s: float) -> list[Step]:
-        """Called from time to time: find workers that are lost, stuck or too slow."""
+        """Find lost, stuck and overdue workers. Called periodically."""
         due_s = now_s if self._look_due_s is None else self._look_due_s
         if now_s < due_s:
             return []
@@ -230,7 +230,7 @@ class Membership:
             del self._lost[next(iter(self._lost))]
 
     def reject(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """A worker has sent something that cannot be true: it gets no more work."""
+        """Dismiss a worker that has sent an impossible message."""
         text = f"{worker.role} {worker.uuid} on {worker.host} is not believed: {why}"
         return [self._log_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
 
@@ -241,13 +241,13 @@ class Membership:
         return [*steps, SendToPeer(worker.peer, Rejected("dismissed", why))]
 
     def _log_of(self, worker: Worker, text: str, level: Level = "info") -> LogLine:
-        """A line for the log of the experiment that the worker works for."""
+        """Return a line for the log of the worker's experiment."""
         experiment = self._assignments.experiment_of(worker)
         return LogLine(None if experiment is None else experiment.identity.id, text, level)
 
 
 def _refusal(message: Register, peer: bytes) -> Rejected | None:
-    """Why this registration is refused at once; None if it is not."""
+    """Return the refusal of this registration; None if it is accepted."""
     if message.protocol != PROTOCOL_VERSION:
         return Rejected(
             "protocol",

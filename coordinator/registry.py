@@ -1,4 +1,4 @@
-"""Workers of the herd: what their beats report, what they hold, and which of them are dead, stuck or well."""
+"""Workers of the herd: their beats, their leases, and whether they are dead, stuck or well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import ROLES, Beat, Phase, Register, Role, WorkerState, WorkerStatus
 
 SHORTEST_RATE_S = 0.5
-"""Beats that follow each other faster than this, after a break, say little about a rate."""
+"""Beats in faster succession, after a break, say little about a rate."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Worker:
     activity: str = "registered"
     phase: Phase = "idle"
     longest_s: LongestWithoutProgress = field(default_factory=dict[Phase, float])
-    """Of the run that it works for."""
+    """Time limits of its run."""
     rss_bytes: int = 0
     cpu_s: float = 0.0
     """Processor time of its process so far, of all threads."""
@@ -41,27 +41,27 @@ class Worker:
     """Processor time per second between the newest two beats."""
     cpu_measured_s: float = 0.0
     cpus: int = 0
-    """Cores that it may use; 0 if only its journal knows it."""
+    """Usable cores; 0 if only its journal knows the worker."""
     memory_bytes: int = 0
-    """Of its machine."""
+    """Memory of its machine."""
     lease: int = 0
     """0: in the herd, free to be drawn."""
     stuck: bool = False
     check_s: float = math.inf
-    """When the registry checks it next."""
+    """Time of the next check."""
 
     def is_process(self, message: Register) -> bool:
-        """Whether the process that registers is this one, over another connection."""
+        """True if the registering process is this one, over another connection."""
         return (self.incarnation, self.host, self.pid) == (message.incarnation, message.host, message.pid)
 
     @property
     def holder(self) -> LeaseHolder:
-        """What the journal has of it, with the lease that it holds."""
+        """Journal row of the worker, with its lease."""
         return LeaseHolder(self.lease, self.uuid, self.incarnation, self.role, self.host, self.pid)
 
     @property
     def state(self) -> WorkerState:
-        """Its state. A lost worker is no longer in the registry."""
+        """Present state. A lost worker is no longer in the registry."""
         if self.stuck:
             return "stuck"
         return "busy" if self.lease else "idle"
@@ -69,7 +69,7 @@ class Worker:
     def status(
         self, now_s: float, *, experiment: str | None = None, draining: bool = False, work_share: float | None = None
     ) -> WorkerStatus:
-        """Its line in `remuda status`, with what its experiment knows of it."""
+        """Return its line in `remuda status`, with data of its experiment."""
         return WorkerStatus(
             uuid=self.uuid,
             incarnation=self.incarnation,
@@ -94,16 +94,16 @@ class Admission:
 
     worker: Worker | None
     superseded: Worker | None = None
-    """The earlier incarnation of the same worker, which must be told to leave."""
+    """The earlier incarnation of the same worker, which must leave."""
     refusal: str | None = None
     back: bool = False
-    """It was known before and has a new connection."""
+    """The worker was known before and has a new connection."""
     former_peer: bytes = b""
-    """Of the connection that it had before."""
+    """Its previous connection."""
 
 
 class Registry:
-    """Workers by UUID. It decides nothing about work; it knows which workers are there, and in which state."""
+    """Workers by UUID. Knows their states, and decides nothing about work."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -111,7 +111,7 @@ class Registry:
         self.by_peer: dict[bytes, Worker] = {}
         """Workers by connection."""
         self.holders: dict[int, Worker] = {}
-        """Workers by the lease that they hold."""
+        """Workers by lease."""
         self._free: dict[Role, dict[str, None]] = {role: {} for role in ROLES}
         """Workers without a lease, longest free first."""
         self._counts: Counter[Role] = Counter()
@@ -119,7 +119,7 @@ class Registry:
         """A heap with the time of the next check of each worker: the earliest moment at which it can be lost, stuck or
         hopeless."""
         self._suspects: dict[str, Worker] = {}
-        """Workers whose moment has come, and that have not sent anything since."""
+        """Workers whose check is due, and that have sent nothing since."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -128,11 +128,11 @@ class Registry:
         return iter(self._workers.values())
 
     def find(self, uuid: str) -> Worker | None:
-        """The worker in its present incarnation, or None."""
+        """Return the worker in its present incarnation, or None."""
         return self._workers.get(uuid)
 
     def count(self, role: Role) -> int:
-        """How many workers of this role there are."""
+        """Return the number of workers of this role."""
         return self._counts[role]
 
     def free(self, role: Role) -> Collection[str]:
@@ -140,7 +140,7 @@ class Registry:
         return self._free[role].keys()
 
     def has(self, peer: bytes) -> bool:
-        """Whether this is the connection of a worker of the herd."""
+        """True if this is the connection of a worker of the herd."""
         return peer in self.by_peer
 
     def give(self, worker: Worker, lease: int, longest_s: LongestWithoutProgress, now_s: float) -> None:
@@ -167,14 +167,14 @@ class Registry:
         self._note(worker)
 
     def _connect(self, worker: Worker, peer: bytes) -> None:
-        """Empty: it has sent nothing yet."""
+        """Assign a connection to a worker; an empty one if the worker has sent nothing yet."""
         self.by_peer.pop(worker.peer, None)
         worker.peer = peer
         if peer:
             self.by_peer[peer] = worker
 
     def _note(self, worker: Worker) -> None:
-        """The worker has got a lease or has lost it."""
+        """Update the index of holders and free workers after a change of lease."""
         free = self._free[worker.role]
         if worker.lease:
             free.pop(worker.uuid, None)
@@ -184,7 +184,7 @@ class Registry:
 
     @property
     def beat_interval_s(self) -> float:
-        """The interval at which each worker has to beat."""
+        """Interval between two beats of a worker."""
         shared_s = min(len(self) / BEATS_PER_S, LONGEST_BEAT_INTERVAL_S)
         return max(shared_s, self._limits.beat_interval_s)
 
@@ -193,8 +193,8 @@ class Registry:
         return self._limits.lost_after_s + self.beat_interval_s - self._limits.beat_interval_s
 
     def admit(self, message: Register, peer: bytes, now_s: float) -> Admission:
-        """Register a worker. A higher incarnation replaces the one before. If two processes claim the same incarnation,
-        the first one stays."""
+        """Register a worker. A higher incarnation replaces an earlier one. If two processes claim the same incarnation,
+        the first stays."""
         known = self._workers.get(message.worker)
         if known is not None and known.is_process(message):
             former_peer, known.last_message_s = known.peer, now_s
@@ -223,8 +223,8 @@ class Registry:
         return Admission(worker=worker, superseded=known)
 
     def expect(self, holder: LeaseHolder, longest_s: LongestWithoutProgress, now_s: float) -> None:
-        """A worker that held a lease when the coordinator's process ended: it has the usual time to send something. If
-        two journals name it, it had moved from one run to the other, and the newer lease counts."""
+        """Expect a worker that held a lease at the end of the previous coordinator's process, for the usual time. If
+        two journals name the worker, it had moved between runs, and the newer lease counts."""
         known = self._workers.get(holder.worker)
         if known is not None and known.lease > holder.lease:
             return
@@ -255,7 +255,7 @@ class Registry:
             self.holders.pop(worker.lease, None)
 
     def beat(self, worker: Worker, message: Beat, now_s: float, *, is_held_up: bool = False) -> bool:
-        """Note a beat. A worker of a run that `is_held_up` waits for a disk, whatever it says. Returns True if the
+        """Record a beat. A worker of a run that `is_held_up` waits for a disk, whatever it reports. Returns True if the
         worker had been stuck and makes progress again."""
         worker.activity = message.activity
         worker.rss_bytes = message.rss_bytes
@@ -274,28 +274,28 @@ class Registry:
         return recovered
 
     def forgive(self, silence_s: float, now_s: float) -> None:
-        """This process stood still for a while: that much silence is forgiven to every worker."""
+        """Forgive every worker this much silence, in which this process stood still."""
         for worker in self:
             worker.last_message_s = min(worker.last_message_s + silence_s, now_s)
             worker.progressed_s = min(worker.progressed_s + silence_s, now_s)
 
     def lost(self, now_s: float) -> list[Worker]:
-        """Workers that have been silent for too long."""
+        """Return the workers that have been silent for too long."""
         limit_s = self._lost_after_s
         return [worker for worker in self._suspected(now_s) if now_s - worker.last_message_s > limit_s]
 
     def hopeless(self, now_s: float) -> list[Worker]:
-        """Workers that have been stuck for too long."""
+        """Return the workers that have been stuck for too long."""
         limit_s = self._limits.hopeless_after_s
         return [worker for worker in self._suspected(now_s) if worker.stuck and now_s - worker.progressed_s > limit_s]
 
     def overdue(self, now_s: float) -> list[tuple[Worker, float]]:
-        """Workers that take longer for an activity than their run allows, each with that limit."""
+        """Return the workers over the time limit of their run for an activity, each with this limit."""
         suspected = ((worker, worker.longest_s.get(worker.phase)) for worker in self._suspected(now_s) if worker.lease)
         return [(worker, limit_s) for worker, limit_s in suspected if limit_s and now_s - worker.progressed_s > limit_s]
 
     def newly_stuck(self, now_s: float) -> list[Worker]:
-        """Workers that still beat but make no progress; each is named once, until it makes progress again."""
+        """Return the workers that beat without progress; each is named once, until it makes progress again."""
         found = [
             worker
             for worker in self._suspected(now_s)
@@ -309,7 +309,7 @@ class Registry:
         return found
 
     def _suspected(self, now_s: float) -> list[Worker]:
-        """Workers to check now. Nothing has changed for the others."""
+        """Return the workers to check now. Nothing has changed for the others."""
         looks = self._checks
         while looks and looks[0].at_s <= now_s:
             look = heappop(looks)
@@ -324,14 +324,15 @@ class Registry:
         return [*self._suspects.values()]
 
     def _plan_check(self, worker: Worker) -> None:
-        """The worker has got a lease, or does something else: it may have to be checked earlier than planned."""
+        """Plan an earlier check for a worker with a new lease or activity, if needed."""
         check_s = self._check_s(worker)
         if check_s < worker.check_s:
             worker.check_s = check_s
             heappush(self._checks, _Check(check_s, worker))
 
     def _check_s(self, worker: Worker) -> float:
-        """Until this time the worker cannot become lost, stuck, hopeless or overdue unless it changes what it does."""
+        """Return the time until which the worker cannot become lost, stuck, hopeless or overdue without a change of
+        activity."""
         lost_s = worker.last_message_s + self._lost_after_s
         if not worker.lease:
             return lost_s

@@ -1,4 +1,4 @@
-"""What each right allows: the messages that its holder may send."""
+"""The messages that each right allows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAY_SAY: dict[Right, frozenset[type[AnyMessage]]] = {
     "operator": frozenset({*get_args(ClientMessage), Ack}),
     "worker": frozenset({*get_args(WorkerMessage), Ack}),
 }
-"""What is not listed is refused, whoever sends it."""
+"""Message types by right; all other messages are refused."""
 
 
 def forbidden(who: Identity, message: AnyMessage) -> Rejected:
-    """The answer to somebody who may not."""
+    """Return the answer to a message that the sender's right does not allow."""
     kind = type(message)
     right = next((right for right, kinds in MAY_SAY.items() if kind in kinds), None)
     needed = "nobody may send it to a coordinator" if right is None else f"it needs a key with the right {right}"

@@ -1,10 +1,10 @@
-"""Which workers an experiment gets from the herd, which workers are given back for others, and why an experiment waits.
+"""Distribution of the herd: assignments, returns for other experiments, and the reasons for waiting.
 
-Promises: a waiting experiment gets its minimum all at once. What a running experiment has beyond its minimum is lent to
-experiments of the same or a higher priority that lack their minimum. Its minimum is never taken away, so no worker is
-given back twice for the same need. Free workers that are too few for a waiting experiment go to others that can begin
-with them, for a while; then they are kept for it for a while (see demand.py). So no worker is idle for long while an
-experiment could use it, and an experiment whose minimum the herd has is not overtaken without end by smaller ones.
+Promises: a waiting experiment gets its minimum all at once. Workers of a running experiment beyond its minimum are lent
+to experiments of the same or a higher priority that lack their minimum. The minimum is never taken away, so no worker
+is given back twice for the same need. Free workers too few for a waiting experiment go to others that can begin with
+them, for a while; then they are kept for a while (see may_be_overtaken). So no worker is idle for long while an
+experiment could use it, and smaller experiments do not overtake forever one whose minimum the herd has.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from remuda.wire.messages import ROLES, Role
 
 @dataclass(frozen=True)
 class Demand:
-    """What one experiment still needs, by role."""
+    """Workers that one experiment still needs, by role."""
 
     experiment: str
     priority: int
     submitted: int
     """Order of submission; among equal priorities the earlier goes first."""
     minimum: Mapping[Role, int]
-    """Without these it cannot work."""
+    """Workers without which the experiment cannot work."""
     wanted: Mapping[Role, int]
-    """The most that it takes; at least `minimum`."""
+    """Maximum number of workers; at least `minimum`."""
     started: bool = False
-    """It has begun, so it takes what is free. An experiment that has not begun takes its minimum at once or nothing."""
+    """The experiment has begun, so it takes any free worker. Otherwise it takes its minimum at once or nothing."""
     patient: bool = False
-    """It has not waited long enough yet: others need not give workers back."""
+    """The wait is still short: other experiments need not give workers back."""
     yields: bool = False
-    """Others may overtake it: free workers that are too few for it are not kept for it now."""
+    """Others may overtake: free workers too few for this experiment are not kept now."""
     resting: frozenset[str] = frozenset()
-    """Workers that have failed for it and that it does not take for a while; others may have them."""
+    """Workers that have failed for this experiment and are not taken for a while; others may have them."""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What a running experiment could give back."""
+    """Workers that a running experiment could give back."""
 
     experiment: str
     name: str
     priority: int
     submitted: int
     surplus: Mapping[Role, int]
-    """The number of workers that it holds beyond its minimum."""
+    """Number of workers beyond the minimum."""
     leaving: Mapping[Role, int] = field(default_factory=dict[Role, int])
-    """The number of workers that it is already giving back."""
+    """Number of workers already on their way back."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Return:
-    """One experiment gives this number of workers back, for another that waits."""
+    """One experiment gives this number of workers back, for another."""
 
     holder: str
     role: Role
@@ -74,7 +74,7 @@ class Return:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to assign now, what to ask back, and a sentence for each experiment that lacks something."""
+    """Assignments and returns to carry out now, and a sentence for each waiting experiment."""
 
     grants: tuple[Grant, ...]
     waiting: Mapping[str, str]
@@ -90,9 +90,9 @@ def plan(
     """Distribute free workers: highest priority first; among equals the running experiments, then in order of
     submission.
 
-    Every experiment first gets its minimum; what is left goes to those that want more. `free` has the workers of each
-    role in the order in which they are used; the cost depends on how many are assigned, not on how many are free.
-    `herd` is the number of workers of each role, held ones included (default: the free ones).
+    Every experiment first gets its minimum; the rest goes to experiments that want more. `free` has the workers of each
+    role in the order of use; the cost depends on the number of assignments, not of free workers. `herd` is the number
+    of workers of each role, held ones included (default: the free ones).
     """
     dealing = _Dealing(free, holdings, herd or {role: len(free.get(role, ())) for role in ROLES})
     order = sorted(demands, key=lambda d: (-d.priority, not d.started, d.submitted))
@@ -104,7 +104,7 @@ def plan(
 
 
 class _Pool:
-    """The free workers of one role, taken from the front. Only those that are taken or rest are looked at."""
+    """The free workers of one role, taken from the front. The cost depends on the taken and resting workers only."""
 
     def __init__(self, free: Collection[str]) -> None:
         self._free = free
@@ -117,11 +117,11 @@ class _Pool:
         return len(self._free) - len(self._taken)
 
     def count(self, workers: Collection[str]) -> int:
-        """How many of these workers are in the pool."""
+        """Return the number of these workers in the pool."""
         return sum(worker in self._free and worker not in self._taken for worker in workers)
 
     def take(self, count: int, resting: Collection[str]) -> list[str]:
-        """Up to so many, none of them `resting`."""
+        """Take up to so many workers, without those `resting`."""
         taken: list[str] = []
         passed_over, self._passed_over = self._passed_over, []
         for worker in passed_over:
@@ -134,8 +134,7 @@ class _Pool:
 
 
 class _Dealing:
-    """One round of `plan`: a pool of workers per role, from which each experiment in turn takes workers, or has them
-    kept."""
+    """One round of `plan`: a pool of workers per role, from which each experiment in turn takes or reserves workers."""
 
     def __init__(
         self, free: Mapping[Role, Collection[str]], holdings: Sequence[Holding], herd: Mapping[Role, int]
@@ -144,19 +143,19 @@ class _Dealing:
         self._holdings = sorted(holdings, key=lambda h: (h.priority, -h.submitted))
         self._free = {role: _Pool(free.get(role, ())) for role in ROLES}
         self._leaving = {r: [h for h in holdings for _ in range(h.leaving.get(r, 0))] for r in ROLES}
-        """Experiments that give workers back which no other experiment counts on yet."""
+        """Experiments with workers on their way back that no other experiment counts on yet."""
         self._surplus = {(h.experiment, r): h.surplus.get(r, 0) for h in holdings for r in ROLES}
         self._claimed: Counter[Role] = Counter()
-        """Free workers that are kept from later experiments."""
+        """Free workers kept from later experiments."""
         self._reserved: Counter[Role] = Counter()
-        """Those of them that no experiment may have now: the rest of a minimum is about to come."""
+        """Reserved workers among them: the rest of a minimum is about to come."""
         self.grants: list[Grant] = []
         self.returns: list[Return] = []
         self.waiting: dict[str, str] = {}
         self.served: list[Demand] = []
 
     def deal_minimum(self, demand: Demand) -> None:
-        """Give it its minimum; otherwise find out who can help, and say what it waits for."""
+        """Assign the minimum; otherwise find workers to be returned, and record the reason for waiting."""
         there = {role: self._there(demand, role, self._claimed[role]) for role in ROLES}
         missing: dict[Role, int] = {role: demand.minimum.get(role, 0) - there[role] for role in ROLES}
         short: dict[Role, int] = {role: count for role, count in missing.items() if count > 0}
@@ -168,13 +167,13 @@ class _Dealing:
                 self._take(demand, role, min(demand.minimum.get(role, 0), there[role]))
 
     def deal_more(self, demand: Demand) -> None:
-        """Give it what it wants beyond its minimum, from workers that no other experiment waits for."""
+        """Assign workers beyond the minimum that no other experiment waits for."""
         for role in ROLES:
             more = demand.wanted.get(role, 0) - demand.minimum.get(role, 0)
             self._take(demand, role, min(more, self._there(demand, role, self._reserved[role])))
 
     def _there(self, demand: Demand, role: Role, kept: int) -> int:
-        """How many free workers it may have; `kept` of the free ones are for others."""
+        """Return the number of free workers for this experiment; `kept` free ones are for others."""
         free = len(self._free[role])
         return min(free - kept, free - self._free[role].count(demand.resting))
 
@@ -184,7 +183,7 @@ class _Dealing:
             self.grants += [Grant(demand.experiment, role, worker) for worker in workers]
 
     def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
-        """Ask others to give back what it lacks, if that helps; returns what it waits for."""
+        """Ask others to return missing workers, if useful; return the reason for waiting."""
         free: dict[Role, tuple[int, int]] = {
             role: (len(self._free[role]), self._free[role].count(demand.resting)) for role in short
         }
@@ -219,8 +218,8 @@ class _Dealing:
                 self._surplus[lender, role] -= count
 
     def _lent(self, demand: Demand, role: Role, count: int) -> Counter[str]:
-        """How many workers other experiments of no higher priority can spare. The order is: lowest priority first, then
-        the latest submission, then the one that can spare most."""
+        """Return the workers to spare of other experiments with no higher priority. The order is: lowest priority
+        first, then the latest submission, then the most to spare."""
         able = [
             (holding.priority, -self._surplus[holding.experiment, role], place, holding.experiment)
             for place, holding in enumerate(self._holdings)
@@ -242,7 +241,7 @@ class _Dealing:
 
 
 def _explain(demand: Demand, free: Mapping[Role, tuple[int, int]], coming: Mapping[Role, Sequence[Holding]]) -> str:
-    """`free`: how many workers of each role are free, and how many of those rest."""
+    """`free`: number of free workers of each role, and of resting ones among them."""
     parts: list[str] = []
     for role, (there, resting) in free.items():
         count = demand.minimum[role]

@@ -65,28 +65,28 @@ from remuda.worker.vitals import VitalSigns
 TICK_S = 0.05
 MESSAGES_PER_TURN = 128
 """Messages handled before their effects are carried out and the clock is read again: enough to share a commit of the
-journal, and few enough that in a flood the first are answered while the others wait."""
+journal, and few enough that early answers do not wait long in a flood."""
 
 SWITCH_S = 0.000_5
-"""How long another thread may hold the interpreter while a turn waits for it."""
+"""Time for which another thread may hold the interpreter while a turn waits for it."""
 LEASES_PER_START = 1_000_000
-"""A lease must never get a number that an earlier coordinator gave out, even if that run and its journal are lost:
-messages of its worker would be taken for those of another worker."""
+"""Distance between the lease numbers of two starts. No lease may repeat a number of an earlier coordinator, even if its
+run and journal are lost: messages of the old worker would be taken for those of the new."""
 RECOVERY_S = 60.0
-"""How long a starting coordinator waits for the disks of the runs that it recovers."""
+"""Time for which a starting coordinator waits for the disks of the runs to recover."""
 LAST_WORDS_S = 0.2
-"""How long the socket stays open for messages of the last turn. Among them is the answer to the last worker's goodbye;
-without it that worker would wait for seconds."""
+"""Time for which the socket stays open for messages of the last turn. They include the answer to the last worker's
+goodbye, without which the worker would wait for seconds."""
 DESCRIPTORS_SHARE = 0.8
-"""Share of the files and connections that may be open; beyond that a warning is logged."""
+"""Share of allowed open files and connections above which a warning is logged."""
 
 
 class Service:
     """Connects the pure state machine to a socket, disks and a clock. Its thread never waits for a slow disk."""
 
     def __init__(self, settings: Settings, guard: ShutdownGuard) -> None:
-        """Raises CannotListenError or HttpAddressError, before anything is written; FolderOwnedError where another
-        coordinator owns the runs folder; KeyFileError where its keys are damaged or open to others; NoCurveError,
+        """Raises CannotListenError or HttpAddressError, before writing anything; FolderOwnedError if another
+        coordinator owns the runs folder; KeyFileError if its keys are damaged or readable by others; NoCurveError,
         JournalError, OSError."""
         raise_open_files_limit()
         self._settings = settings
@@ -150,17 +150,17 @@ class Service:
 
     @property
     def id(self) -> str:
-        """What tells it from other coordinators, those before it on the same runs folder included."""
+        """Unique id of this coordinator, different from earlier ones on the same runs folder."""
         return self._id
 
     @property
     def address(self) -> str:
-        """The address at which others reach it."""
+        """Address at which others reach the coordinator."""
         return self._address
 
     @property
     def monitoring_lines(self) -> list[str]:
-        """Where its health and metrics are served, for people; empty if nowhere."""
+        """Addresses of health and metrics, for people; empty if not served."""
         if self._http is None:
             return []
         lines = [f"health and metrics: {url(self._http)}/health and {url(self._http)}/metrics"]
@@ -170,11 +170,11 @@ class Service:
 
     @property
     def listens_on(self) -> str:
-        """The address that it is bound to."""
+        """Address of the bound socket."""
         return self._socket.address
 
     def run(self) -> None:
-        """Run until it is told to end, everything is saved and all workers have left."""
+        """Run until the end is requested, everything is saved and all workers have left."""
         with contextlib.ExitStack() as end:  # all of these are called even if others fail; the last one first
             if self._runs_folder is not None:
                 end.callback(self._runs_folder.close)
@@ -216,8 +216,7 @@ class Service:
             self._watch.end()
 
     def _contained(self, part: Callable[[], None]) -> None:
-        """Run a part of a turn. An error in it is logged and the coordinator continues, since it serves other runs,
-        too."""
+        """Run a part of a turn. An error is logged and the coordinator continues, since it serves other runs, too."""
         try:
             with self._timers("decide"):
                 part()
@@ -277,7 +276,7 @@ class Service:
                         self._refuse(event)
 
     def _received(self, arrival: Arrival) -> None:
-        """Handle a message. If that fails, the conversation with its sender ends, and nobody else notices."""
+        """Handle a message. On an error only the conversation with its sender ends."""
         if arrival.who is None:
             self._throttled_lines.say(f"{arrival.peer!r} was let in without a key, and is not heard")
             return
@@ -309,7 +308,7 @@ class Service:
             self._monitoring.tick(lambda: self._measuring(self._load, self._refusals.counts, self._socket.malformed))
 
     def _look_at_keys(self) -> None:
-        """End the connections whose keys were revoked or replaced, and log who was refused."""
+        """End the connections of revoked or replaced keys, and log refusals."""
         changed = self._key_watch.changed(time.monotonic())
         for peer in self._coordinator.peers_of(changed) if changed else ():
             self._socket.connections.hang_up(peer)
@@ -339,8 +338,7 @@ class Service:
     # --- what is done about it ---
 
     def _carry_out(self) -> None:
-        """Hand over what is to be written of each run, and send the messages that may be sent. A message waits if a
-        journal must be written first."""
+        """Hand over the writes of each run, and send messages. A message waits for the journal of its run if needed."""
         entries: list[JournalEntry] = []
         while self._coordinator.has_news:
             entries += self._coordinator.journal_entries(time.monotonic())
@@ -368,7 +366,7 @@ class Service:
             self._held_replies.put(send)
 
     def _print(self, effect: DiskEffect) -> None:
-        """What logs say stands in the coordinator's own output, too: of several policies with the name of each."""
+        """Print log lines of runs to the coordinator's own output, too, with the policy's name if a run has several."""
         match effect:
             case LogLine():
                 print(unforgeable(effect.text), file=sys.stderr, flush=True)
@@ -378,15 +376,15 @@ class Service:
                 pass
 
     def _send(self, send: Send) -> None:
-        """Send an envelope. One that cannot be sent is logged; its recipient misses it."""
+        """Send an envelope. A failure is logged; the recipient misses the message."""
         try:
             self._socket.send(send.peer, send.envelope)
         except CodecError as error:
             self._throttled_lines.say(f"to {send.peer!r}: {error}")
 
     def _refuse(self, event: Malformed) -> None:
-        """Answer garbage: a peer of another protocol gets an answer in its own, a worker of an earlier coordinator is
-        asked to register, and all other garbage is logged from time to time."""
+        """Answer garbage: a peer of another protocol gets an answer in its own, and a worker of an earlier coordinator
+        is asked to register. All other garbage is logged from time to time."""
         if isinstance(event.error, TooEarlyError):
             self._socket.send(event.peer, Envelope(0, 0, 1, UNKNOWN))
             return
@@ -400,7 +398,7 @@ class Service:
     # --- beginning and end ---
 
     def _listen_for_streams(self) -> StreamServerProcess:
-        """At the interfaces of its own socket. Raises CannotListenForStreamsError."""
+        """Listen at the interfaces of the coordinator's own socket. Raises CannotListenForStreamsError."""
         host, _ = host_and_port(self._socket.address)
         port = self._settings.stream_port
         try:
@@ -423,7 +421,7 @@ class Service:
 
 @contextlib.contextmanager
 def _quick_switches() -> Generator[None]:
-    """Get the interpreter's lock back soon. A turn releases it at each message that it sends; with Python's default of
+    """Regain the interpreter's lock sooner. A turn releases the lock at each message it sends; with Python's default of
     5 ms, a thread that opens a run's files would delay each of these messages."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
@@ -434,7 +432,7 @@ def _quick_switches() -> Generator[None]:
 
 
 def _experiment_of(effect: Effect) -> str | None:
-    """The experiment whose journal must be written before this effect; None or empty: none."""
+    """Return the experiment whose journal must be written before this effect; None or empty if no journal must."""
     match effect:
         case Send():
             return effect.after

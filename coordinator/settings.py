@@ -1,4 +1,4 @@
-"""How a coordinator is started."""
+"""Settings of a coordinator."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from remuda.wire.keys.folder import FOLDER
 
 @dataclass(frozen=True)
 class Settings:
-    """What a coordinator is told when it is started."""
+    """Settings given at the start of a coordinator."""
 
     runs_dir: Path
     connection_file: Path
     address: str | None = None
-    """Where to listen, such as tcp://127.0.0.1:5555. None: the address of the coordinator before, if that is free,
+    """Address to listen on, e.g. tcp://127.0.0.1:5555. None: the address of the previous coordinator, if free,
     otherwise any free port of the loopback interface."""
     persistent: bool = False
-    """Whether it owns the runs folder and continues the runs that it finds there. If not, it exists for the runs that
-    it is given."""
+    """True if the coordinator owns the runs folder and continues the runs in it. Otherwise it exists only for the runs
+    given to it."""
     limits: Limits = field(default_factory=Limits)
     stream_port: int = 0
-    """Where files travel to and from workers that do not see the runs folder; 0: any free port."""
+    """Port for files of workers without access to the runs folder; 0: any free port."""
     advertised: str | None = None
-    """The host, or host:port, by which others reach it. None: the address of this machine that leads to others."""
+    """Host, or host:port, by which others reach the coordinator. None: the address of this machine on the route to
+    others."""
     http: str | None = None
-    """Where health and metrics are served, such as 9300 or 0.0.0.0:9300. None: nowhere."""
+    """Address of health and metrics, e.g. 9300 or 0.0.0.0:9300. None: not served."""
     own_dir: Path | None = None
-    """Where a persistent one keeps its list of runs and its keys; None: in the runs folder. With folders of their own,
-    several share a runs folder."""
+    """Folder of a persistent coordinator's list of runs and keys; None: the runs folder. With folders of their own,
+    several coordinators share a runs folder."""
     hands_over: bool = False
-    """What it does when the operating system asks it to end: have its runs saved and leave them to its next start,
-    instead of stopping them. Its connection file stays, so that workers wait."""
+    """On a signal to end, have runs saved and leave them to the next start, instead of stopping them. The connection
+    file stays, so that workers wait."""
     idle_end_s: float | None = None
-    """It ends by itself when there was no run to work on for this time; None: never."""
+    """Time without a run to work on after which the coordinator ends; None: never."""
     allowed_code: tuple[Path, ...] = ()
-    """Folders from which others than its own user may name code in their configs."""
+    """Folders from which users other than its own may name code in their configs."""
 
     @property
     def keys_dir(self) -> Path:
-        """The folder of its keys: in the runs folder, so that workers know it again when it is started again. One that
-        exists for the runs that it is given has keys for itself alone, beside its connection file."""
+        """Folder of the keys: in the runs folder, so that workers recognize a restarted coordinator. A coordinator
+        without a runs folder has its own keys, beside its connection file."""
         return (self.list_dir if self.persistent else self.connection_file.absolute().parent) / FOLDER
 
     @property
     def list_dir(self) -> Path:
-        """The folder that a persistent one owns, with its list of runs."""
+        """Folder owned by a persistent coordinator, with its list of runs."""
         return self.own_dir or self.runs_dir

@@ -1,4 +1,4 @@
-"""How a coordinator ends: it stops its runs and sends its workers away, or leaves the runs to its next start."""
+"""The end of a coordinator: it stops its runs and sends its workers away, or leaves the runs to its next start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from remuda.training.effects import LogLine
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
 HELD_UP_S = 10.0
-"""How long a coordinator that shuts down waits for a run whose disk accepts no writes, or on which its folder is being
-made. The next coordinator recovers that run."""
+"""Time for which a shutdown waits for a run whose disk accepts no writes, or whose folder is being made. The next
+coordinator recovers this run."""
 LEAVING_S = 5.0
-"""How long a coordinator that shuts down waits for its workers to say goodbye."""
+"""Time for which a shutdown waits for its workers to leave."""
 
 
 class CoordinatorShutdown:
@@ -23,26 +23,26 @@ class CoordinatorShutdown:
     def __init__(
         self, catalog: Catalog, registry: Registry, journaling: Journaling, *, idle_end_s: float | None = None
     ) -> None:
-        """`idle_end_s`: how long there may be no run to work on before it ends by itself; None: for any time."""
+        """`idle_end_s`: time without a run after which the coordinator ends by itself; None: never."""
         self._catalog = catalog
         self._registry = registry
         self._journaling = journaling
         self._idle_end_s = idle_end_s
         self._idle_since_s: float | None = None
         self.reason: str | None = None
-        """Why the end was asked for; None until then."""
+        """Reason for the end; None before a request."""
         self._begun_s = 0.0
         self._leave_sent_s: float | None = None
 
     def refusal(self, worker: Register | None = None) -> list[Step]:
-        """The answer to a client or worker that comes too late. None while it is open, and none for a worker that
-        returns with an open lease: its unfinished work still counts."""
+        """Return the answer to a late client or worker. Empty before the end begins, and for a worker that returns with
+        an open lease: its unfinished work still counts."""
         if self.reason is None or (worker is not None and self._holds_lease(worker)):
             return []
         return [Reply(Rejected("closing", f"the coordinator is shutting down: {self.reason}"))]
 
     def _holds_lease(self, worker: Register) -> bool:
-        """Whether the lease that it names is open and held by this process."""
+        """True if the named lease is open and held by this process."""
         holder = self._registry.holders.get(worker.lease)
         return holder is not None and holder.uuid == worker.worker and holder.is_process(worker)
 
@@ -58,7 +58,7 @@ class CoordinatorShutdown:
         return steps
 
     def added(self, experiment: Run, now_s: float) -> list[Step]:
-        """An experiment was added to the catalog, when its disk answered: stop it if the end has begun."""
+        """Stop an experiment that was added to the catalog after the end began."""
         return [] if self.reason is None or experiment.over else self._stop(experiment, now=False, now_s=now_s)
 
     def _stop(self, experiment: Run, *, now: bool, now_s: float) -> list[Step]:
@@ -67,7 +67,7 @@ class CoordinatorShutdown:
         return experiment.stop(now=now, explanation=explained, now_s=now_s, nobody_comes=True)
 
     def tick(self, now_s: float) -> list[Step]:
-        """Once every experiment is over, send the workers home and end when they have gone."""
+        """Once every experiment is over, send the workers away and end after they have left."""
         if self.reason is None and self._idle_for_long(now_s):
             return self.begin(f"there has been no run for {self._idle_end_s:g} s", now_s)
         if self.reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.active):
@@ -93,14 +93,14 @@ class CoordinatorShutdown:
         return experiment.held_up is None or not self._is_late(now_s)
 
     def _is_late(self, now_s: float) -> bool:
-        """Whether a disk that does not answer is waited for no longer."""
+        """True once the wait for a disk that does not answer is over."""
         return now_s - self._begun_s > HELD_UP_S
 
 
 class Handover:
-    """Nothing happens until `begin`. Afterwards workers are served as before, until everything is saved.
+    """Waits for `begin`. Afterwards workers are served as before, until everything is saved.
 
-    They are not told to leave: they wait for the next coordinator, as after a crash.
+    They do not leave: they wait for the next coordinator, as after a crash.
     """
 
     def __init__(self, catalog: Catalog, journaling: Journaling) -> None:
@@ -109,7 +109,7 @@ class Handover:
         self._begun = False
 
     def begin(self, reason: str, now_s: float) -> list[Step]:
-        """Have every learner save what it has learned since its last checkpoint."""
+        """Have every learner save its updates since the last checkpoint."""
         self._begun = True
         steps: list[Step] = [LogLine(None, f"handing over to the next start: {reason}")]
         for experiment in self._catalog.active:
@@ -118,7 +118,7 @@ class Handover:
         return steps
 
     def tick(self) -> list[Step]:
-        """End once nothing is being saved any more. A run whose disk accepts no writes is not waited for."""
+        """End once no save is under way. A run whose disk accepts no writes is not waited for."""
         if not self._begun or any(each.is_saving and each.held_up is None for each in self._catalog.active):
             return []
         return [Exit()]

@@ -3,8 +3,8 @@
 It opens no socket and no file and reads no clock, so a test can run a thousand workers and lose any message in
 milliseconds, and the same code runs in production behind service.py.
 
-All input enters here and is passed on to the part that it concerns: the herd, an experiment, the clients' requests, or
-the shutdown. These parts return steps; here the steps become envelopes to workers and clients.
+All input enters here and is passed to the part concerned: the herd, an experiment, the clients' requests, or the
+shutdown. These parts return steps; here the steps become envelopes to workers and clients.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ from remuda.wire.messages import (
 )
 
 _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye)
-"""Messages that count even if their sender was lost: what it collected, or a failure of it, counts once."""
+"""Messages that count even from a lost sender: its data, or its failure, counts once."""
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
-"""The answer to a worker that has to register before its messages mean anything."""
+"""Answer to a worker that has to register first."""
 _ANSWERED_LATER = (Submit, LogRequest)
-"""Messages that are answered once a disk has been asked. Every other message is answered by the turn that handles it,
-or needs only an Ack."""
+"""Messages answered after disk access. Every other message is answered by the turn that handles it, or needs only an
+Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
-"""Messages of a worker that are handled, and answered at once, even while the disk of its run accepts no writes: their
-answers say nothing that a journal must have. A worker names a lease only after its journal had it."""
+"""Worker messages that are handled and answered at once even while the disk of the run accepts no writes: the answers
+contain nothing to be journaled. A worker names a lease only after its journal had it."""
 
 
 class Coordinator:
@@ -114,9 +114,9 @@ class Coordinator:
         idle_end_s: float | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
-        """`leases` is the highest lease number that may have been given out before; `boot` is different for every start
-        of every machine; `refusals` counts who was refused; `files` is how workers reach the files of runs. After
-        `idle_end_s` seconds without a run it ends."""
+        """`leases` is the highest lease number possibly used before; `boot` is different for every start of every
+        machine; `refusals` counts refusals; `files` is the way of workers to the files of runs. The coordinator ends
+        after `idle_end_s` seconds without a run."""
         limits = limits or Limits()
         self._refusals = refusals or Refusals()
         self._registry = Registry(limits)
@@ -141,7 +141,7 @@ class Coordinator:
     # --- the one entrance ---
 
     def handle(self, event: Event, now_s: float) -> list[Effect]:
-        """Handle an event; returns what has to be done."""
+        """Handle an event; return the effects to carry out."""
         match event:
             case Received():
                 return self._received(event, now_s)
@@ -176,7 +176,7 @@ class Coordinator:
                 return self._perform([Broken(event.experiment, event.reason, event.traceback)], now_s)
 
     def journal_entries(self, now_s: float) -> list[JournalEntry]:
-        """What must be in the journals before any effect since the last call is carried out."""
+        """Return the journal entries to write before any effect since the last call is carried out."""
         entries = self._journaling.take(self._assignments.newest_lease, now_s)
         for each in entries:
             if each.snapshot.experiment.state in OVER:
@@ -185,20 +185,20 @@ class Coordinator:
 
     @property
     def unjournaled(self) -> frozenset[str]:
-        """Experiments for which `journal_entries` raised an error: nothing of this turn may be done for them,
-        and they are broken off at the next tick."""
+        """Experiments for which `journal_entries` raised an error: no effect of this turn may be carried out for them,
+        and they fail at the next tick."""
         return frozenset(broken.experiment for broken in self._journaling.broken)
 
     @property
     def has_news(self) -> bool:
-        """Whether `journal_entries` would return anything."""
+        """True if `journal_entries` would return anything."""
         return self._journaling.has_news
 
     def recover(self, runs: Iterable[RecoveredRun | FinishedRun], now_s: float, *, late: bool = False) -> list[Effect]:
         """Recover the runs of an earlier coordinator, oldest first.
 
-        Call it before the first message. `late`: it is called after messages were handled; workers of these runs were
-        then told that their leases are over, and others take their places.
+        Call this before the first message, or with `late` after messages were handled; workers of these runs were then
+        sent away, and others replace them.
         """
         steps: list[Step] = []
         for run in runs:
@@ -218,7 +218,7 @@ class Coordinator:
 
     @property
     def experiments(self) -> Catalog:
-        """All experiments that it knows, oldest first."""
+        """All known experiments, oldest first."""
         return self._catalog
 
     @property
@@ -228,16 +228,16 @@ class Coordinator:
 
     @property
     def ending(self) -> bool:
-        """Whether it shuts down."""
+        """True during shutdown."""
         return self._shutdown.reason is not None
 
     @property
     def worker_counts(self) -> dict[Role, dict[WorkerState, int]]:
-        """How many workers of each role are in each state."""
+        """Number of workers by role and state."""
         return self._membership.counts()
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
-        """The status of everything, or of one experiment."""
+        """Return the status of everything, or of one experiment."""
         return self._client_requests.status(query, now_s)
 
     # --- messages ---
@@ -275,7 +275,7 @@ class Coordinator:
         return effects
 
     def _forbid(self, event: Received) -> list[Effect]:
-        """Refuse a message; nothing is kept for its sender."""
+        """Refuse a message; keep no state for its sender."""
         if self._connections.is_taken(event.peer, event.who.name):
             return self._taken(event)
         rejected = forbidden(event.who, event.envelope.message)
@@ -283,17 +283,17 @@ class Coordinator:
         return [Send(event.peer, Envelope(0, event.envelope.id, 1, rejected))]
 
     def _taken(self, event: Received) -> list[Effect]:
-        """Ignore a message under the identity of another peer: the owner of that identity might get an answer."""
+        """Ignore a message under the identity of another peer: the owner of this identity might get an answer."""
         self._refusals.note("taken_identity", f"key {event.who.name} speaks in the place of another peer")
         return []
 
     def peers_of(self, names: Collection[str]) -> list[bytes]:
-        """The peers that were let in with the keys of these names."""
+        """Peers connected with the keys of these names."""
         return self._connections.of(names)
 
     def _must_wait(self, event: Received) -> bool:
-        """Whether this is work for a run whose disk accepts no writes: it is ignored now, and sent again later. So the
-        amount that waits for the disk stays bounded, and no worker gets an answer that is not journaled."""
+        """True for work of a run whose disk accepts no writes: the message is ignored now, and sent again later. So the
+        amount of data waiting for the disk stays bounded, and no worker gets an answer that is not journaled."""
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
         worker = self._registry.by_peer.get(event.peer)
@@ -314,7 +314,7 @@ class Coordinator:
                 return []  # nothing that anybody says to a coordinator
 
     def _under_a_lease(self, message: AnyMessage, worker: Worker | None, peer: bytes, now_s: float) -> list[Step]:
-        """Handle a worker's message about its work, if it can be true and is about its own lease."""
+        """Handle a worker's message about its work, if the message can be true and concerns its own lease."""
         id = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "")
         experiment = self._catalog.known.get(id)
         match experiment:
@@ -342,7 +342,7 @@ class Coordinator:
         return steps + self._assignments.schedule(now_s)
 
     def drop(self, peer: bytes, now_s: float) -> list[Effect]:
-        """End this conversation, since a message in it cannot be handled."""
+        """End a conversation because of a message that cannot be handled."""
         worker = self._registry.by_peer.get(peer)
         why = "what it said cannot be handled; the coordinator's log says why"
         if worker is None:
@@ -353,7 +353,7 @@ class Coordinator:
         return effects
 
     def _unresponsive(self, peer: bytes, now_s: float) -> list[Effect]:
-        """Dismiss a worker that does not confirm its messages, since all of them are kept for it."""
+        """Dismiss a worker that does not confirm its messages, since all of them are kept."""
         worker = self._registry.by_peer.get(peer)
         if worker is None:
             return []
@@ -421,7 +421,7 @@ class Coordinator:
     def _perform(
         self, steps: Iterable[Step], now_s: float, requester: Requester | None = None, after: str = ""
     ) -> list[Effect]:
-        """`after` is the experiment that the message being handled is about."""
+        """`after` is the experiment of the current message."""
         effects: list[Effect] = []
         for step in steps:
             match step:

@@ -1,4 +1,4 @@
-"""The coordinator's side of the process that streams files to workers which do not see the runs folder."""
+"""The coordinator's side of the process that streams files to workers without access to the runs folder."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from remuda.wire.messages import RefusalCounts
 
 BACKLOG_CONNECTIONS = 1_024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 32.0
-"""Least time between two starts, if it dies; doubled with each death soon after a start."""
+"""Minimum time between two starts of a dying process; doubled with each death soon after a start."""
 STEADY_S = 60.0
-"""If it lived for so long, the next pause is the first again."""
+"""Lifetime after which the next pause is the first again."""
 END_S = 5.0
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""For glibc, which else gives the memory of nearly each message back to the system and takes it again, by pages: that
-costs a third of decrypting the message. At most so many bytes are kept for each thread."""
+"""Settings for glibc, which otherwise returns the memory of nearly each message to the system and takes it again by
+pages: a third of the cost of decrypting the message. This limits the memory kept for each thread."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens for streams at this host, at [::] for IPv4, too; `port` 0: any free one. Raises OSError."""
+    """Return a socket that listens for streams at this host, at [::] for IPv4, too; `port` 0: any free one. Raises
+    OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     listener = socket.create_server(
@@ -41,8 +42,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class StreamServerProcess:
-    """Starts the process once somebody knocks, and again if it dies. The listener is the coordinator's: its port stays,
-    and who knocks meanwhile is served by the next process. No method but `close` waits for anybody."""
+    """Starts the process at the first connection, and again if it dies. The coordinator keeps the listener: the port
+    stays, and the next process serves connections made meanwhile. Only `close` waits."""
 
     def __init__(
         self,
@@ -67,22 +68,22 @@ class StreamServerProcess:
 
     @property
     def port(self) -> int:
-        """The port at which it is reached."""
+        """Port of the streams."""
         port: int = self._listener.getsockname()[1]
         return port
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None if none was started."""
+        """Process id; None before the first start."""
         return None if self._process is None else self._process.pid
 
     @property
     def refusals(self) -> RefusalCounts:
-        """How often all processes until now have refused somebody."""
+        """Refusals by all processes until now."""
         return self._told.counts
 
     def tick(self) -> None:
-        """Called by every turn of the loop that has time."""
+        """Start the process if needed; called by every turn of the loop with time left."""
         now_s = self._clock()
         self._told.look()
         if self._process is not None:
@@ -93,7 +94,7 @@ class StreamServerProcess:
             self._start(now_s)
 
     def close(self) -> None:
-        """End the process, and wait until it has gone. May be called again."""
+        """End the process, and wait for its end. May be called again."""
         self._listener.close()
         self._break_lifeline()
         if self._process is None:
@@ -156,7 +157,7 @@ class StreamServerProcess:
 
 
 class _Told:
-    """What the processes tell of those whom they refuse: one after the other, each by a pipe of its own."""
+    """Reads the refusal counts of the processes, one after another, each from a pipe of its own."""
 
     def __init__(self) -> None:
         self._of_former = RefusalCounts()
@@ -169,14 +170,14 @@ class _Told:
         return added(self._of_former, self._newest)
 
     def begin(self) -> int:
-        """The writing end for a process that is to be started; the caller closes its own copy."""
+        """Return the writing end for a new process; the caller closes its own copy."""
         self._pipe, writing_end = os.pipe()
         os.set_blocking(self._pipe, False)
         os.set_blocking(writing_end, False)
         return writing_end
 
     def look(self) -> None:
-        """Read what has come."""
+        """Read the available data."""
         if self._pipe < 0:
             return
         with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Lines about what strangers and faulty peers do: now and then, since whoever causes them must not fill the disk."""
+"""Log lines about strangers and faulty peers, throttled so that no peer can fill the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERVAL_S = 5.0
 
 
 class ThrottledLines:
-    """One kind of lines on standard error; those that come too soon after another are left out."""
+    """Prints lines of one kind to standard error; drops lines that come too soon after the last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -21,11 +21,11 @@ class ThrottledLines:
 
     @property
     def due(self) -> bool:
-        """Whether the next line would be printed."""
+        """True if the next line would be printed."""
         return self._clock() >= self._due_s
 
     def say(self, text: str) -> None:
-        """Print a line, if it is due."""
+        """Print a line, if due."""
         if self.due:
             self._due_s = self._clock() + INTERVAL_S
             print(unforgeable(text), file=sys.stderr, flush=True)

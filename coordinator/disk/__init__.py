@@ -1,1 +1,1 @@
-"""What the coordinator reads and writes: journals, run folders and the runs folder, each run in its own thread."""
+"""Disk access of the coordinator: journals, run folders and the runs folder, each run in its own thread."""

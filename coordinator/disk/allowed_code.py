@@ -1,4 +1,4 @@
-"""Whose code a submitted config may name: of the coordinator's own user any, of others what lies in allowed folders."""
+"""Code that a submitted config may name: any for the coordinator's own user, only allowed folders for other users."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from remuda.config.current import evaluated
 from remuda.config.schema import ExperimentConfig
 
 OWN = "operator"
-"""The key of the user who started the coordinator: its holder can run code as that user anyway."""
+"""The key of the user who started the coordinator: its holder can run code as this user anyway."""
 PETTINGZOO = "pettingzoo."
 """Modules of this package are environments, as gymnasium's ids are."""
 
 
 @dataclass(frozen=True)
 class AllowedCode:
-    """What `remuda coordinator --allow-code` names."""
+    """Folders of `remuda coordinator --allow-code`."""
 
     folders: tuple[Path, ...] = ()
 
     def refusal(self, config: ExperimentConfig, who: str) -> str | None:
-        """Why the holder of the key `who` may not submit this config; None if it may.
+        """Reason why the holder of the key `who` may not submit this config; None if allowed.
 
-        `module:name` must be a file in the config's `source_dir`, which lies in an allowed folder, also after links
-        are followed: modules that are installed could do anything as well (`os:system`). Weights to begin with must lie
-        in an allowed folder, too.
+        `module:name` must be a file in the config's `source_dir`, which lies in an allowed folder, also after links are
+        followed: installed modules could do anything as well (`os:system`). Initial weights must lie in an allowed
+        folder, too.
         """
         if who == OWN:
             return None
@@ -46,7 +46,7 @@ class AllowedCode:
         )
 
     def _holds(self, source_dir: str | None, module: str) -> bool:
-        """Whether this module is found in `source_dir`, and nowhere else, and each file on the way to it is inside."""
+        """True if this module is found in `source_dir` only, and each file on the way to it is inside."""
         if source_dir is None:
             return False
         place, *parents = Path(source_dir), *module.split(".")
@@ -68,7 +68,7 @@ class AllowedCode:
 
 
 def _references(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """The settings that name code, and what they name."""
+    """Return the settings that name code, with the names."""
     named = [*config.user_code.items()]
     for setting, env in (("env", config.env), ("evaluator.env", evaluated(config).env)):
         id = env.id

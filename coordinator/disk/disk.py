@@ -1,7 +1,7 @@
-"""All disk work of the coordinator, outside its main thread: one lane of writing per run.
+"""All disk work of the coordinator, outside its main thread: one writing thread per run.
 
-The coordinator's thread hands work over here and collects the results. It waits a moment for journals on fast disks,
-and for no others. lane.py has the order in which a run's turn is written, outbox.py the messages that wait for it.
+The coordinator's thread hands work over here and collects the results. It waits a moment for journals on fast disks
+only. run_thread.py defines the order of a run's writes, held_replies.py the messages that wait for them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ from remuda.wire.messages import OVER, Rejected
 
 HERD_LINES_KEPT = 1_000
 QUICK_S = 0.01
-"""How long a turn waits for the journals that it is written to. A local disk takes less time; and while the coordinator
-waits, the two threads do not take the interpreter's lock from each other at every message, which would cost more than
-the waiting."""
+"""Time for which a turn waits for its journals. A local disk takes less time; and while the coordinator waits, the two
+threads do not take the interpreter's lock from each other at every message, which would cost more than waiting."""
 SLOW_S = 1.0
-"""The coordinator does not wait for a journal during this time after it took longer."""
+"""After a slow write, the coordinator does not wait for this journal during this time."""
 END_S = 30.0
-"""How long writing may still take when the coordinator ends."""
+"""Time limit for writing at the end of the coordinator."""
 
 _OF_HERD = "herd"
 """The errands on the list of runs."""
@@ -57,8 +56,8 @@ Found = RunPrepared | RunRefused | RunRecovered | LogRead | HeldUp | RunBroken
 
 
 class Disk:
-    """Owns the lanes and the errands. All methods are for the coordinator's thread, and none waits for a disk except
-    `close`, and `write` for QUICK_S."""
+    """Owns the threads of runs and the jobs. All methods are for the coordinator's thread. Only `close` waits for a
+    disk, and `write` for QUICK_S."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Disk:
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Other threads call `wake` when there is something to `collect`."""
+        """Other threads call `wake` when `collect` has something to return."""
         self._run_folders = folders
         self._runs_folder = runs_folder
         self._wake = wake
@@ -75,19 +74,19 @@ class Disk:
         self._jobs = Jobs()
         self._run_threads: dict[str, RunThread] = {}
         self._leaving: list[RunThread] = []
-        """Lanes of runs that were abandoned: they still write why."""
+        """Threads of abandoned runs: they still write the reason."""
         self._active: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
         self._herd_lines: deque[tuple[int, HerdLogLine]] = deque(maxlen=HERD_LINES_KEPT)
-        """The newest lines about the herd, with the turns in which they were logged: for runs that begin later."""
+        """The newest lines about the herd, with the turns in which they were logged: for later runs."""
         self._submitted: dict[str, int] = {}
-        """The turn from which on such lines concern a run that is queued."""
+        """First turn whose herd lines concern a queued run."""
         self._has_had_runs = False
-        """Whether a run was accepted since this coordinator started. A run that is submitted before has in its log also
-        the lines about the herd since the start."""
+        """True once a run was accepted since this start. Runs submitted before have the herd's lines since the start in
+        their log."""
         self._holds = Holds(self._keep_hold, self._run_folders.run_dir)
         self._held_before: dict[str, HeldSince] = {}
-        """Holds of the coordinator before this one, of runs that are not recovered yet."""
+        """Holds of the previous coordinator, of runs not recovered yet."""
         self._journaled: deque[Journaled] = deque()
         self._told: deque[RunThreadBroken | Found] = deque()
         self._awaited: set[str] = set()
@@ -114,14 +113,14 @@ class Disk:
         return None
 
     def recover(self, runs: Iterable[ListedRun]) -> None:
-        """Have these runs recovered; each gives a Recovered."""
+        """Start the recovery of these runs; each gives a RunRecovered."""
         if self._runs_folder is not None:
             self._held_before = self._runs_folder.held()
         for run in runs:
             self._jobs.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
     def write(self, entries: Sequence[JournalEntry], effects: Sequence[DiskEffect]) -> None:
-        """Have a turn written: each run's part by its own lane. Waits at most QUICK_S for their journals."""
+        """Write a turn: each run's part in its own thread. Waits at most QUICK_S for their journals."""
         self._turn += 1
         parts: dict[str, list[RunEffect | HerdLogLine]] = {each.experiment: [] for each in entries}
         abandoned: list[Abandon] = []
@@ -150,20 +149,21 @@ class Disk:
         self._wait_for_the_quick()
 
     def waits_for(self, experiment: str) -> int:
-        """The turn that must be in this run's journal before messages about the run may be sent; 0 if it has all."""
+        """Return the turn that this run's journal must have before messages about the run may be
+        sent; 0 if it has all."""
         run_thread = self._run_threads.get(experiment)
         return 0 if run_thread is None else run_thread.waits_for
 
     @property
     def lag_s(self) -> float:
-        """The longest time for which what waits for a run's disk has not been written; 0 if nothing waits."""
+        """Longest time that a write has been waiting for a run's disk; 0 if none waits."""
         now_s = self._clock()
         return max((run_thread.held_up_s(now_s) for run_thread in self._run_threads.values()), default=0.0)
 
     # --- hear ---
 
     def journaled(self) -> list[Journaled]:
-        """The turns that journals have written since the last call."""
+        """Return the turns journaled since the last call."""
         journaled: list[Journaled] = []
         while self._journaled:
             told = self._journaled.popleft()
@@ -174,7 +174,7 @@ class Disk:
         return journaled
 
     def found(self) -> list[Found]:
-        """Events from other threads since the last call."""
+        """Return the events from other threads since the last call."""
         found: list[Found] = []
         while self._told:
             match told := self._told.popleft():
@@ -194,8 +194,7 @@ class Disk:
         return found
 
     def look(self) -> list[HeldUp | RunBroken]:
-        """Called from time to time: which runs' disks accept no writes, which accept them again, and which have not for
-        too long."""
+        """Return new and ended holds, and runs held up for too long. Called periodically."""
         now_s = self._clock()
         looked = ((id, self._holds.look(id, run_thread, now_s)) for id, run_thread in self._run_threads.items())
         found = [event for _, event in looked if event is not None]
@@ -214,8 +213,8 @@ class Disk:
         return found
 
     def close(self) -> list[str]:
-        """Write everything and close all files. Returns the experiments that are not wholly written, since their disks
-        take too long."""
+        """Write everything and close all files. Returns the experiments not completely written, since their disks take
+        too long."""
         deadline_s = self._clock() + END_S
         for run_thread in self._run_threads.values():
             run_thread.rest()
@@ -247,14 +246,14 @@ class Disk:
         return run_thread
 
     def _held_again(self, run: RecoveredRun) -> RecoveredRun:
-        """A run that was held up when the coordinator before this one ended."""
+        """Restore the hold of a run that was held up at the end of the previous coordinator."""
         id = run.experiment.identity.id
         held = self._held_before.pop(id)
         since_s = self._clock() - (time.time() - held.since_s)
         return replace(run, hold=self._holds.restore(id, self._run_thread(id), replace(held, since_s=since_s)))
 
     def _keep_hold(self, experiment: str, held: HeldSince | None) -> None:
-        """Note it in the list of runs, for the next coordinator."""
+        """Record a hold in the list of runs, for the next coordinator."""
         herd = self._runs_folder
         if herd is None:
             return
@@ -263,7 +262,7 @@ class Disk:
             self._jobs.put(_OF_HERD, lambda: _note_hold(herd, experiment, listed))
 
     def _say_of_herd(self, line: HerdLogLine, parts: dict[str, list[RunEffect | HerdLogLine]]) -> None:
-        """Log a line about the herd in every active run, and later in those runs that wait for workers now."""
+        """Log a line about the herd in every active run, and later in the runs that wait for workers now."""
         self._herd_lines.append((self._turn, line))
         for id in self._active:
             parts.setdefault(id, []).append(line)
@@ -295,8 +294,8 @@ class Disk:
                 self._jobs.put(_OF_HERD, lambda: _note_over(herd, effect.last))
 
     def _is_done(self, id: str, run_thread: RunThread) -> bool:
-        """Start another lane if there is more to write. A lane that was held up is checked once more, so that its
-        recovery is reported."""
+        """True if a thread has no more to write; otherwise start another. A thread that was held up is checked once
+        more, so that its recovery is reported."""
         return run_thread.rests and not run_thread.waits_for and id not in self._holds
 
     def _is_quick(self, experiment: str) -> bool:
@@ -322,7 +321,7 @@ class Disk:
             self._wake()
 
     def _stop_awaiting(self, experiment: str) -> bool:
-        """Stop waiting for the experiment's journal in this turn; returns whether the turn waited for it."""
+        """Stop waiting for the experiment's journal in this turn; return True if the turn waited for it."""
         with self._written:
             awaited = experiment in self._awaited
             self._awaited.discard(experiment)
@@ -367,7 +366,7 @@ class RunWriter:
         """Kept so that it can be closed even after the run is forgotten."""
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
-        """Written before the run is listed, so that each listed run has a journal."""
+        """Write the journal, before the run is listed, so that each listed run has a journal."""
         if self._files is not None:
             self._files.journal(turns)
         if self._runs_folder is not None:

@@ -1,4 +1,4 @@
-"""Holds messages back until the run's journal has what they are about."""
+"""Holds messages back until the run's journal has their contents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda.coordinator.effects import Send
 
 
 class HeldReplies:
-    """Passes messages on at once, or as soon as the journal that they wait for has their turn. For one thread."""
+    """Sends messages at once, or as soon as their journal has their turn. For one thread."""
 
     def __init__(self, send: Callable[[Send], None], waits_for: Callable[[str], int]) -> None:
         """`waits_for` returns the turn that an experiment's journal does not have yet; 0 if it has all."""
@@ -17,13 +17,13 @@ class HeldReplies:
         self._waits_for = waits_for
         self._held: dict[str, deque[tuple[int, Send]]] = {}
         self._waiting: Counter[tuple[bytes, int, int]] = Counter()
-        """The messages that wait; see `_name`."""
+        """The waiting messages; see `_name`."""
 
     def __len__(self) -> int:
         return self._waiting.total()
 
     def put(self, send: Send) -> None:
-        """Send this as soon as it may be sent. A repetition of a message that still waits is dropped."""
+        """Send a message as soon as allowed. A repetition of a waiting message is dropped."""
         if send.again and _name(send) in self._waiting:
             return
         turn = self._waits_for(send.after) if send.after else 0
@@ -34,7 +34,7 @@ class HeldReplies:
         self._waiting[_name(send)] += 1
 
     def journaled(self, experiment: str, number: int) -> None:
-        """This experiment's journal has all turns up to this one: send what waited for them."""
+        """Send the messages that waited for the turns of this experiment up to this number, which are journaled now."""
         held = self._held.get(experiment)
         while held and held[0][0] <= number:
             send = self._take(held)
@@ -43,7 +43,7 @@ class HeldReplies:
             del self._held[experiment]
 
     def drop(self, experiment: str) -> None:
-        """This experiment's journal is not written any more: messages that wait for it are dropped."""
+        """Drop the messages that wait for this experiment's journal, which is not written any more."""
         held = self._held.pop(experiment, deque())
         while held:
             self._take(held)
@@ -57,6 +57,5 @@ class HeldReplies:
 
 
 def _name(send: Send) -> tuple[bytes, int, int]:
-    """The recipient, the message's own number, and the number of the message that it answers: those of its
-    repetitions, too."""
+    """Return the recipient, the message's number, and the number of the answered message: the same for repetitions."""
     return send.peer, send.envelope.id, send.envelope.reply_to

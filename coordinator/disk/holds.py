@@ -1,4 +1,4 @@
-"""Which runs are held up by their disks, since when, and until when; a restart of the coordinator ends no hold."""
+"""Runs held up by their disks, with start and end of each hold; a restart of the coordinator ends no hold."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True)
 class HeldSince:
-    """A hold as it is kept over a restart."""
+    """A hold as stored over a restart."""
 
     since_s: float
-    """By the clock of whoever has it: the coordinator's own, or in the list of runs seconds since 1970."""
+    """By the coordinator's clock; in the list of runs, seconds since 1970."""
     why: str
     room_bytes: int
-    """What its workers wanted to write."""
+    """Bytes that its workers wanted to write."""
 
 
 class Holds:
     """The holds of all runs. For the coordinator's thread."""
 
     def __init__(self, keep: Callable[[str, HeldSince | None], None], run_dir_of: Callable[[str], Path]) -> None:
-        """`keep` is called with each hold that begins or changes, and with None where one has ended. `run_dir_of` gives
-        the run folder of an experiment."""
+        """`keep` is called with each new or changed hold, and with None at its end. `run_dir_of` gives the run folder
+        of an experiment."""
         self._keep, self._run_dir_of = keep, run_dir_of
         self._held: dict[str, HeldSince] = {}
 
@@ -41,7 +41,7 @@ class Holds:
         return experiment in self._held
 
     def restore(self, experiment: str, run_thread: RunThread, held: HeldSince) -> Hold:
-        """Go on with a hold of the coordinator before this one: until its disk is seen to have room."""
+        """Continue a hold of the previous coordinator, until its disk has room."""
         self._held[experiment] = held
         run_thread.want_room(held.room_bytes)
         return Hold(held.why, held.since_s + PATIENCE_S, journals=True)
@@ -51,7 +51,7 @@ class Holds:
         self._held.pop(experiment, None)
 
     def look(self, experiment: str, run_thread: RunThread, now_s: float) -> HeldUp | RunBroken | None:
-        """What there is to tell of this run, if anything has changed."""
+        """Return the event about this run's hold, if anything has changed."""
         blocked_s, lacking_s = run_thread.held_up_s(now_s), run_thread.room.lacking_s(now_s)
         known = self._held.get(experiment)
         if max(blocked_s, lacking_s) <= HELD_UP_S:

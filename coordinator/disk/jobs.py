@@ -1,4 +1,4 @@
-"""Threads beside the coordinator's loop: calls that may take long, a watch over keys, and how both wake the loop."""
+"""Threads beside the coordinator's loop: slow calls, a watch over keys, and the wakeup of the loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda.wire.keys.authorized import AuthorizedKeys
 from remuda.wire.keys.secret_file import KeyFileError
 
 WAITING_AT_MOST = 64
-"""The most calls of one kind that may wait: with more, requests come faster than the disk answers."""
+"""Maximum number of waiting calls of one kind: beyond, requests come faster than the disk answers."""
 LOOK_INTERVAL_S = 0.5
 """Between two looks at the file."""
 _KEY = "authorized keys"
@@ -26,9 +26,9 @@ class BusyError(Exception):
 
 
 class Jobs:
-    """Runs calls in the background. Calls of the same key run in order, those of different keys at the same time.
+    """Runs calls in the background: in order for the same key, at the same time for different keys.
 
-    A key has a thread only while calls of it wait or run. `put` is for one thread.
+    A key has a thread only while calls of this key wait or run. `put` is for one thread.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Jobs:
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     def put(self, key: str, call: Callable[[], None]) -> None:
-        """Queue a call, after all calls of the same key. It must not raise. Raises BusyError."""
+        """Queue a call, after all calls of the same key. The call must not raise. Raises BusyError."""
         with self._lock:
             waiting = self._waiting.get(key)
             if waiting is not None:
@@ -50,12 +50,12 @@ class Jobs:
         threading.Thread(target=self._run, args=(key,), name=f"jobs: {key}", daemon=True).start()
 
     def waiting(self, key: str) -> int:
-        """The number of calls of this key that have not begun."""
+        """Number of calls of this key that have not begun."""
         with self._lock:
             return len(self._waiting.get(key, ()))
 
     def wait(self, key: str, longest_s: float) -> bool:
-        """Wait until no call of this key waits or runs, at most so long; returns whether that is so."""
+        """Wait until no call of this key waits or runs; return False if `longest_s` passed before."""
         with self._all_done:
             return self._all_done.wait_for(lambda: key not in self._waiting, longest_s)
 
@@ -85,7 +85,8 @@ class KeyWatch:
         self._due_s = 0.0
 
     def changed(self, now_s: float) -> set[str]:
-        """The names whose key or right has changed since the last call: their connections have to be made again."""
+        """Return the names whose key or right has changed since the last call: their connections
+        have to be made again."""
         with self._lock:
             if now_s >= self._due_s and not self._looking:
                 self._looking, self._due_s = True, now_s + LOOK_INTERVAL_S
@@ -118,12 +119,12 @@ class Wakeup:
         return self._receiver.fileno()
 
     def wake(self) -> None:
-        """Wake the thread that waits. For any thread; harmless after `close`."""
+        """Wake the waiting thread. For any thread; harmless after `close`."""
         with contextlib.suppress(OSError):  # there are plenty of reasons to wake up already
             self._sender.send(b"\0")
 
     def clear(self) -> None:
-        """Clear the signal, to wait for the next one."""
+        """Clear the signal, to wait for the next."""
         with contextlib.suppress(BlockingIOError):
             while self._receiver.recv(4_096):
                 pass

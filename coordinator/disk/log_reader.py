@@ -15,7 +15,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import LogPiece, LogPlace, LogText, Rejected
 
 PIECES = 16
-"""The most files in one answer; the others follow with the next."""
+"""Maximum number of files in one answer; the rest follows with the next."""
 
 
 def read_log(effect: ReadLog) -> LogRead:
@@ -36,8 +36,8 @@ def read_log(effect: ReadLog) -> LogRead:
 
 
 def _waiting(found: dict[str, LogEntry], known: dict[str, LogPosition]) -> list[str]:
-    """Files that the client has not begun, then those that have grown. The client lists the files in the order of its
-    last answers, so the one that it read last comes last."""
+    """Return files new to the client, then files that have grown. The client lists the files in the order of its last
+    answers, so the last file read comes last."""
     begun = [file for file, place in known.items() if file in found and found[file].has_news(place)]
     return [*(file for file in found if file not in known), *begun]
 

@@ -1,4 +1,4 @@
-"""What a coordinator recovers of a run from its journal, its payload files and its policy file."""
+"""Recovery of a run from its journal, its payload files and its policy file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRe
 
 
 def counters_after(record: CheckpointRecord | None, recovered: Recovered | None) -> Counters | None:
-    """Where a resumed run continues: what was counted stays counted, what was learned since the checkpoint is gone."""
+    """Return the start of a resumed run: counted steps stay counted, updates after the checkpoint are lost."""
     if record is None:
         return None
     if recovered is None:
@@ -35,10 +35,10 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
 
 
 def curves_hold_until(snapshot: RunSnapshot) -> Counters:
-    """Up to where the curves of a run are valid after its coordinator has died.
+    """Return the counters up to which the curves of a run are valid after the death of its coordinator.
 
     The progress of a working learner is journaled once a second, so its curves are not cut. A learner that was not
-    ready has shown nothing, but points after its start may still be there: the coordinator may have died before it set
+    ready has shown nothing, but points after its start may still exist: the coordinator may have died before setting
     the curves back.
     """
     leases = snapshot.experiment.leases.leases
@@ -48,13 +48,13 @@ def curves_hold_until(snapshot: RunSnapshot) -> Counters:
 
 
 def with_payloads(recovered: Recovered, data: Path) -> Recovered:
-    """The recovered run without the chunks whose payload file is gone."""
+    """Return the recovered run without the chunks whose payload file is gone."""
     files = set(os.listdir(data)) if data.is_dir() else set[str]()
     return replace(recovered, chunks=tuple(chunk for chunk in recovered.chunks if chunk.meta.file in files))
 
 
 def payload_files(recovered: Recovered | None) -> frozenset[str]:
-    """The payload files of its live chunks, and what was computed again of them."""
+    """Return the payload files of live chunks and of their reanalyses."""
     if recovered is None:
         return frozenset()
     again = recovered.snapshot.experiment.reanalysis.newest
@@ -63,9 +63,8 @@ def payload_files(recovered: Recovered | None) -> frozenset[str]:
 
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
-    """Payloads that were written and not counted, as their headers describe them: their workers may have ended while
-    there was nobody to announce them to. Payloads of forgotten leases are left out, since they may have been
-    counted."""
+    """Return written but uncounted payloads, by their headers: their workers may have ended without a coordinator to
+    announce them to. Payloads of forgotten leases are left out, since they may have been counted."""
     counted = Ledger()
     counted.restore(recovered.snapshot.experiment.replay.ledger)
     live = payload_files(recovered)
@@ -86,7 +85,7 @@ def resumed_at(
     config: ExperimentConfig,
     recovered: Recovered | None,
 ) -> ResumePoint | None:
-    """What a resumed run continues with: its newest checkpoint, and these counters; see resume_point."""
+    """Return the resume point: the newest checkpoint with these counters; see resume_point."""
     if counters is None or checkpoints.last is None:
         return None
     published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
@@ -103,6 +102,6 @@ def _published(policy_file: Path) -> PolicyRef:
 
 
 def policy_file_of(folder: RunFolder, experiment: str) -> Path:
-    """The policy file from before the run was resumed, if any: its epoch keeps that learner from publishing."""
+    """Return the policy file from before a resume, if any: its epoch keeps the earlier learner from publishing."""
     known = sorted(path for path in folder.policy.glob("policy_*") if path.suffix != ".lock")
     return known[0] if known else folder.policy_file(experiment, 0)

@@ -1,4 +1,4 @@
-"""The files of one run that is not over. Effects are carried out on them here."""
+"""The files of one run that is not over, and the effects on them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters
 
 OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
-"""On the files of one policy, or of a run that has no more."""
+"""Effects on the files of one policy, or of a run with one policy."""
 RunEffect = OwnEffect | PolicyEffect
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
-"""Opened with this value, progress.txt and the curves continue at their end: nothing is cut off."""
+"""Value with which progress.txt and the curves continue at their end: nothing is cut off."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class OpenFiles:
     checkpoints: CheckpointIndex
     journal: RunJournal
     ownership: Ownership | None
-    """That of the run; one of several policies has none of its own."""
+    """Ownership of the run; None for policies after the first."""
 
     def close(self) -> None:
         """Close everything. May be called again."""
@@ -59,7 +59,7 @@ class RunGoneError(Exception):
 
 
 class RunFiles:
-    """Owns a run's files. None is open while the run is queued: they are opened when it gets its first worker.
+    """Owns a run's files. They stay closed while the run is queued, and are opened with its first worker.
 
     For one thread at a time.
     """
@@ -72,8 +72,8 @@ class RunFiles:
         files: OpenFiles | None = None,
         missed: Recovered | None = None,
     ) -> None:
-        """`begins_at` is where a resumed run continues; None for a new run. `missed` is a recovered run whose files
-        are not open yet: what they missed in the last moment is written when they are opened."""
+        """`begins_at` is the start of a resumed run; None for a new run. `missed` is a recovered run with closed files:
+        writes missed in the last moment follow when the files are opened."""
         self.folder = folder
         self._config = config
         self._begins_at = begins_at
@@ -83,14 +83,13 @@ class RunFiles:
         self._ended: Logbook | None = None
 
     def with_others(self, others: Sequence[RunFiles]) -> RunFiles:
-        """This, with the same of the policies after the first, where there are several; all journals are in one
-        file."""
+        """Add the files of the policies after the first; all journals share one file. Returns itself."""
         self._all = (self, *others)
         return self
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
-        """Commit what must be known after a crash. Raises JournalError if the disk refuses it, RunGoneError if the
-        folder was removed, and FolderOwnedError if another process has taken the folder of a queued run."""
+        """Commit the state to know after a crash. Raises JournalError if the disk refuses, RunGoneError if the folder
+        was removed, and FolderOwnedError if another process has taken the folder of a queued run."""
         if self._files is None:
             _refuse_gone(self.folder)
         state = turns[-1].snapshot.experiment.state
@@ -107,12 +106,12 @@ class RunFiles:
 
     @property
     def files(self) -> OpenFiles | None:
-        """Those that are open."""
+        """The open files, if any."""
         return self._files
 
     def carry_out(self, effect: RunEffect) -> None:
-        """Carry out an effect. What is impossible because somebody has removed the run's files is logged and skipped.
-        Raises OSError if the disk refuses, so that it can be tried again."""
+        """Carry out an effect. If the run's files were removed, the effect is logged and skipped. Raises OSError if the
+        disk refuses, so that the caller can try again."""
         match effect:
             case PolicyEffect():
                 for each in self._all:
@@ -137,13 +136,13 @@ class RunFiles:
                 self._say(text, "error")
 
     def say_of_herd(self, text: str, level: Level, at: SourceLine) -> None:
-        """A line about the whole herd, for the coordinator's log of each active run."""
+        """Log a line about the whole herd to the coordinator's log of this run."""
         if self._files is not None:
             self._files.log.say("coordinator", text, level=level, at=at)
 
     def confirm(self) -> None:
-        """Show other hosts that the owner of the run is alive, and put its journal back if somebody has removed or
-        replaced the file. Raises RunGoneError if the folder was removed."""
+        """Show other hosts that the owner of the run is alive, and restore a removed or replaced journal file. Raises
+        RunGoneError if the folder was removed."""
         _refuse_gone(self.folder)
         if self._files is not None:
             if self._files.ownership is not None:
@@ -157,7 +156,7 @@ class RunFiles:
             self._say(disturbed, "warning")
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise OSError where workers cannot write so many bytes into data/."""
+        """Raise OSError if workers cannot write so many bytes into data/."""
         for each in self._all:
             with suppress(FileNotFoundError):  # somebody has removed it; whoever writes there says so
                 check_room(each.folder.data, size_bytes)
@@ -176,7 +175,7 @@ class RunFiles:
 
     @property
     def ended(self) -> list[Logbook]:
-        """The logbooks of a run that is over and whose services may still be running."""
+        """Logbooks of a finished run whose services may still be running."""
         own = [] if self._ended is None else [self._ended]
         return own + [log for each in self._all[1:] for log in each.ended]
 
@@ -234,7 +233,7 @@ class RunFiles:
             files.close()
 
     def open(self, beside: RunJournal | None) -> OpenFiles:
-        """Open the files, with the journal `beside` that of another policy. Raises as open_files does."""
+        """Open the files; `beside` is the journal of another policy. Raises as open_files does."""
         if not self.folder.root.is_dir():
             raise FileNotFoundError(f"{self.folder.root} is gone")
         files = open_files(self.folder, self._config, self._begins_at, beside=beside)
@@ -254,8 +253,8 @@ class RunFiles:
             log.write(LEVELS[level], text, at)
 
     def _sweep(self, keep: frozenset[str]) -> None:
-        """Remove what workers left that died while writing. The policy's lock file stays: if it were removed while a
-        process has it open, there would be two locks."""
+        """Remove the leftovers of workers that died while writing. The policy's lock file stays: if a process has it
+        open while it is removed, two locks would exist."""
         sweep_orphans(self.folder.data, keep, older_than_s=0.0)
         for folder in (self.folder.root, self.folder.ckpt, self.folder.model, self.folder.policy):
             sweep_temporaries(folder, older_than_s=0.0)
@@ -280,10 +279,10 @@ def write_turns(journals: Sequence[RunJournal], turns: Sequence[JournalEntry]) -
 def open_files(
     folder: RunFolder, config: ExperimentConfig, begins_at: Counters | None, *, beside: RunJournal | None = None
 ) -> OpenFiles:
-    """Open the files of an active run; progress.txt and the curves are cut off where it continues. Of several policies
-    only the first owns the run, and the others' journals are `beside` its own.
+    """Open the files of an active run; progress.txt and the curves are cut off at its start. Only the first of several
+    policies owns the run; the journals of the rest are `beside` its own.
 
-    Raises FolderOwnedError, JournalError, CheckpointIndexError or OSError; nothing is left open then.
+    Raises FolderOwnedError, JournalError, CheckpointIndexError or OSError, and leaves no file open.
     """
     with ExitStack() as undo:
         ownership = None if beside is not None else Ownership(folder.owner)
@@ -299,8 +298,8 @@ def open_files(
 
 
 def show_missed(log: Logbook, checkpoints: CheckpointIndex, run: Recovered, config: ExperimentConfig) -> None:
-    """Write what the files of a recovered run may have missed in the last moment. Raises CheckpointIndexError or
-    OSError."""
+    """Write to the files of a recovered run the data missed in the last moment. Raises
+    CheckpointIndexError or OSError."""
     catch_up(checkpoints, run.snapshot.experiment.dispatch.commander)
     show_again(log, run.snapshot, config)
 

@@ -1,6 +1,6 @@
 """The run folders of a coordinator: prepares them, and carries the state machine's effects out on disk.
 
-The work of one run is done by one thread at a time; work of different runs may be done at the same time.
+One thread at a time works on one run; different threads may work on different runs.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
-"""The most characters of a message about a wrong config, which may have a thousand wrong keys."""
+"""Maximum length of a message about a wrong config, which may have a thousand wrong keys."""
 CLOSING_S = 20.0
-"""How long a new run waits for its folder to be closed by the one before; clients wait for 60 s."""
+"""Time for which a new run waits until the previous run has closed its folder; clients wait for 60 s."""
 
 
 class RunFolders:
-    """The folders of experiments that are not over. The files of a folder are open while its experiment is active."""
+    """The folders of unfinished experiments. The files of a folder are open while its experiment is active."""
 
     def __init__(
         self,
@@ -70,18 +70,18 @@ class RunFolders:
         self._allowed = allowed
         self._files: dict[str, RunFiles] = {}
         self._in_use: dict[str, Path] = {}
-        """The folders of experiments that are not over, with links resolved: no other experiment may begin there."""
+        """Folders of unfinished experiments, with links resolved: no other experiment may begin in them."""
         self._closing: set[str] = set()
-        """Those among them that are over, and whose files are about to be closed."""
+        """Finished experiments among them, whose files are about to be closed."""
         self._lock = threading.Condition()
-        """Guards `_in_use`, `_closing` and `_ended`; told when a folder has become free."""
+        """Guards `_in_use`, `_closing` and `_ended`; notified when a folder has become free."""
         self._ended: list[Logbook] = []
-        """Folders of experiments that are over and whose services may still be running."""
+        """Logbooks of finished experiments whose services may still be running."""
 
     # --- a run begins ---
 
     def prepare(self, effect: PrepareRun) -> PreparedRun | RunRefused:
-        """Check the config and make the run folder. If it is refused, nothing is left behind."""
+        """Check the config and make the run folder. A refused submission leaves nothing behind."""
         submit = effect.submit
         try:
             config = ExperimentConfig.model_validate_json(submit.config_json)
@@ -117,8 +117,8 @@ class RunFolders:
         return prepared
 
     def _use(self, experiment: str, root: Path, submit: Submit) -> None:
-        """Refuse a folder whose run is not over: nobody may resume it or move it away while its workers use it. Of a
-        run that is over the files are waited for, since its end is known before they are closed."""
+        """Refuse the folder of an unfinished run: nobody may resume it or move it away while its workers use it. Wait
+        for the files of a finished run, since its end is known before they are closed."""
         resolved = root.resolve()
 
         def users() -> set[str]:
@@ -146,7 +146,7 @@ class RunFolders:
             self._lock.notify_all()
 
     def _begin(self, effect: PrepareRun, config: ExperimentConfig, folder: RunFolder) -> PreparedRun | RunRefused:
-        """All files are closed again at the end, since a queued run keeps none open."""
+        """Make the files of a run. All files are closed again at the end, since a queued run keeps none open."""
         experiment, submit = effect.experiment, effect.submit
         resume = submit.on_exists == "resume"
         policies = configs_of_policies(config)
@@ -197,8 +197,8 @@ class RunFolders:
     def recover(self, run_dir: Path) -> Recovered:
         """Recover a run of a previous coordinator.
 
-        Raises JournalError, FolderOwnedError, CheckpointIndexError, ValueError or OSError if that is impossible;
-        nothing is changed then.
+        Raises JournalError, FolderOwnedError, CheckpointIndexError, ValueError or OSError if impossible, and changes
+        nothing.
         """
         folder = RunFolder(run_dir)
         if not run_dir.is_dir():
@@ -249,11 +249,11 @@ class RunFolders:
     # --- a run goes on ---
 
     def files(self, experiment: str) -> RunFiles | None:
-        """The folder of an experiment that is not over."""
+        """Return the files of an unfinished experiment."""
         return self._files.get(experiment)
 
     def run_dir(self, experiment: str) -> Path:
-        """The run folder of an experiment that is not over."""
+        """Return the run folder of an unfinished experiment."""
         return self._files[experiment].folder.root
 
     # --- it ends ---
@@ -274,12 +274,12 @@ class RunFolders:
         self._free(experiment)
 
     def forget(self, experiment: str) -> None:
-        """A run is over that could not be written to its end; the thread that writes it still closes its files."""
+        """Forget a finished run that could not be written to its end; its thread still closes its files."""
         self._files.pop(experiment, None)
         self._free(experiment)
 
     def close(self) -> None:
-        """Close all files that are still open, and wait for the end of the services that log sinks write to."""
+        """Close all open files, and wait for the end of the services behind log sinks."""
         for experiment in list(self._files):
             self.close_run(experiment)
         deadline_s = time.monotonic() + SERVICES_END_S
@@ -288,7 +288,7 @@ class RunFolders:
 
 
 def _agents_unknown(config: ExperimentConfig) -> str | None:
-    """This process builds no environment, so it has to be told which agents there are."""
+    """Reason to refuse a config without agents: this process builds no environment, so the config must list them."""
     if config.env.kind != "pettingzoo" or config.env.agents:
         return None
     return "env.agents is missing: it names the agents of the environment, and `remuda submit` fills it in"
@@ -301,8 +301,8 @@ def _refused(effect: PrepareRun, code: Literal["invalid", "exists", "forbidden"]
 def _open_journals(
     folder: RunFolder, policies: Sequence[str], *, resume: bool
 ) -> tuple[list[tuple[RunJournal, Recovered | None]], str | None]:
-    """Open the journals of a run's policies, with what a resumed run finds in them; the last value says why it finds
-    nothing."""
+    """Open the journals of a run's policies, with their contents for a resumed run; the last value explains missing
+    contents."""
     gone = not folder.journal.exists()
     journals, damage = open_for_policies(folder.journal, policies)
     known = [found is not None for _, found in journals]
@@ -320,8 +320,8 @@ def _open_journals(
 
 
 def _begin_at(checkpoints: Sequence[CheckpointIndex], known: Sequence[Recovered | None]) -> list[Counters | None]:
-    """Where the policies of a resumed run continue. A step of the environment counts for all of them: so it does where
-    they were saved at different steps and the journal is lost, too."""
+    """Return the start of each policy of a resumed run. A step of the environment counts for all policies, even if they
+    were saved at different steps and the journal is lost."""
     each = [counters_after(index.last, recovered) for index, recovered in zip(checkpoints, known, strict=True)]
     env_step = max((counters.env_step for counters in each if counters is not None), default=0)
     return [None if counters is None else structs.replace(counters, env_step=env_step) for counters in each]
@@ -338,8 +338,8 @@ def _reopened(
     journals: Sequence[RunJournal],
     ownership: Ownership,
 ) -> Sequence[OpenFiles]:
-    """The files of a recovered run, with what they missed in the last moment. None are open if the disk is full: then
-    its lane opens them as soon as there is room. Raises as `recover` does."""
+    """Open the files of a recovered run, with writes missed in the last moment. Empty if the disk is full: then its
+    thread opens them as soon as the disk has room. Raises as `recover` does."""
     opened: list[OpenFiles] = []
     with ExitStack() as undo:
         try:
@@ -372,7 +372,7 @@ def _run_files(
 
 
 def _tell(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:
-    """Write what there is to say of the beginning: what was measured, and what went wrong."""
+    """Log the beginning of a run: measurements and problems."""
     for note in submit.notes:
         log.say("commander", note)
     without_git = write_git(folder.root, submit.git)

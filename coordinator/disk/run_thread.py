@@ -21,11 +21,11 @@ from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
-"""Time between two attempts to write what a disk refuses."""
+"""Time between two attempts to write to a refusing disk."""
 CONFIRM_S = 10.0
 """Time between two signs of life in the run's folder, for other hosts."""
 BATCHES_AT_ONCE = 64
-"""The most turns in one commit, if several wait."""
+"""Maximum number of turns in one commit."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class HerdLogLine:
     text: str
     level: Level
     at: SourceLine
-    """The place that speaks."""
+    """Source line of the message."""
 
 
 @dataclass(frozen=True)
 class JournalBatch:
-    """What one turn of the coordinator's loop has to write of one run."""
+    """The writes of one run in one turn of the coordinator's loop."""
 
     number: int
     entry: JournalEntry | None
@@ -49,8 +49,8 @@ class JournalBatch:
 
 @dataclass(frozen=True)
 class Journaled:
-    """All turns up to this one are in the run's journal, the files that they delete are deleted, and curves are set
-    back for a new learner."""
+    """All turns up to this number are in the run's journal, their files are deleted, and curves are set back for a new
+    learner."""
 
     experiment: str
     number: int
@@ -58,7 +58,7 @@ class Journaled:
 
 @dataclass(frozen=True)
 class RunThreadBroken:
-    """An error that is not caused by the disk; nothing more is written of this run."""
+    """An error not caused by the disk; nothing more is written of this run."""
 
     experiment: str
     reason: str
@@ -66,14 +66,14 @@ class RunThreadBroken:
 
 
 class Writer(Protocol):
-    """How a run's files are written. Raises JournalError or OSError where the disk refuses, to be called again."""
+    """Writes a run's files. Raises JournalError or OSError if the disk refuses; the call is then repeated."""
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Commit these turns."""
         ...
 
     def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
-        """Do what this effect asks for."""
+        """Carry out this effect."""
         ...
 
     def confirm(self) -> None:
@@ -81,7 +81,7 @@ class Writer(Protocol):
         ...
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise OSError where workers of the run cannot write so many bytes."""
+        """Raise OSError if workers of the run cannot write so many bytes."""
         ...
 
     def close(self) -> None:
@@ -90,14 +90,14 @@ class Writer(Protocol):
 
 
 class _GivenUpError(Exception):
-    """Nobody needs this written any more."""
+    """The write is not needed any more."""
 
 
 class RunThread:
-    """Writes turns in order: first the journal, then deletions and curves that are set back, then it reports the turn
-    as journaled, then all else.
+    """Writes turns in order: the journal, then deletions and curves to set back, then the report that the turn is
+    journaled, then the rest.
 
-    `put` and the properties are for the coordinator's thread; none of them waits for the disk.
+    `put` and the properties are for the coordinator's thread and never wait for the disk.
     """
 
     def __init__(
@@ -107,24 +107,24 @@ class RunThread:
         tell: Callable[[Journaled | RunThreadBroken], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`tell` is called by the lane's thread."""
+        """`tell` is called by the thread of the run."""
         self.experiment = experiment
         self._writer = writer
         self._tell = tell
         self._clock = clock
         self._turns: deque[JournalBatch] = deque()
-        """Turns that are not wholly written yet."""
+        """Turns not completely written yet."""
         self._since_s = 0.0
-        """When the first of them was put in, or became the first."""
+        """Time at which the first of them was queued, or became the first."""
         self._changed = threading.Condition()
         self._given_up = threading.Event()
         self._resting = False
         self._thread: threading.Thread | None = None
         self._refusal: str | None = None
         self._said: set[int] = set()
-        """The ids of waiting effects that were carried out early; see `_say_what_is_wrong`."""
+        """Ids of waiting effects that were carried out early; see `_say_what_is_wrong`."""
         self.room = Room(clock)
-        """What the run's workers want to write and cannot."""
+        """Disk space wanted by the run's workers."""
         self._confirm_due_s = clock() + CONFIRM_S
         self._journaled = 0
         self._newest = 0
@@ -132,7 +132,7 @@ class RunThread:
     # --- for the coordinator's thread ---
 
     def put(self, turn: JournalBatch) -> None:
-        """Queue a turn, after all that are queued."""
+        """Queue a turn, after all queued turns."""
         with self._changed:
             if not self._turns:
                 self._since_s = self._clock()
@@ -142,7 +142,7 @@ class RunThread:
             self._start()
 
     def want_room(self, size_bytes: int) -> None:
-        """Look for room for so many bytes, between turns, until it is there."""
+        """Look for room for so many bytes, between turns, until found."""
         with self._changed:
             self.room.want(size_bytes)
             self._resting = False
@@ -156,11 +156,11 @@ class RunThread:
 
     @property
     def waits_for(self) -> int:
-        """The newest turn, if it is not journaled yet; 0 if all are."""
+        """Number of the newest turn, if not journaled yet; 0 if all are."""
         return 0 if self._newest <= self._journaled else self._newest
 
     def noted(self, number: int) -> None:
-        """The coordinator's thread knows that all turns up to this one are journaled."""
+        """Record that the coordinator's thread knows all turns up to this number as journaled."""
         self._journaled = max(self._journaled, number)
 
     def held_up_s(self, now_s: float) -> float:
@@ -170,17 +170,17 @@ class RunThread:
 
     @property
     def refusal(self) -> str | None:
-        """The disk's last error; None if there is none, also if the disk does not answer."""
+        """The disk's last error; None without an error, also if the disk does not answer."""
         return self._refusal
 
     def rest(self) -> None:
-        """Write what is queued, then close the run's files and end the thread, until more is queued."""
+        """Write all queued turns, then close the run's files and end the thread, until the next turn."""
         with self._changed:
             self._resting = True
             self._changed.notify()
 
     def give_up(self) -> None:
-        """Drop what is queued, and close the run's files as soon as the disk answers."""
+        """Drop all queued turns, and close the run's files as soon as the disk answers."""
         self._given_up.set()
         self.rest()
 
@@ -190,7 +190,7 @@ class RunThread:
         return self._thread is None
 
     def join(self, deadline_s: float) -> bool:
-        """Wait until the lane rests, at most until this time of the clock; returns whether it rests."""
+        """Wait until the thread rests; return False if this time of the clock passed before."""
         thread = self._thread
         if thread is not None:
             thread.join(max(deadline_s - self._clock(), 0.0))
@@ -239,7 +239,7 @@ class RunThread:
             self._insist(self._writer.confirm)
 
     def _next(self) -> list[JournalBatch] | None:
-        """The turns to write; an empty list if none came for a while; None if the lane may rest."""
+        """Return the turns to write; an empty list if none came for a while; None if the thread may rest."""
         with self._changed:
             pause_s = AGAIN_S if self.room.wanted_bytes else CONFIRM_S
             self._changed.wait_for(lambda: self._turns or self._resting or self.room.is_due, pause_s)
@@ -271,7 +271,7 @@ class RunThread:
         self._insist(lambda: self._writer.carry_out(effect))
 
     def _say_what_is_wrong(self) -> None:
-        """Log the errors that wait, although the disk refuses something else: the log may have room all the same."""
+        """Log waiting errors early while the disk refuses other writes: the log may have room all the same."""
         with self._changed:
             waiting = [effect for turn in self._turns for effect in turn.effects if id(effect) not in self._said]
         for effect in waiting:
@@ -281,7 +281,7 @@ class RunThread:
                     self._said.add(id(effect))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        """Repeat the call until the disk accepts it, or nobody needs it any more."""
+        """Repeat the call until the disk accepts it, or the write is not needed any more."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -300,8 +300,8 @@ class RunThread:
 def _before_anybody_is_answered(
     effects: Sequence[RunEffect | HerdLogLine],
 ) -> tuple[list[RunEffect | HerdLogLine], list[RunEffect | HerdLogLine]]:
-    """The effects that come first, and the rest. Deletions come first because a collector that gets an answer writes
-    its next payload file; curves are set back before a learner begins, with all that was shown before."""
+    """Split the effects into the first ones and the rest. Deletions come first because a collector writes its next
+    payload file after its answer; curves are set back before a learner begins, with all earlier points."""
     rewound = max((i for i, effect in enumerate(effects) if isinstance(_plain(effect), RewindCurves)), default=-1) + 1
     first, later = list(effects[:rewound]), list[RunEffect | HerdLogLine]()
     deletions: list[DeleteChunks] = []

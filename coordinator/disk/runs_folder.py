@@ -1,6 +1,6 @@
 """The runs folder of a persistent coordinator: owned by one at a time, with a list of all runs in it.
 
-A run that is over is one row of that list; its own folder is not read again.
+A finished run is one row of this list; its own folder is not read again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from remuda.training.status import failed_status
 from remuda.wire.messages import OVER
 
 FINISHED_SHOWN = 100
-"""How many runs that are over `status` still shows after a restart: those that ended last."""
+"""Number of finished runs shown by `status` after a restart: the last ones to end."""
 
 _LIST = "coordinator.sqlite"
 _TABLES = """
@@ -53,7 +53,7 @@ _MOST_CONFIG_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run of this runs folder that is not over."""
+    """An unfinished run of this runs folder."""
 
     experiment: str
     run_dir: Path
@@ -66,14 +66,14 @@ class KnownRun:
     experiment: str
     """The experiment's id."""
     name: str
-    """Its name; of a run that is not over, the name of its folder."""
+    """Name of the run; for an unfinished run, the name of its folder."""
     run_dir: Path
 
 
 def known_runs(runs_dir: Path) -> list[KnownRun]:
-    """The list of a runs folder that no coordinator owns, newest first. It is only read: nothing is locked or changed.
+    """Read the list of a runs folder without a coordinator, newest first. Nothing is locked or changed.
 
-    Empty if there is none, or none that can be read.
+    Empty if no readable list exists.
     """
     path = (runs_dir / _LIST).absolute()
     if not path.is_file():  # SQLite would wait for a pipe
@@ -89,7 +89,7 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
 
 
 def _name(last: bytes | None) -> str | None:
-    """The name of a run that is over; None for one that is not, or if another version of Remuda wrote it."""
+    """Return the name of a finished run; None if it is unfinished, or was written by another version of Remuda."""
     try:
         return None if last is None else _FINISHED.decode(last).identity.name
     except msgspec.MsgspecError:
@@ -97,11 +97,11 @@ def _name(last: bytes | None) -> str | None:
 
 
 class RunsFolder:
-    """Owns the runs folder while it is open. The list is `<runs-dir>/coordinator.sqlite`. For any thread."""
+    """Owns the runs folder while open. The list is `<runs-dir>/coordinator.sqlite`. For any thread."""
 
     def __init__(self, runs_dir: Path) -> None:
-        """Take the folder; it is made if missing. Raises FolderOwnedError if another coordinator owns it, JournalError
-        if the list cannot be opened, and OSError."""
+        """Take the folder, or make it. Raises FolderOwnedError if another coordinator owns it, JournalError if the list
+        cannot be opened, and OSError."""
         make_private(runs_dir)
         self._ownership = Ownership(runs_dir / ".coordinator")
         self._path = runs_dir / _LIST
@@ -112,24 +112,24 @@ class RunsFolder:
             raise
         self._lock = threading.Lock()
         self._known: dict[str, bool] = {}
-        """Of each noted run, whether it is over."""
+        """Noted runs; True for a finished run."""
 
     @property
     def last_address(self) -> str | None:
-        """The address at which the coordinator before this one listened."""
+        """Address of the previous coordinator."""
         found = self._db.execute("select address from start order by epoch desc limit 1").fetchone()
         return None if found is None else found[0]
 
     def begin(self, address: str) -> int:
-        """Note the address at which a coordinator listens; returns its epoch, which grows with every start. Raises
-        JournalError if the disk refuses it."""
+        """Record the address of this coordinator; return its epoch, which grows with every start. Raises JournalError
+        if the disk refuses."""
         with self._lock, committing(self._db, self._path):
             found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
             self._db.execute("delete from start where epoch <= ?", (int(found[0]) - _STARTS_KEPT,))
         return int(found[0])
 
     def finished(self) -> list[FinishedRun]:
-        """The runs that ended last, in the order in which they ended, from their rows."""
+        """Return the runs that ended last, in the order of their ends, from their rows."""
         with self._lock:
             rows = self._db.execute(
                 "select last from run where is_over and last is not null order by rowid desc limit ?",
@@ -142,7 +142,7 @@ class RunsFolder:
         return found
 
     def unfinished(self) -> list[ListedRun]:
-        """The runs that are not over, oldest first; of several in one folder only the newest."""
+        """Return the unfinished runs, oldest first; of several in one folder only the newest."""
         with self._lock:
             rows = self._db.execute(
                 "select experiment, run_dir from run where rowid in (select max(rowid) from run group by run_dir) "
@@ -151,8 +151,8 @@ class RunsFolder:
         return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
 
     def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> RecoveredRun | FinishedRun | None:
-        """Recover a run that is not over. One that cannot be recovered is logged, left as it is, and tried again at the
-        next start. None: another process works on it."""
+        """Recover an unfinished run. If impossible, log the reason and leave the run for the next start. None: another
+        process works on it."""
         try:
             found = recovered_run(folders.recover(run.run_dir), now_s)
         except FolderOwnedError as error:
@@ -169,9 +169,9 @@ class RunsFolder:
         return finished
 
     def note(self, entry: JournalEntry) -> None:
-        """Note that a run is new, or over. A folder has one run: a resumed run replaces the one before.
+        """Record a new or finished run. A folder has one run: a resumed run replaces the previous one.
 
-        Raises JournalError if the disk refuses it.
+        Raises JournalError if the disk refuses.
         """
         is_over = entry.snapshot.experiment.state in OVER
         if self._known.get(entry.experiment) != is_over:
@@ -179,7 +179,7 @@ class RunsFolder:
             self._note(identity.id, identity.run_dir, entry.last if is_over else None)
 
     def note_over(self, last: FinishedRunSnapshot) -> None:
-        """Note that a run is over, whatever its journal says. Raises JournalError if the disk refuses it."""
+        """Record the end of a run, whatever its journal contains. Raises JournalError if the disk refuses."""
         self._note(last.identity.id, last.identity.run_dir, last)
 
     def _note(self, experiment: str, run_dir: str, last: FinishedRunSnapshot | None) -> None:
@@ -197,13 +197,13 @@ class RunsFolder:
                 del self._known[experiment]
 
     def held(self) -> dict[str, HeldSince]:
-        """The runs that are held up, by their disks."""
+        """Runs held up by their disks."""
         with self._lock:
             rows = self._db.execute("select experiment, since_s, why, room_bytes from held").fetchall()
         return {experiment: HeldSince(*held) for experiment, *held in rows}
 
     def note_hold(self, experiment: str, held: HeldSince | None) -> None:
-        """Note that a run is held up; None: no more. Raises JournalError if the disk refuses it."""
+        """Record the hold of a run, or with None its end. Raises JournalError if the disk refuses."""
         with self._lock, committing(self._db, self._path):
             if held is None:
                 self._db.execute("delete from held where experiment = ?", (experiment,))
@@ -223,7 +223,7 @@ class RunsFolder:
 
 
 def _open_whole(path: Path) -> sqlite3.Connection:
-    """Open the list and read all of it, since damage that is found later could not be reported as such."""
+    """Open the list and read all of it, since later damage could not be reported as such."""
     try:
         db = open_database(path, _TABLES)
         try:
@@ -241,14 +241,14 @@ def _open_whole(path: Path) -> sqlite3.Connection:
 
 
 def _add_missing_column(db: sqlite3.Connection) -> None:
-    """Update the list of an older version of Remuda, which has no rows of runs that are over."""
+    """Update the list of an older version of Remuda, which has no rows of finished runs."""
     columns = [row[1] for row in db.execute("pragma table_info(run)")]
     if "last" not in columns:
         db.execute("alter table run add column last blob")
 
 
 def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> FinishedRun:
-    """The run that cannot be recovered because of `error`: shown as failed, as far as its last checkpoint."""
+    """Return an unrecoverable run, shown as failed because of `error`, with its last checkpoint."""
     folder = RunFolder(run_dir)
     try:
         checkpoints = CheckpointIndex(folder.ckpt)

@@ -1,1 +1,1 @@
-"""Workers that compute columns of stored rows again with the target network."""
+"""Workers that recompute columns of stored rows with the target network."""

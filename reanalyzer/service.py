@@ -1,4 +1,5 @@
-"""A reanalyzer's lease: read a chunk, compute its columns again with the target network, write and announce them."""
+"""A reanalyzer's lease: reads chunks, recomputes their columns with the target network, writes and announces the
+results."""
 
 from __future__ import annotations
 
@@ -37,19 +38,19 @@ from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.stores.ports import NotNowError, RunStores
 
 ROWS_AT_ONCE = 256
-"""Rows that are computed together: enough for a processor, and few enough that progress shows."""
+"""Rows per computation: enough for a processor, and few enough for visible progress."""
 
 
 def recompute(
     columns: Mapping[str, Column], names: Sequence[str], reanalyzer: Reanalyzer, *, progress: Callable[[int], None]
 ) -> Columns:
-    """Compute the columns `names` of all rows of a chunk again, each whole.
+    """Recompute the columns `names` of all rows of a chunk, each whole.
 
     Args:
-        columns: as they lie in the payload file; images may be stored as frames and indices.
-        names: the declared ones.
+        columns: as in the payload file; images may be stored as frames and indices.
+        names: the declared columns.
         reanalyzer: with weights.
-        progress: called with a number of rows whenever these are done.
+        progress: called with the number of finished rows.
 
     Raises:
         ValueError: the algorithm returned other columns, or of another shape or dtype.
@@ -70,10 +71,10 @@ def recompute(
 
 
 class ReanalyzerWork:
-    """Computes for one experiment, one chunk after the other, in the order in which it was asked."""
+    """Computes for one experiment, chunk by chunk, in the order of requests."""
 
     warnings: Sequence[str] = ()
-    """None: they stand in its own log."""
+    """Always empty: warnings go to its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         config = config_of_policy(ExperimentConfig.model_validate_json(assign.config_json))
@@ -98,11 +99,11 @@ class ReanalyzerWork:
             self.close()
             raise
         self._target: PolicyRef | None = None
-        """The target network whose weights are loaded."""
+        """Target network of the loaded weights."""
         self._asked: deque[Reanalyze] = deque()
         self._newest_request = 0
         self._at_hand: tuple[int, Reanalysis, Columns] | None = None
-        """Computed, and not in data/ yet: the request, and what it gave."""
+        """Request, reanalysis and columns that are not in data/ yet."""
         self._problem = ""
         self._draining = False
         self._totals = _Totals(config.log.buffer_interval_s)
@@ -118,7 +119,7 @@ class ReanalyzerWork:
             self._asked.append(message)
 
     def step(self) -> bool:
-        """Compute one chunk again, if one is asked for."""
+        """Recompute one requested chunk, if any."""
         if self._at_hand is not None:
             return self._announce(*self._at_hand)
         if not self._asked:
@@ -133,18 +134,18 @@ class ReanalyzerWork:
         return self._at_hand is None
 
     def drain(self) -> None:
-        """Let go: what it was asked for, and has not begun, others may compute."""
+        """Drop requests that have not begun: other reanalyzers may compute them."""
         self._draining = True
         self._asked.clear()
 
     @property
     def unstored(self) -> bool:
-        """Others compute again what it had not handed in."""
+        """Always False: other reanalyzers recompute lost results."""
         return False
 
     @property
     def drained(self) -> bool:
-        """Asked to drain: between two steps nothing is unfinished but what the disk refuses."""
+        """True after Drain: between two steps only a result that the disk refuses is unfinished."""
         return self._draining
 
     def close(self) -> None:
@@ -184,7 +185,7 @@ class ReanalyzerWork:
         self._announce(asked.request, reanalysis, found)
 
     def _refresh_target(self, asked: PolicyRef) -> None:
-        """Load the newest target network, if an older one than asked for is loaded."""
+        """Load the newest target network, if the loaded network is older than requested."""
         if self._target is not None and self._target >= asked:
             return
         with self.timers("load target"), self._link.during("preparing", "loading the target network"):
@@ -194,8 +195,8 @@ class ReanalyzerWork:
             self._target = loaded.ref
 
     def _announce(self, request: int, reanalysis: Reanalysis, found: Columns) -> bool:
-        """Put what was computed into data/ and announce it. False where that cannot be done now: then it waits, and
-        nothing else is computed."""
+        """Put the result into data/ and announce it. Returns False if this is not possible now: then the result waits,
+        and nothing else is computed."""
         try:
             with self.timers("write"):
                 written = self._payloads.write_reanalysis(reanalysis, found)
@@ -211,7 +212,7 @@ class ReanalyzerWork:
         return True
 
     def _wait_for(self, error: NotNowError, what: str) -> None:
-        """Tell what is waited for, and in the log what is wrong, once."""
+        """Report the reason of the wait, and log a problem once."""
         self._link.activity("waiting", f"waiting for {error.waits_for}", lacks_bytes=error.lacks_bytes)
         if error.problem and not self._problem:
             self._log.say("reanalyzer", f"{what} waits for {error.waits_for}: {error.problem}", level="warning")
@@ -222,7 +223,7 @@ class ReanalyzerWork:
 
 
 class _Totals:
-    """What was computed since the last line of the log about it. Reads no clock."""
+    """Work since the last log line. Reads no clock."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -231,7 +232,7 @@ class _Totals:
         self._compute_s = 0.0
 
     def add(self, reanalysis: Reanalysis, now_s: float) -> str | None:
-        """Count a chunk; returns a line once it is due, the first with the first chunk."""
+        """Count a chunk; returns a line when it is due, the first with the first chunk."""
         self._chunks += 1
         self._rows += reanalysis.rows
         self._compute_s += reanalysis.compute_s

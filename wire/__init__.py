@@ -1,1 +1,1 @@
-"""Typed messages between processes, and the sockets they travel on."""
+"""Typed messages between processes, and the sockets for them."""

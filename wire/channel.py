@@ -1,4 +1,4 @@
-"""One end of a connection that may lose, repeat and reorder messages: here each is delivered once and in order."""
+"""One end of a lossy, reordering connection: delivers every message once and in order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from remuda.wire.messages import (
 )
 
 NOT_RESENT = (Ack, Beat, BeatHeard, PolicyAvailable)
-"""Messages that may be lost: the next one of the kind has the same content or newer."""
+"""Messages that may be lost: the next message of the same kind has the same content or newer."""
 
 
 ASKED_AGAIN = (StatusRequest, LogRequest)
-"""Requests that change nothing. Their answers may be large and are not kept: a request that comes again is answered
-again."""
+"""Read-only requests. Their answers may be large and are not kept: a repeated request is answered again."""
 _NOT_KEPT = (Ack, Status, LogText)
 _HEAVY = (Batches, Assign, Rejected)
-"""Messages whose size varies much."""
+"""Messages of very different sizes."""
 _PLAIN_BYTES = 500
 _CHUNK_BYTES = 1_000
 
@@ -52,11 +51,11 @@ def weight_bytes(message: AnyMessage) -> int:
 
 
 class Received(Struct, frozen=True):
-    """The result of one envelope: its message if it is new (else None), and what must be sent back at once."""
+    """Result of an envelope: the message if it is new (else None), and the envelopes to send back at once."""
 
     message: AnyMessage | None
     id: int
-    """0 if no answer is needed; else pass it to `post(reply_to=…)` or `acknowledge`."""
+    """0 if no answer is needed; else pass the id to `post(reply_to=…)` or `acknowledge`."""
     answers: tuple[Envelope, ...] = ()
 
 
@@ -66,17 +65,17 @@ _NOTHING = Received(None, 0)
 class Channel:
     """Numbers, repeats and de-duplicates the messages of one end. Opens no socket and reads no clock.
 
-    Reliable messages are sent again until the other end acknowledges them. All of them are repeated together, after
-    pauses that double until the oldest one is acknowledged. An answer with `reply_to` acknowledges its request, and is
-    repeated whenever the request is. Answer every received id exactly once, by `post(reply_to=id)` or
-    `acknowledge(id)`, now or later: until then its repetitions are ignored. To answer after an acknowledgement, post a
-    separate message.
+    Reliable messages are sent again until the other end acknowledges them. All unacknowledged messages are repeated
+    together, after pauses that double until the oldest message is acknowledged. An answer with `reply_to` acknowledges
+    its request, and is repeated with the request. Answer every received id exactly once, by `post(reply_to=id)` or
+    `acknowledge(id)`, now or later: until then repetitions of the message are ignored. To answer after an
+    acknowledgement, post a separate message.
 
-    Reliable messages are taken in order: one that overtakes another is treated as lost, and is sent again. A connection
-    keeps the order, so this matters only after one broke. Answers may overtake messages.
+    Reliable messages are taken in order: a message that overtakes another is treated as lost, and is sent again. A
+    connection keeps the order, so this matters only after a broken connection. Answers may overtake messages.
 
-    Both ends begin with a fresh Channel. `window` limits what is remembered of the other end's messages: one that is
-    this far ahead of its oldest unacknowledged message is also treated as lost.
+    Both ends begin with a fresh Channel. `window` limits the memory for messages of the other end: a message this far
+    ahead of the oldest unacknowledged message is also treated as lost.
     """
 
     def __init__(self, *, resend_s: float = 1.0, resend_max_s: float = 8.0, window: int = 1_024) -> None:
@@ -92,14 +91,13 @@ class Channel:
         self._unanswered: set[int] = set()
         self._replies: dict[int, Envelope] = {}  # answers that may have to be repeated, by the id they answer
         self.kept_bytes = 0
-        """About how much memory the messages take that the other end has not confirmed."""
+        """Approximate memory of the messages that the other end has not confirmed."""
 
     def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
         """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
 
-        `once`: do not resend, for messages that are sent often anyway, such as the answer to each message of an unknown
-        worker. Arrays in the message must not be changed afterwards. Raises ValueError if `reply_to` was answered
-        already.
+        `once`: do not resend, for frequent messages such as the answer to each message of an unknown worker. Arrays in
+        the message must not be changed afterwards. Raises ValueError if `reply_to` was answered already.
         """
         if reply_to:
             if reply_to not in self._unanswered:
@@ -117,7 +115,7 @@ class Channel:
         return envelope
 
     def receive(self, envelope: Envelope, now_s: float) -> Received:
-        """Take an envelope that arrived. A repeated message gives None and its former answer, if there was one."""
+        """Take an arrived envelope. A repeated message gives None and its former answer, if any."""
         self._raise_peer_floor(envelope.floor)
         if envelope.reply_to:
             first_answer = self._note_answer(envelope.reply_to, now_s)
@@ -130,7 +128,7 @@ class Channel:
         return self._receive_reliable(envelope)
 
     def take(self, envelope: Envelope, now_s: float) -> Received:
-        """As `receive`, for an end that never answers with `reply_to`: messages are acknowledged at once."""
+        """As `receive`, for an end without `reply_to` answers: acknowledges messages at once."""
         received = self.receive(envelope, now_s)
         ack = self.acknowledge(received.id)
         return received if ack is None else Received(received.message, 0, (ack,))
@@ -170,7 +168,7 @@ class Channel:
         return Received(None, 0, (answer,))
 
     def acknowledge(self, id: int) -> Envelope | None:
-        """The Ack for a message without an answer; None if there is nothing to acknowledge (any more)."""
+        """Return the Ack for a message without an answer; None if nothing is left to acknowledge."""
         return self._answer(id, Ack()) if id in self._unanswered else None
 
     def _answer(self, id: int, message: AnyMessage) -> Envelope:
@@ -196,26 +194,26 @@ class Channel:
         self._due_s = now_s
 
     def pending(self) -> list[AnyMessage]:
-        """Reliable messages that the other end has not acknowledged, in order."""
+        """Reliable messages without an acknowledgement, in order."""
         return [envelope.message for envelope in self._pending.values()]
 
     def next_due_s(self) -> float | None:
-        """The time at which `due` returns something; None while everything is acknowledged."""
+        """Return the time when `due` returns something; None if everything is acknowledged."""
         return self._due_s if self._pending else None
 
     def is_asked(self, id: int) -> bool:
-        """Whether this message of the other end still waits for its answer."""
+        """True if this message of the other end still waits for its answer."""
         return id in self._unanswered
 
     def keeps_more_than(self, messages: int, kept_bytes: int) -> bool:
-        """Whether more than `messages` messages, or more than about `kept_bytes` bytes, are kept."""
+        """True if more than `messages` messages, or more than about `kept_bytes` bytes, are kept."""
         return (
             self.kept_bytes > kept_bytes or len(self._pending) + len(self._replies) + len(self._unanswered) > messages
         )
 
     @property
     def unacknowledged(self) -> int:
-        """How many reliable messages the other end has not acknowledged yet."""
+        """Number of reliable messages without an acknowledgement."""
         return len(self._pending)
 
     @property

@@ -7,14 +7,14 @@ import select
 import subprocess
 
 KILLED_S = 5.0
-"""How long a killed process may take to end: it ends only after its current disk operation."""
+"""Seconds for the end of a killed process, which first finishes its current disk operation."""
 
 
 def ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
-    """Wait at most `within_s` seconds for the end of a child process; returns whether it has ended.
+    """Wait at most `within_s` seconds for the end of a child process; returns True if it has ended.
 
-    `Popen.wait` with a timeout looks for it again and again, in pauses of up to 50 ms. Where the system can tell
-    (Linux), this does not pause. Other threads may wait for the same process.
+    `Popen.wait` with a timeout polls in pauses of up to 50 ms. On Linux, this function does not pause. Other threads
+    may wait for the same process.
     """
     if process.poll() is not None:
         return True
@@ -38,8 +38,9 @@ def ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
 def end_within(process: subprocess.Popen[bytes], within_s: float, *, killed_s: float = KILLED_S) -> int | None:
     """Wait until a process ends by itself, at most `within_s`; then kill it, and wait at most `killed_s`.
 
-    Returns its exit code, which is negative for a signal; None where even SIGKILL has not ended it yet, as on a network
-    disk that hangs."""
+    Returns the exit code, negative for a signal; None if even SIGKILL has not ended the process yet, as on a hanging
+    network disk.
+    """
     if not ended(process, within_s):
         process.kill()
         ended(process, killed_s)

@@ -1,11 +1,11 @@
-"""How an envelope becomes frames and back; the only place that touches MessagePack.
+"""Encodes envelopes as frames and decodes frames; the only module with MessagePack.
 
     frame 0   b"R" and one byte, the protocol version
-    frame 1   the envelope in MessagePack; an array in it is [its place among frames 2…, dtype, shape]
+    frame 1   the envelope in MessagePack; an array in it is [its index among frames 2…, dtype, shape]
     frame 2…  the arrays' bytes, C order, little-endian
 
-Frame 0, the order of the envelope's fields and the message Rejected stay as they are in every version, so that peers
-of different versions can tell each other so.
+Frame 0, the order of the envelope's fields and the message Rejected are the same in every version, so that peers of
+different versions can report the mismatch.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     id: Count
     """Counts up from 1 with every reliable message of this end; 0 for messages that are never sent again."""
     reply_to: Count
-    """The id of the other end's message that this one answers and acknowledges; 0: none."""
+    """Id of the other end's message that this message answers and acknowledges; 0: none."""
     floor: Count
-    """The sender's lowest id that is not acknowledged yet: answers to older messages need not be kept."""
+    """The sender's lowest unacknowledged id: answers to older messages need not be kept."""
     message: AnyMessage
 
 
 class Limits(Struct, frozen=True):
-    """How large a message may be, depending on its sender."""
+    """Size limits of a message, by the kind of sender."""
 
     header_bytes: int
     """Of frame 1."""
     array_bytes: int
-    """Of each array."""
+    """Bytes of each array."""
     arrays: int
 
 
@@ -52,8 +52,8 @@ OF_COORDINATORS = Limits(header_bytes=64 << 20, array_bytes=256 << 20, arrays=16
 OF_WORKERS = Limits(header_bytes=16 << 20, array_bytes=64 << 20, arrays=2)
 """For registered workers. The largest messages are a learner's priorities and an evaluator's results."""
 OF_STRANGERS = Limits(header_bytes=2 << 20, array_bytes=0, arrays=0)
-"""For clients and for workers that are not registered. The largest messages are a config with its git diff, and the
-places in ten thousand logs."""
+"""For clients and unregistered workers. The largest messages are a config with its git diff, and the positions in ten
+thousand logs."""
 _LARGEST_ARRAY_BYTES = OF_COORDINATORS.array_bytes
 
 _MAGIC = b"R"
@@ -66,7 +66,7 @@ _Array: TypeAlias = NDArray[np.generic]
 
 
 class CodecError(ValueError):
-    """A message that cannot be sent, or frames that are not a message; the text says what is wrong, and where."""
+    """An unsendable message, or frames without a valid message; the text names the problem and the field."""
 
 
 class TooEarlyError(CodecError):
@@ -74,7 +74,7 @@ class TooEarlyError(CodecError):
 
 
 class TooLargeError(CodecError):
-    """The message is larger than its sender may send."""
+    """The message exceeds the limits of its sender."""
 
 
 class ProtocolMismatchError(CodecError):
@@ -86,10 +86,10 @@ class ProtocolMismatchError(CodecError):
 
 
 def encode(envelope: Envelope, *, protocol: int = PROTOCOL_VERSION, limits: Limits = OF_COORDINATORS) -> list[Frame]:
-    """Return the frames to send. Arrays are not copied: they must not change until they are sent.
+    """Return the frames to send. Arrays are not copied: do not change them until they are sent.
 
-    `protocol` differs only for a Rejected to a peer of another version. Raises CodecError when the message holds
-    what cannot be sent or is larger than `limits` allow.
+    `protocol` differs only for a Rejected to a peer of another version. Raises CodecError if the message has unsendable
+    content or exceeds `limits`.
     """
     return _writer.write(envelope, protocol, limits)
 
@@ -97,7 +97,7 @@ def encode(envelope: Envelope, *, protocol: int = PROTOCOL_VERSION, limits: Limi
 def decode(frames: Sequence[Frame], limits: Limits = OF_COORDINATORS) -> Envelope:
     """Return the envelope in `frames`, validated field by field; its arrays are read-only views of the frames.
 
-    Raises ProtocolMismatchError for a peer of another version, and CodecError for anything that is not a message.
+    Raises ProtocolMismatchError for a peer of another version, and CodecError for frames without a message.
     """
     if len(frames) < 2:
         raise CodecError(f"a message has at least 2 frames, not {len(frames)}")
@@ -108,7 +108,7 @@ def decode(frames: Sequence[Frame], limits: Limits = OF_COORDINATORS) -> Envelop
 
 
 def check(envelope: Envelope, limits: Limits = OF_COORDINATORS) -> None:
-    """Raise CodecError if the other end would refuse this envelope (for instance a text that is too long)."""
+    """Raise CodecError if the other end would refuse this envelope (for instance for a too long text)."""
     decode(encode(envelope, limits=limits), limits)
 
 
@@ -142,7 +142,7 @@ class _ArrayReference(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class _Writer(threading.local):
-    """The encoder of one thread, and the array frames of its present message."""
+    """Encoder of one thread, and the array frames of its present message."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._take_array)
@@ -174,7 +174,7 @@ class _Writer(threading.local):
 
 
 class _Reader(threading.local):
-    """The decoder of one thread, and the array frames of its present message."""
+    """Decoder of one thread, and the array frames of its present message."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.msgpack.Decoder(Envelope, dec_hook=self._give_array)
@@ -194,7 +194,7 @@ class _Reader(threading.local):
         return envelope
 
     def _give_array(self, declared: type, value: object) -> _Array:
-        """The array of a reference. Raises ValueError, to which msgspec adds the path of the field."""
+        """Return the array of a reference. Raises ValueError, to which msgspec adds the path of the field."""
         try:
             at = msgspec.convert(value, _ArrayReference)
         except msgspec.ValidationError as error:
@@ -216,7 +216,7 @@ class _Reader(threading.local):
 
 @cache
 def _declared_dtype(declared: type) -> np.dtype[np.generic]:
-    """The dtype in a field's annotation `NDArray[…]`, which is ndarray[shape, dtype[scalar]]."""
+    """Return the dtype in a field's annotation `NDArray[…]`, which is ndarray[shape, dtype[scalar]]."""
     scalar: type[np.generic] = get_args(get_args(declared)[1])[0]
     return np.dtype(scalar)
 

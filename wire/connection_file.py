@@ -1,4 +1,4 @@
-"""The small private file by which workers and clients find their coordinator."""
+"""The small private file with the address and key of a coordinator, for workers and clients."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LONGEST_STEP_S = 0.5
 
 
 class ConnectionFileError(Error):
-    """The connection file is missing, readable by others, or malformed; the text says what to do."""
+    """The connection file is missing, readable by others, or malformed; the text names the remedy."""
 
 
 class HandedKey(Struct, frozen=True):
-    """The secret key of the one for whom a connection file was made. It appears in no text that Python makes of it."""
+    """Secret key of the receiver of a connection file. Its `repr` hides the key."""
 
     name: KeyName
     secret: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -37,12 +37,12 @@ class HandedKey(Struct, frozen=True):
         return f"HandedKey(name={self.name!r})"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
-        """The same, where rich shows it."""
+        """Hide the key where rich prints the object."""
         return [("name", self.name)]
 
 
 class ConnectionFile(Struct, frozen=True, omit_defaults=True):
-    """The address of a coordinator, and which one it is. Fields of later versions are ignored."""
+    """Address and identity of a coordinator. Fields of later versions are ignored."""
 
     coordinator: Uuid
     address: Annotated[str, Meta(pattern=r"^tcp://[^\s/]{1,255}:[0-9]{1,5}$")]
@@ -54,20 +54,21 @@ class ConnectionFile(Struct, frozen=True, omit_defaults=True):
     server_key: PublicKey
     """The coordinator's public key: only who has the secret key can answer at this address."""
     keys_dir: PathText
-    """The folder of its keys, on its own host. Who can see it finds a key there; others have one of their own."""
+    """Folder of the keys, on the coordinator's host. Processes that see this folder use its keys; others have their
+    own."""
     runs_dir: PathText = ""
-    """The runs folder, on the coordinator's own host. A worker there looks into it. Not in a file for other hosts."""
+    """The runs folder, for workers on the coordinator's host. Empty in a file for other hosts."""
     own_key: HandedKey | None = None
-    """In a file that `remuda keys invite` has made: nothing else is needed to reach the coordinator."""
+    """Key in a file of `remuda keys invite`: its holder needs no other file to reach the coordinator."""
 
     @property
     def host_reached(self) -> str:
-        """The host in its address."""
+        """Host in the address."""
         return self.address.removeprefix("tcp://").rpartition(":")[0]
 
 
 class _FormerFile(Struct, frozen=True):
-    """What tells a file of a Remuda without keys; the place of a field that is missing otherwise is told later."""
+    """Recognises the file of a Remuda without keys. Errors about other missing fields follow later."""
 
     coordinator: Uuid
     server_key: object = None
@@ -80,7 +81,7 @@ def write(path: Path, connection: ConnectionFile) -> None:
 
 
 def read(path: Path) -> ConnectionFile:
-    """Return the file's content. Raises ConnectionFileError when it is missing, open to others or malformed."""
+    """Return the file's content. Raises ConnectionFileError if it is missing, open to others or malformed."""
     try:
         content = read_private(path, most_bytes=_MAX_BYTES + 1)
     except FileNotFoundError:

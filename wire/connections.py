@@ -1,8 +1,8 @@
-"""How many bytes of each connection wait in memory, and which connections are closed because of it.
+"""Limits the bytes of each connection that wait in memory, and closes connections beyond the limits.
 
-ZeroMQ limits the number of waiting messages and the size of one frame. This module limits messages that never end,
-large messages that are not taken, and answers that nobody reads: it compares what the operating system has received and
-sent on a connection with what was taken from ZeroMQ and handed to it.
+ZeroMQ limits the number of waiting messages and the size of one frame. This module limits endless messages, large
+untaken messages, and unread answers: it compares the operating system's byte counts of a connection with the bytes that
+were taken from ZeroMQ and handed to it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_FOR_STRANGERS_BYTES = 32 << 20
 MOST_FOR_WORKERS_BYTES = 256 << 20
 """Waiting to be read by a worker: the largest messages are for learners."""
 FIRST_WORD_S = 30.0
-"""A new connection over which nothing arrived for this time is closed."""
+"""A new connection without any data for this time is closed."""
 MOST_SILENT = 2_048
-"""Connections over which nothing has arrived yet; if there are more, the oldest are closed. A thousand workers that
-arrive at once are silent for seconds, while their keys are checked."""
+"""Connections without any data yet; beyond this number, the oldest are closed. A thousand workers that arrive at once
+are silent for seconds, while their keys are checked."""
 SILENT_SHARE = 0.5
-"""Share of the files that the process may have open, beyond which such connections are closed, too."""
+"""Limit of silent connections, as a share of the files that the process may have open."""
 WORKERS_LOOKED_AT = 256
-"""Connections of workers checked in one turn; all others are checked in every turn."""
+"""Connections of workers checked in one turn; all other connections are checked in every turn."""
 _TCP_INFO_BYTES = 136
 _ACKED_AND_RECEIVED = struct.Struct("=QQ")
 _ACKED_OFFSET = 120
@@ -47,8 +47,8 @@ class _Connection:
     handed: int = 0
 
     def backlog(self, acked: int, received: int) -> tuple[int, int]:
-        """Bytes received and not taken, and bytes handed over and not yet arrived. Counts that belong to a former
-        connection with the same descriptor are ignored."""
+        """Return the bytes received and not taken, and the bytes handed over and not yet arrived. Ignores counts of a
+        former connection with the same descriptor."""
         self.taken, self.handed = min(self.taken, received), max(self.handed, 0)
         return received - self.taken, self.handed - acked
 
@@ -60,16 +60,16 @@ class Connections:
         self._wire = wire
         self._most_silent = most_silent
         self.is_worker = is_worker
-        """Whether a peer is a registered worker."""
+        """Tells if a peer is a registered worker."""
         self._all: dict[int, _Connection] = {}
         self._of_peer: dict[bytes, _Connection] = {}
         self._silent: dict[int, _Connection] = {}
-        """Connections over which nothing has arrived yet, the oldest first."""
+        """Connections without any data yet, the oldest first."""
         self._strangers: dict[int, _Connection] = {}
         self._workers: dict[int, _Connection] = {}
-        """In the order in which they were checked last."""
+        """In the order of their last check."""
         self.closed = 0
-        """Number of connections that were closed here."""
+        """Number of connections that this object has closed."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -77,7 +77,7 @@ class Connections:
     # --- what happens ---
 
     def made(self, descriptor: int, now_s: float) -> None:
-        """Note a new connection. Messages from it may have been taken before this is called."""
+        """Note a new connection. Messages from it may have been taken before this call."""
         known = self._all.get(descriptor)
         if known is not None and known.far_end == self._wire.far_end(descriptor):
             known.made_s = now_s
@@ -87,7 +87,7 @@ class Connections:
             self._close(next(iter(self._silent.values())))
 
     def gone(self, descriptor: int) -> None:
-        """Note that it was closed."""
+        """Note a closed connection."""
         connection = self._all.pop(descriptor, None)
         if connection is None:
             return
@@ -97,24 +97,24 @@ class Connections:
             del self._of_peer[connection.peer]
 
     def took(self, descriptor: int, peer: bytes, size: int) -> None:
-        """Note that a message of `size` bytes, frame headers included, was taken from ZeroMQ."""
+        """Note a message of `size` bytes, frame headers included, as taken from ZeroMQ."""
         connection = self._all.get(descriptor) or self._begin(descriptor, 0.0)
         connection.taken += size
         if connection.peer != peer:
             self._met(connection, peer)
 
     def handed(self, peer: bytes, size: int) -> None:
-        """Note that a message of `size` bytes for this peer was handed to ZeroMQ."""
+        """Note a message of `size` bytes for this peer as handed to ZeroMQ."""
         connection = self._of_peer.get(peer)
         if connection is not None:
             connection.handed += size
 
     def has(self, peer: bytes) -> bool:
-        """Whether this peer, which has spoken, is connected."""
+        """True if this peer has sent a message and is connected."""
         return peer in self._of_peer
 
     def hang_up(self, peer: bytes) -> None:
-        """End the connection of this peer, if it has one."""
+        """End the connection of this peer, if any."""
         connection = self._of_peer.get(peer)
         if connection is not None:
             self._close(connection)
@@ -122,7 +122,7 @@ class Connections:
     # --- now and then ---
 
     def look(self, now_s: float) -> None:
-        """Close connections with too many bytes waiting, and those over which nothing arrived for too long."""
+        """Close connections with too many bytes waiting, and connections without data for too long."""
         for connection in list(self._silent.values()):
             if now_s - connection.made_s > FIRST_WORD_S or self._waits_too_much(connection):
                 self._close(connection)
@@ -168,8 +168,8 @@ class Connections:
         return inbound > MOST_OF_WORKERS_BYTES or outbound > MOST_FOR_WORKERS_BYTES
 
     def _close(self, connection: _Connection) -> None:
-        """Close it, unless the descriptor belongs to another connection by now: ZeroMQ's thread may close and reuse
-        descriptors at any time."""
+        """Close the connection, unless its descriptor belongs to another connection by now: ZeroMQ's thread may close
+        and reuse descriptors at any time."""
         self.gone(connection.descriptor)
         if connection.far_end is not None and self._wire.far_end(connection.descriptor) == connection.far_end:
             self.closed += 1
@@ -177,7 +177,7 @@ class Connections:
 
 
 def most_silent() -> int:
-    """How many silent connections this process can afford."""
+    """Return the number of silent connections that this process can afford."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST_SILENT if files == resource.RLIM_INFINITY else min(MOST_SILENT, int(SILENT_SHARE * files))
 
@@ -192,8 +192,8 @@ class TcpWire:
         return None
 
     def counts(self, descriptor: int) -> tuple[int, int] | None:
-        """Returns the bytes that the other end acknowledged, and those received. None where the system does not
-        report them: only Linux does, so these limits work on no other system."""
+        """Returns the acknowledged and the received bytes. None where the system does not report them: these limits
+        work on Linux only."""
         if not hasattr(socket, "TCP_INFO"):
             return None
         with _borrowed(descriptor) as borrowed:
@@ -214,8 +214,8 @@ class TcpWire:
 
 
 class _borrowed:  # noqa: N801  (used as a function)
-    """A socket object for a descriptor that ZeroMQ owns; None if it is not a socket any more. An OSError inside means
-    that the connection is gone, and is suppressed."""
+    """A socket object for a descriptor of ZeroMQ; None if the descriptor is no socket any more. Suppresses an OSError
+    inside, which means that the connection is gone."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

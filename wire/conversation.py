@@ -1,4 +1,4 @@
-"""A client's side of the protocol: send one request at a time and wait for the answer."""
+"""A client's side of the protocol: sends one request at a time and waits for the answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from remuda.wire.patience import spoken
 from remuda.wire.sockets import SILENCE_S, Arrival, DealerSocket, client_identity
 
 _LOOK_S = 0.2
-"""Between two looks at whether there is somebody else to be asked."""
+"""Between two checks for another coordinator or key."""
 
 
 class RefusedError(Error):
-    """The coordinator refused. `code` is one of those of Rejected; the text is the reason."""
+    """The coordinator refused. `code` is a code of Rejected; the text is the reason."""
 
     def __init__(self, rejected: Rejected) -> None:
         super().__init__(rejected.reason)
@@ -28,7 +28,8 @@ class RefusedError(Error):
 
 
 class NotLetInError(RefusedError):
-    """The coordinator does not know this key, or this is not the coordinator; the text says what to do."""
+    """The coordinator does not know this key, or the process at the address is not the coordinator; the text names the
+    remedy."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Rejected("forbidden", reason))
@@ -43,7 +44,7 @@ class MovedError(Exception):
 
 
 def no_answer(connection: ConnectionFile, deadline_s: float) -> UnreachableError:
-    """The error for a coordinator that does not answer: which one, and what may be wrong."""
+    """Return the error for a silent coordinator: its address, and possible causes."""
     return UnreachableError(
         f"the coordinator at {connection.address} (process {connection.pid} on {connection.host}) did not answer "
         f"within {spoken(deadline_s)}: it may have ended, or the network may be blocked"
@@ -54,7 +55,7 @@ class Conversation:
     """Requests to one coordinator and its answers. Not thread-safe."""
 
     def __init__(self, connection: ConnectionFile) -> None:
-        """Raises KeyFileError if there is no key for this coordinator."""
+        """Raises KeyFileError if no key exists for this coordinator."""
         self._connection = connection
         self._keys = caller_keys(connection, "operator")
         self._socket = DealerSocket(connection.address, client_identity(), self._keys)
@@ -67,9 +68,9 @@ class Conversation:
         """Send `message`, repeat it if necessary, and return the answer.
 
         Raises RefusedError if the answer is Rejected, or if the message is malformed (for instance a text too long),
-        NotLetInError if the keys do not fit, UnreachableError after `deadline_s` seconds, and MovedError if `moved`,
-        which is called several times a second while there is no answer, returns true. It may raise, too. Without an
-        answer the conversation is closed, so that the request is not repeated with the next one.
+        NotLetInError if the keys do not fit, UnreachableError after `deadline_s` seconds, and MovedError if `moved`
+        returns true. `moved` is called several times a second until the answer arrives, and may raise. Without an
+        answer the conversation is closed, so that the request is not repeated with the next request.
         """
         _refuse_malformed(message)
         try:
@@ -122,7 +123,7 @@ class Conversation:
         self._socket.close()
 
     def _receive(self, now_s: float) -> AnyMessage | None:
-        """The answer, if it has arrived: as a reply, or as a separate message after an Ack."""
+        """Return the answer, if it has arrived: as a reply, or as a separate message after an Ack."""
         while (event := self._socket.receive()) is not None:
             if not isinstance(event, Arrival):
                 continue
@@ -135,7 +136,7 @@ class Conversation:
 
 
 def _refuse_malformed(message: ClientMessage) -> None:
-    """Raise RefusedError for a message that the coordinator would drop as malformed, without an answer."""
+    """Raise RefusedError for a malformed message, which the coordinator would drop without an answer."""
     try:
         check(Envelope(1, 0, 1, message), OF_STRANGERS)
     except CodecError as error:

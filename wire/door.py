@@ -1,4 +1,4 @@
-"""Who is let in at a coordinator's socket: answers what ZeroMQ asks about each new connection (ZAP, its RFC 27)."""
+"""Access to a coordinator's socket: answers ZeroMQ's questions about new connections (ZAP, its RFC 27)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ReasonRefused = Literal["unknown_key", "no_key", "revoked_key", "forbidden", "ta
 
 
 class Refusals:
-    """How often somebody was refused, by reason, and what is to be said about it."""
+    """Counts of refusals by reason, and log lines about them."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -31,17 +31,17 @@ class Refusals:
         self._said = 0
 
     def note(self, reason: ReasonRefused, whom: str) -> None:
-        """Count one; `whom` is for the log, and must hold nothing that a stranger chose freely."""
+        """Count one refusal; `whom` is for the log, and must hold no text that a stranger chose freely."""
         self._counts[reason] = self._counts.get(reason, 0) + 1
         self._last = f"{reason.replace('_', ' ')}: {whom}"
 
     def note_elsewhere(self, counts: RefusalCounts) -> None:
-        """Those that another process has counted, and has told of in its own log."""
+        """Note refusals that another process has counted and logged."""
         self._elsewhere = counts
 
     @property
     def counts(self) -> RefusalCounts:
-        """All of them since the start, those of other processes included."""
+        """All refusals since the start, including other processes."""
         return added(RefusalCounts(**self._counts), self._elsewhere)
 
     @property
@@ -50,7 +50,7 @@ class Refusals:
         return sum(self._counts.values())
 
     def news(self) -> str | None:
-        """A line for the log about those since the last call; None if there are none."""
+        """Return a log line about refusals since the last call; None without new refusals."""
         since, self._said = self.total - self._said, self.total
         if not since:
             return None
@@ -67,7 +67,7 @@ class Authorized(Protocol):
     """Knows who is let in."""
 
     def who(self, public: str) -> Identity | None:
-        """The identity of a public key; None if nobody with this key is let in. Asked for every message."""
+        """Return the identity of a public key; None for an unknown key. Called for every message."""
         ...
 
     def ask(self, public: str) -> Identity | None:
@@ -76,7 +76,7 @@ class Authorized(Protocol):
 
 
 class Door:
-    """The coordinator's key, whom it lets in, and how often it did not. Opens no socket."""
+    """The coordinator's key, the authorized keys, and counts of refusals. Opens no socket."""
 
     def __init__(self, server: KeyPair, authorized: Authorized) -> None:
         """Raises NoCurveError."""
@@ -87,14 +87,14 @@ class Door:
         self.refusals = Refusals()
 
     def guard(self, socket: zmq.Socket[bytes]) -> None:
-        """Let this socket, before it is bound, speak to nobody whom `answer` does not let in."""
+        """Restrict this socket, before it is bound, to peers that `answer` accepts."""
         socket.curve_server = 1
         socket.curve_secretkey = self.server.secret
         socket.zap_domain = DOMAIN
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without it, nobody is asked about while nobody answers
 
     def answer(self, request: list[bytes]) -> list[bytes]:
-        """The answer to a request of ZeroMQ. A known key passes, and its public key is its user id on every message."""
+        """Return the answer to a request of ZeroMQ. A known key passes, and becomes the user id of every message."""
         number = request[1] if len(request) > 1 else b""
         if len(request) != _FRAMES or request[0] != _VERSION or request[2] != DOMAIN or len(request[6]) != _KEY_BYTES:
             self.refusals.note("no_key", "a connection that shows no key")
@@ -107,6 +107,6 @@ class Door:
 
 
 def _address(text: bytes) -> str:
-    """An IP address as ZeroMQ tells it."""
+    """Return an IP address from ZeroMQ as text."""
     address = text.decode("ascii", errors="replace")
     return address if address.isprintable() and len(address) <= 64 else "an address that is no text"

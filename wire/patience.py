@@ -1,4 +1,4 @@
-"""How long to wait for a silent coordinator, and what to say while waiting."""
+"""Time limits for a silent coordinator, and messages during the wait."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 COORDINATOR_TIMEOUT_S = 3_600.0
 """Longer than a machine, or a person, takes to start a coordinator again."""
 FIRST_WORD_S = 15.0
-"""Silence after which a worker says that it waits; it says so again each time that the silence has doubled."""
+"""Silence after which a worker logs its wait; it logs again whenever the silence has doubled."""
 
 
 class CoordinatorLostError(Exception):
-    """Nothing was heard from the coordinator for the coordinator timeout."""
+    """The coordinator was silent for longer than the coordinator timeout."""
 
 
 class Patience:
-    """Decides what to do about a silent coordinator. Reads no clock."""
+    """Decides about a silent coordinator. Reads no clock."""
 
     def __init__(self, limit_s: float = COORDINATOR_TIMEOUT_S, say: Callable[[str], None] = lambda text: None) -> None:
         """`say` prints a text for people, for instance on standard error; it must not raise."""
@@ -25,13 +25,13 @@ class Patience:
         self._noted = ""
 
     def note(self, text: str) -> None:
-        """Say why nothing is heard, unless it was said last."""
+        """Print the reason of the silence, unless it was the last printed reason."""
         if text != self._noted:
             self._noted = text
             self._say(text)
 
     def silent(self, silence_s: float) -> None:
-        """Note that nothing was received for this time. Raises CoordinatorLostError if it is longer than the limit."""
+        """Note a silence of this length. Raises CoordinatorLostError beyond the limit."""
         if silence_s > self.limit_s:
             raise CoordinatorLostError(
                 f"nothing was heard from the coordinator for {spoken(silence_s)} (the limit is "
@@ -45,7 +45,7 @@ class Patience:
             )
 
     def heard(self, silence_s: float) -> None:
-        """Note that something was received after this silence."""
+        """Note the end of a silence of this length."""
         if self._next_word_s > FIRST_WORD_S:
             self._next_word_s = FIRST_WORD_S
             self._say(f"the coordinator is back after {spoken(silence_s)}")

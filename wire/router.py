@@ -1,4 +1,4 @@
-"""The coordinator's socket: many peers, each let in by its key."""
+"""The coordinator's socket: many peers, each admitted by its key."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ BACKLOG_CONNECTIONS = 1_024
 MOST_BYTES_AT_ONCE = 4 << 20
 """After this number of bytes no further message is taken in the same turn, since decoding takes time."""
 LOOK_INTERVAL_S = 0.1
-"""Between two checks of the bytes that wait on each connection."""
+"""Between two checks of the waiting bytes of each connection."""
 KNOCKS_PER_TURN = 256
-"""New connections that are let in or refused before messages are handled again."""
+"""New connections that are admitted or refused before messages are handled again."""
 _MADE = int(zmq.EVENT_ACCEPTED)
 _GONE = int(zmq.EVENT_DISCONNECTED)
 _NO_KEY = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
@@ -44,7 +44,7 @@ _LONG_FRAME, _SHORT_FRAME_EXTRA, _LONG_FRAME_EXTRA = 256 - _CURVE_EXTRA, 2 + _CU
 
 
 class RouterSocket(EnvelopeSocket):
-    """The coordinator's end: bound to an address, many peers, each named by its routing id, all let in by `door`."""
+    """The coordinator's end: bound to an address, many peers, each named by its routing id and admitted by `door`."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class RouterSocket(EnvelopeSocket):
         high_water: int | None = None,
         listener: int | None = None,
     ) -> None:
-        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port, or take the descriptor `listener`, which then
-        belongs to this socket and listens already. Raises zmq.ZMQError when that fails.
+        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port, or take the listening descriptor `listener`,
+        which then belongs to this socket. Raises zmq.ZMQError on failure.
 
-        Nobody is let in before `wait` is called, which answers new connections. `is_worker` tells whether a peer is a
-        registered worker, which may send larger messages than others.
+        New connections are answered in `wait`. `is_worker` tells if a peer is a registered worker, which may send
+        larger messages.
         """
         super().__init__(zmq.ROUTER, inbound, outbound, high_water)
         self._door = door
@@ -72,9 +72,9 @@ class RouterSocket(EnvelopeSocket):
         self._poller.register(self._knocks, zmq.POLLIN)
         door.guard(self._socket)
         self.connections = Connections(TcpWire(), is_worker, most_silent())
-        """All connections, and how many bytes of each wait."""
+        """All connections, and their waiting bytes."""
         self._who: Identity | None = None
-        """Of the message that was received last."""
+        """Sender of the last received message."""
         self._events = self._socket.get_monitor_socket(_MADE | _GONE | _NO_KEY)
         self._look_due_s = 0.0
         self._socket.router_mandatory = 1  # an unknown peer is an error instead of silence
@@ -89,12 +89,12 @@ class RouterSocket(EnvelopeSocket):
             self.close()
             raise
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        """The address it is bound to, with the real port."""
+        """Bound address, with the real port."""
 
     def receive_up_to(self, most: int) -> list[Arrival | Malformed]:
-        """The next messages that have arrived, at most `most`.
+        """Return the next arrived messages, at most `most`.
 
-        All of them are taken from ZeroMQ before the first is decoded: doing one kind of work at a time uses the
+        All messages are taken from ZeroMQ before the first is decoded: doing one kind of work at a time uses the
         processor's caches better.
         """
         arrived: list[tuple[Identity | None, list[Frame]]] = []
@@ -113,7 +113,7 @@ class RouterSocket(EnvelopeSocket):
                 self._knocks.send_multipart(self._door.answer(self._knocks.recv_multipart(NOBLOCK)))
 
     def look_after(self, now_s: float) -> None:
-        """Note new and closed connections, and close those with too many bytes waiting: see Connections."""
+        """Note new and closed connections, and close connections with too many bytes waiting: see Connections."""
         if now_s < self._look_due_s:
             return
         self._look_due_s = now_s + LOOK_INTERVAL_S
@@ -129,7 +129,7 @@ class RouterSocket(EnvelopeSocket):
         self.connections.look(now_s)
 
     def close(self, *, linger_s: float = 0.0) -> None:
-        """See the base; what was sent last has `linger_s` seconds to be on its way."""
+        """See the base; recent messages get `linger_s` seconds to leave."""
         if not self._socket.closed:
             self._socket.disable_monitor()
             self._events.close(linger=0)
@@ -138,7 +138,7 @@ class RouterSocket(EnvelopeSocket):
             self._context.term()
 
     def _receive(self) -> list[Frame] | None:
-        """The frames of the next message, the peer's routing id first; `_who` is then whose it is."""
+        """Return the frames of the next message, the peer's routing id first; sets `_who` to the sender."""
         try:
             frame = self._socket.recv(NOBLOCK, copy=False)
         except zmq.Again:
@@ -160,7 +160,7 @@ class RouterSocket(EnvelopeSocket):
         return frames
 
     def _whose(self, frame: zmq.Frame) -> Identity | None:
-        """Who sent this frame, as proved by the key of its connection."""
+        """Return the sender of this frame, as proved by the key of its connection."""
         return self._door.who(str(frame.get(_WHO)))
 
     def _understand(self, who: Identity, peer: bytes, frames: Sequence[Frame]) -> Arrival | Malformed:
@@ -174,7 +174,8 @@ class RouterSocket(EnvelopeSocket):
         return event
 
     def send(self, peer: bytes, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
-        """Hand the envelope to ZeroMQ; False, and counted, if the peer is unreachable or its queue is full.
+        """Hand the envelope to ZeroMQ; returns False, and counts the message as dropped, if the peer is unreachable or
+        its queue is full.
 
         Raises CodecError if the message itself cannot be sent.
         """

@@ -27,28 +27,29 @@ from remuda.wire.keys.pair import require_curve
 from remuda.wire.messages import PROTOCOL_VERSION
 
 EVENT = struct.Struct("=Hi")
-"""The event and its value, as zmq_socket_monitor sends them. zmq.utils.monitor reads the same, but imports asyncio."""
+"""Event and value, as zmq_socket_monitor sends them. zmq.utils.monitor reads the same, but imports asyncio."""
 _LET_IN = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 _UNKNOWN = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 _BROKEN = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 _EVENTS, _READABLE = int(zmq.EVENTS), int(zmq.POLLIN)
 MOST_BROKEN = 3
-"""After this number of attempts in a row that ended without a word, nobody with the right key seems to be there. One
+"""After this number of unanswered attempts in a row, the process at the address seems to lack the right key. A single
 such attempt means little: a coordinator that is killed also ends connections without a word."""
 NotLetIn = Literal["unknown key", "no exchange"]
 HIGH_WATER_MESSAGES = 10_000
 """Messages that may wait to be sent to, or read from, one peer; more are dropped and, if reliable, sent again."""
 SILENCE_S = 6.0
-"""A connection over which nothing arrived for this time, although an answer is due, should be replaced.
+"""A connection without data for this time, although an answer is due, should be replaced.
 
-ZeroMQ's own heartbeats are not used for it: if a peer floods its socket and is cut off, they end the process (an
-assertion in libzmq 4.3.5, "Assertion failed: !_io_error")."""
+ZeroMQ's own heartbeats do not serve here: if a peer floods its socket and is cut off, they end the process (an
+assertion in libzmq 4.3.5, "Assertion failed: !_io_error").
+"""
 PROBE_INTERVAL_S = 2
 """Interval of TCP keepalive probes; the operating system drops a connection after SILENCE_S without an answer."""
 RECONNECT_S = 0.1
 RECONNECT_MAX_S = 1.0
-"""Longest pause between two attempts to connect to a coordinator that is gone; the pauses double up to this. It is
-short, since a run stands still until its workers have found the restarted coordinator."""
+"""Longest pause between two attempts to connect to a missing coordinator; the pauses double up to this. A short pause,
+since a run stands still until its workers have found the restarted coordinator."""
 NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 
@@ -61,16 +62,16 @@ class Admission:
         self._events = socket.get_monitor_socket(_LET_IN | _UNKNOWN | _BROKEN)
         self._broken = 0
         self.times_let_in = 0
-        """How often a connection was made, as far as `listen` has heard."""
+        """Number of connections made, as of the last `listen`."""
         self._found: NotLetIn | None = None
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when there may be something for `listen`; edge-triggered."""
+        """Return a descriptor that becomes readable when `listen` may find something; edge-triggered."""
         descriptor: int = self._events.fileno()
         return descriptor
 
     def listen(self) -> None:
-        """Take what ZeroMQ has told since the last call. Quick where there is nothing."""
+        """Take ZeroMQ's events since the last call. Quick without events."""
         while cast("int", self._events.getsockopt(_EVENTS)) & _READABLE:
             header, *_ = self._events.recv_multipart()
             event, _ = EVENT.unpack(header)
@@ -85,10 +86,11 @@ class Admission:
                     self._found = self._found or "no exchange"
 
     def refusal(self) -> NotLetIn | None:
-        """Why the connection is not made, if that was found since the last call.
+        """Return the reason of a failed connection, if found since the last call.
 
-        `unknown key`: the coordinator does not know this key; ZeroMQ tries no more. `no exchange`: nobody at the
-        address has the coordinator's key; ZeroMQ goes on trying."""
+        `unknown key`: the coordinator does not know this key; ZeroMQ stops trying. `no exchange`: no process at the
+        address has the coordinator's key; ZeroMQ continues to try.
+        """
         self.listen()
         found, self._found = self._found, None
         return found
@@ -101,24 +103,24 @@ class Admission:
 
 
 class Arrival(Struct, frozen=True):
-    """An envelope, and the routing id of the peer it came from (empty at a DealerSocket, which has one peer)."""
+    """An envelope, and the routing id of its peer (empty at a DealerSocket, which has one peer)."""
 
     peer: bytes
     envelope: Envelope
     who: Identity | None = None
-    """Whose key the connection was made with; None at a DealerSocket, whose one peer has the coordinator's."""
+    """Identity of the connection's key; None at a DealerSocket, where the one peer has the coordinator's key."""
 
 
 class Malformed(Struct, frozen=True):
-    """Something arrived that is not an envelope; a ProtocolMismatchError tells the version of the peer."""
+    """Arrived frames that are not an envelope; a ProtocolMismatchError has the version of the peer."""
 
     peer: bytes
     error: CodecError
 
 
 def worker_identity(worker: str, incarnation: int, process: str, session: int) -> bytes:
-    """The identity of one connection of a worker: worker, incarnation, process (a random word, which distinguishes two
-    processes with the same incarnation), and number of the connection in this process."""
+    """Return the identity of one connection of a worker: worker, incarnation, process (a random word, which
+    distinguishes two processes with the same incarnation), and number of the connection in this process."""
     return f"{worker}:{incarnation}:{process}:{session}".encode()
 
 
@@ -128,7 +130,7 @@ def client_identity() -> bytes:
 
 
 def show_keys(socket: zmq.Socket[bytes], keys: CallerKeys) -> None:
-    """Let this socket, before it is connected, speak to the coordinator with these keys. Raises NoCurveError."""
+    """Set the keys of this socket for its coordinator, before it is connected. Raises NoCurveError."""
     require_curve()
     socket.curve_serverkey = bytes.fromhex(keys.server)
     socket.curve_publickey = keys.own.public_bytes
@@ -136,18 +138,18 @@ def show_keys(socket: zmq.Socket[bytes], keys: CallerKeys) -> None:
 
 
 def allow_ipv6(socket: zmq.Socket[bytes], address: str) -> None:
-    """Called before it is bound or connected to `address`: tcp://[::1]:5555 is one of IPv6. Names become addresses of
-    IPv4 and never of IPv6, since a name may have both and its host may listen at one of them alone."""
+    """Enable IPv6 if `address` needs it, as tcp://[::1]:5555; call before binding or connecting. Names become addresses
+    of IPv4 and never of IPv6, since a name may have both and its host may listen at only one."""
     if "[" in address:
         socket.ipv6 = 1
 
 
 class EnvelopeSocket:
-    """What both kinds share: limits, waiting, decoding, counting. For one thread only."""
+    """Base of both kinds of sockets: limits, waiting, decoding, counting. For one thread only."""
 
     def __init__(self, kind: int, inbound: Limits, outbound: Limits, high_water: int | None = None) -> None:
-        """`inbound` limits messages of the other ends, `outbound` those of this end; `high_water` is how many may wait
-        for one peer, HIGH_WATER_MESSAGES if it is not given."""
+        """`inbound` limits messages of the other ends, `outbound` messages of this end; `high_water` is the number of
+        messages that may wait for one peer, by default HIGH_WATER_MESSAGES."""
         self._outbound = outbound
         self._context = zmq.Context()
         self._socket = self._context.socket(kind)
@@ -156,7 +158,7 @@ class EnvelopeSocket:
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self.dropped = 0
-        """Messages that could not be sent: peer unreachable or its queue full."""
+        """Unsent messages: peer unreachable or its queue full."""
         self.malformed = 0
         """Malformed messages received."""
         self._socket.linger = 0
@@ -168,9 +170,9 @@ class EnvelopeSocket:
         self._socket.tcp_maxrt = int(1_000 * SILENCE_S)
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when something may have arrived.
+        """Return a descriptor that becomes readable when something may have arrived.
 
-        It is edge-triggered: receive until there is nothing more before you wait for it, and again after each send.
+        Edge-triggered: receive until nothing is left before you wait for it, and again after each send.
         """
         descriptor: int = self._socket.fileno()
         return descriptor
@@ -187,13 +189,13 @@ class EnvelopeSocket:
         return self._poller.poll(max(0, math.ceil(1_000 * timeout_s)))
 
     def close(self) -> None:
-        """Close at once; what is not sent yet is lost. May be called again."""
+        """Close at once; unsent messages are lost. May be called again."""
         if not self._socket.closed:
             self._socket.close()
             self._context.term()
 
     def _content(self, frame: zmq.Frame) -> Frame:
-        """What is kept of a frame that was received."""
+        """Return the content of a received frame."""
         return frame.bytes
 
     def _receive(self) -> list[Frame] | None:
@@ -237,7 +239,7 @@ class EnvelopeSocket:
 
 
 class DealerSocket(EnvelopeSocket):
-    """A worker's or client's end: connected to one coordinator, and again whenever the connection breaks."""
+    """A worker's or client's end: connected to one coordinator, and again after each broken connection."""
 
     def __init__(
         self,
@@ -248,8 +250,8 @@ class DealerSocket(EnvelopeSocket):
         outbound: Limits = OF_WORKERS,
         high_water: int | None = None,
     ) -> None:
-        """Connect in the background; sending before that succeeds is fine. Raises zmq.ZMQError for a bad address, and
-        NoCurveError."""
+        """Connect in the background; sending before the connection exists is fine. Raises zmq.ZMQError for a bad
+        address, and NoCurveError."""
         super().__init__(zmq.DEALER, inbound, outbound, high_water)
         self._address = address
         show_keys(self._socket, keys)
@@ -266,12 +268,12 @@ class DealerSocket(EnvelopeSocket):
             raise
 
     def refusal(self) -> NotLetIn | None:
-        """Why the coordinator does not let this connection in, if that was found since the last call; see Admission."""
+        """Return the coordinator's reason to refuse this connection, if found since the last call; see Admission."""
         return self._admission.refusal()
 
     @property
     def times_let_in(self) -> int:
-        """How often a connection was made; a new one may have lost what was on its way."""
+        """Number of connections made; a new connection may have lost messages in flight."""
         return self._admission.times_let_in
 
     def wait(self, timeout_s: float) -> None:
@@ -280,7 +282,7 @@ class DealerSocket(EnvelopeSocket):
         self._admission.listen()
 
     def admission_fileno(self) -> int:
-        """A descriptor that becomes readable when `refusal` may have found something; edge-triggered."""
+        """Return a descriptor that becomes readable when `refusal` may have found something; edge-triggered."""
         return self._admission.fileno()
 
     def close(self) -> None:
@@ -290,13 +292,13 @@ class DealerSocket(EnvelopeSocket):
         super().close()
 
     def renew(self) -> None:
-        """Connect again to the same address, with the same identity. Messages on their way are lost, and reliable ones
+        """Connect again to the same address, with the same identity. Messages in flight are lost, and reliable messages
         are sent again."""
         self._socket.disconnect(self._address)
         self._socket.connect(self._address)
 
     def receive(self) -> Arrival | Malformed | None:
-        """The next message, or None when there is none now."""
+        """Return the next message, or None without a message."""
         frames = self._receive()
         return None if frames is None else self._decode(b"", frames, OF_COORDINATORS)
 

@@ -1,1 +1,1 @@
-"""Keys: who may speak to a coordinator, where its keys lie, and how one is read without showing it."""
+"""Keys: rights at a coordinator, key files, and reading keys without showing them."""

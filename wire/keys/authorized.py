@@ -1,4 +1,4 @@
-"""Whom a coordinator lets in: the file `authorized`, with one line per key, and what each key may do."""
+"""Authorized keys of a coordinator: the file `authorized`, with one line per key and its right."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import Grant
 
 Right = Literal["viewer", "operator", "worker"]
-"""viewer: reads the status and the logs. operator: also submits, stops and shuts down. worker: sends what workers
-send, and nothing else."""
+"""viewer: reads the status and the logs. operator: also submits, stops and shuts down. worker: sends messages of
+workers, and nothing else."""
 RIGHTS: tuple[Right, ...] = get_args(Right)
 _MOST_BYTES = 4 << 20
 _OPENING = """\
@@ -34,14 +34,14 @@ _PURPOSE = b"remuda: grants of streams"
 
 
 class Identity(Struct, frozen=True):
-    """Who somebody is, as proved by a key."""
+    """Name and right, as proved by a key."""
 
     name: str
     right: Right
 
 
 def parse(text: str, place: str) -> dict[str, Identity]:
-    """The identities of a list, by public key. Raises KeyFileError with the line that is wrong."""
+    """Return the identities of a list, by public key. Raises KeyFileError with the wrong line."""
     found: dict[str, Identity] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -72,7 +72,7 @@ def read(path: Path) -> dict[str, Identity]:
 
 
 def checked(name: str, public: str, right: str, place: str) -> Identity:
-    """The identity with these parts. Raises KeyFileError, which names the place and what is wrong."""
+    """Return the identity with these parts. Raises KeyFileError with the place and the problem."""
     for value, kind, wanted in (
         (public, PublicKey, "a public key is 64 hexadecimal digits, as `remuda keys new` prints it"),
         (name, KeyName, "a name has letters, digits and . _ @ -, at most 64, and begins with a letter or digit"),
@@ -105,11 +105,11 @@ class AuthorizedKeys:
         self._identities: dict[str, Identity] = {}
 
     def who(self, public: str) -> Identity | None:
-        """Who has this public key; None if it is nobody's (any more)."""
+        """Return the identity of this public key; None for an unknown or revoked key."""
         return self._identities.get(public)
 
     def ask(self, public: str) -> Identity | None:
-        """As `who`, and an unknown key is looked for in the newest file, too: it may have been added just now."""
+        """As `who`, but look for an unknown key in the newest file too: the key may be new."""
         known = self._identities.get(public)
         if known is None and _stamp(self._path) != self._stamp:
             with contextlib.suppress(KeyFileError):  # `look` will tell
@@ -119,9 +119,10 @@ class AuthorizedKeys:
         return known
 
     def look(self) -> frozenset[str]:
-        """Read the file again if it has changed; returns the names whose key or right is not what it was.
+        """Read the file again if it has changed; returns the names with another key or right than before.
 
-        Raises KeyFileError, once for each change, if it cannot be read: then the former list stays."""
+        Raises KeyFileError, once for each change, if the file cannot be read: then the former list stays.
+        """
         stamp = _stamp(self._path)
         if stamp == self._stamp:
             return frozenset()
@@ -143,18 +144,18 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 class Grants:
-    """Seals and checks with a secret that follows from the coordinator's key, so that both ends of a runs folder have
-    it, and it stays when either is started again."""
+    """Seals and checks grants with a secret derived from the coordinator's key: the coordinator and the stream server
+    share it, and it survives restarts."""
 
     def __init__(self, server: KeyPair) -> None:
         self._secret = hmac.digest(server.secret, _PURPOSE, hashlib.sha256)
 
     def seal(self, grant: Grant) -> Grant:
-        """The same grant with its seal."""
+        """Return the same grant with its seal."""
         return replace(grant, seal=self._seal_of(grant))
 
     def is_genuine(self, grant: Grant) -> bool:
-        """Whether the coordinator has sealed exactly this."""
+        """True if the coordinator has sealed exactly this grant."""
         return hmac.compare_digest(grant.seal.encode(), self._seal_of(grant).encode())
 
     def _seal_of(self, grant: Grant) -> str:

@@ -1,4 +1,4 @@
-"""The keys of one runs folder: the coordinator's own, those of its user, and the list of all that are let in."""
+"""Keys of one runs folder: the coordinator's key, the keys of its user, and the list of authorized keys."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from remuda.wire.keys.pair import KeyPair, new_pair
 from remuda.wire.keys.secret_file import MODE, KeyFileError, read_secret, write_secret
 
 FOLDER = ".keys"
-"""The name of such a folder."""
+"""Name of the folder."""
 SERVER = "coordinator"
-"""The key by which workers and clients know the coordinator. It stays when the coordinator is started again."""
+"""The coordinator's key, known to workers and clients. It survives restarts."""
 NEXT_SERVER = "coordinator.next"
-"""The one that takes its place when the coordinator is started again. Until then everybody needs the former one."""
+"""The coordinator's key after its next start. Until then every peer needs the former key."""
 OWN: dict[str, Right] = {"operator": "operator", "worker": "worker"}
 """Keys of the user who starts the coordinator, and their rights."""
 _LIST = "authorized"
@@ -32,7 +32,7 @@ class KeysFolder:
     `authorized`."""
 
     def __init__(self, path: Path) -> None:
-        """Writes nothing. Raises KeyFileError if the folder is there and others can open it, or its key is damaged."""
+        """Writes nothing. Raises KeyFileError if an existing folder is open to others, or its key is damaged."""
         self.path = path
         self._new: list[KeyPair] = []
         self._turned_over = False
@@ -44,24 +44,24 @@ class KeysFolder:
 
     @property
     def authorized(self) -> Path:
-        """The list of the keys that are let in."""
+        """Path of the list of authorized keys."""
         return self.path / _LIST
 
     @property
     def is_new(self) -> bool:
-        """Whether its keys are not on the disk yet."""
+        """True if its keys are not on the disk yet."""
         return bool(self._new)
 
     def turn_over(self) -> None:
-        """For a coordinator that starts: use the key that `rotate` has made for this, if it has. `save` notes it on the
-        disk, so that one which may not start changes nothing. Raises KeyFileError."""
+        """Use the key from `rotate`, if any; for a coordinator that starts. `save` writes the change, so that a
+        coordinator that fails to start changes nothing. Raises KeyFileError."""
         if (self.path / NEXT_SERVER).exists():
             self.server = read_secret(self.path / NEXT_SERVER)
             self._turned_over = True
 
     def save(self) -> None:
-        """Write new keys to the disk; keys that are there stay. Raises KeyFileError if another process has just made
-        others, and OSError."""
+        """Write new keys to the disk; existing keys stay. Raises KeyFileError if another process has just made keys,
+        and OSError."""
         if self._turned_over:
             self._save_turned_over()
         if not self._new:
@@ -78,7 +78,7 @@ class KeysFolder:
         self._new = []
 
     def listed(self) -> dict[str, Identity]:
-        """All keys that are let in, by public key. Raises KeyFileError."""
+        """Return all authorized keys by public key. Raises KeyFileError."""
         return read(self.authorized)
 
     def add(self, name: str, public: str, right: str) -> Identity:
@@ -106,8 +106,8 @@ class KeysFolder:
         return identity
 
     def rotate(self, name: str, public: str | None = None) -> str:
-        """Replace a key; returns the new public key. Without `public` it is a key that lies in this folder, which is
-        made again there; the coordinator's own counts from its next start. Raises KeyFileError, and OSError."""
+        """Replace a key; returns the new public key. Without `public`, a key of this folder is made again; the
+        coordinator's own key counts from its next start. Raises KeyFileError, and OSError."""
         if name == SERVER and public is None:
             following = new_pair(SERVER)
             with locked(self.path):
@@ -157,7 +157,7 @@ class KeysFolder:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Generator[None]:
-    """Keep others from changing the keys of this folder meanwhile. Raises KeyFileError, and OSError."""
+    """Keep other processes from changing the keys of this folder. Raises KeyFileError, and OSError."""
     try:
         with holding(folder / ".lock", deadline_s=_LOCK_DEADLINE_S):
             yield
@@ -180,7 +180,7 @@ class HerdKeys:
         """Raises KeyFileError."""
         self._folder = KeysFolder(keys_dir)
         self._public: dict[str, str] = {}
-        """The keys that are let in, by name."""
+        """The authorized keys by name."""
 
     def let_in(self, name: str, public_key: str) -> None:
         """Let in who has this key, and who had this name before no more. Raises KeyFileError."""
@@ -194,14 +194,14 @@ class HerdKeys:
         self._public[name] = public_key
 
     def let_out(self, name: str) -> None:
-        """Let in who had this name no more. The folder may be gone together with its coordinator."""
+        """Revoke the key of this name. The folder may be gone together with its coordinator."""
         if self._public.pop(name, None) is not None:
             with contextlib.suppress(KeyFileError, OSError):
                 self._folder.revoke(name)
 
     @property
     def names(self) -> list[str]:
-        """Who is let in."""
+        """Names with an authorized key."""
         return list(self._public)
 
     def __enter__(self) -> HerdKeys:
@@ -210,6 +210,6 @@ class HerdKeys:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let none of them in any more."""
+        """Revoke all keys."""
         for name in self.names:
             self.let_out(name)

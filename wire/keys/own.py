@@ -1,4 +1,4 @@
-"""Which key a client or a worker shows to a coordinator: one of the coordinator's own folder, or the user's."""
+"""The key that a client or a worker shows to a coordinator: from the coordinator's folder, or the user's."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _RIGHT_TO_ASK_FOR = {"operator": "viewer", "worker": "worker"}
 
 
 class CallerKeys(Struct, frozen=True):
-    """What is needed to speak to one coordinator."""
+    """Keys for the connection to one coordinator."""
 
     server: str
-    """Its public key: nobody else can answer."""
+    """The coordinator's public key: no other process can answer."""
     own: KeyPair
 
 
 def caller_keys(connection: ConnectionFile, holder: Holder) -> CallerKeys:
-    """The keys with which to speak to this coordinator: the one in the connection file, if it was made for somebody;
-    else the key `holder` of the coordinator's own folder, if that can be seen here; else the one that $REMUDA_KEY_FILE
-    names. Raises KeyFileError."""
+    """Return the keys for this coordinator: the key in the connection file, if any; else the key `holder` of the
+    coordinator's own folder, if this process sees the folder; else the key in the file $REMUDA_KEY_FILE. Raises
+    KeyFileError."""
     if connection.own_key is not None:
         own = pair_of(connection.own_key.name, bytes.fromhex(connection.own_key.secret))
         return CallerKeys(connection.server_key, own)
@@ -48,7 +48,7 @@ def caller_keys(connection: ConnectionFile, holder: Holder) -> CallerKeys:
 
 
 def keys_again(connection: ConnectionFile, holder: Holder) -> CallerKeys:
-    """As `caller_keys`, after a refusal: waits for somebody who is replacing a key. Raises KeyFileError."""
+    """As `caller_keys`, after a refusal: waits for a key replacement in progress. Raises KeyFileError."""
     folder = Path(connection.keys_dir)
     if not _is_of(folder, connection):
         return caller_keys(connection, holder)
@@ -57,7 +57,7 @@ def keys_again(connection: ConnectionFile, holder: Holder) -> CallerKeys:
 
 
 def not_authorized(connection: ConnectionFile, keys: CallerKeys, holder: Holder) -> str:
-    """What to tell somebody whose key this coordinator does not know."""
+    """Return the error text for a key that this coordinator does not know."""
     name, public = keys.own.name, keys.own.public
     return (
         f"the coordinator at {connection.address} does not know your key {name}: it was revoked, or never added to "
@@ -67,7 +67,7 @@ def not_authorized(connection: ConnectionFile, keys: CallerKeys, holder: Holder)
 
 
 def no_exchange(connection: ConnectionFile) -> str:
-    """What to say of an address where nobody has the coordinator's key."""
+    """Return the error text for an address without the coordinator's key."""
     return (
         f"whoever listens at {connection.address} does not have the key {connection.server_key[:16]}… of the "
         "coordinator: the connection file may be an old copy, or another program has taken the address"
@@ -75,7 +75,7 @@ def no_exchange(connection: ConnectionFile) -> str:
 
 
 def _is_of(folder: Path, connection: ConnectionFile) -> bool:
-    """Whether these are the keys of this coordinator, and not of another one on another host."""
+    """True if these are the keys of this coordinator, not of a coordinator on another host."""
     if not os.access(folder / SERVER, os.R_OK):
         return False
     return read_secret(folder / SERVER).public == connection.server_key

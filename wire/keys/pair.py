@@ -1,4 +1,4 @@
-"""A pair of CURVE keys. The secret one appears in no text that Python makes of it."""
+"""A pair of CURVE keys. Its `repr` hides the secret key."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from zmq.utils import z85
 from remuda.config.errors import Error
 
 PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-"""32 bytes as hexadecimal digits: unlike ZeroMQ's own text form it needs no quotes in a shell."""
+"""32 bytes as hexadecimal digits: unlike ZeroMQ's own text form, they need no quotes in a shell."""
 KeyName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")]
 """The name of a key; for people, and in the logs."""
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A public key, the secret key that belongs to it, and a name for people."""
+    """A public key, its secret key, and a name for people."""
 
     name: str
     public: str
@@ -29,7 +29,7 @@ class KeyPair:
 
     @property
     def public_bytes(self) -> bytes:
-        """The public key as ZeroMQ takes it."""
+        """Public key in the form for ZeroMQ."""
         return bytes.fromhex(self.public)
 
 
@@ -41,7 +41,7 @@ def new_pair(name: str) -> KeyPair:
 
 
 def pair_of(name: str, secret: bytes) -> KeyPair:
-    """The pair that a secret key of 32 bytes belongs to. Raises NoCurveError."""
+    """Return the pair of a secret key of 32 bytes. Raises NoCurveError."""
     require_curve()
     return KeyPair(name, z85.decode(zmq.curve_public(z85.encode(secret))).hex(), secret)
 

@@ -19,7 +19,7 @@ _MOST_BYTES = 4_096
 
 
 class KeyFileError(ConnectionFileError):
-    """A key, or the list of authorized keys, is missing, open to others or malformed; the text says what to do, and
+    """A key, or the list of authorized keys, is missing, open to others or malformed; the text names the remedy, and
     never shows a secret."""
 
 

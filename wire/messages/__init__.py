@@ -1,9 +1,9 @@
 """All messages between the coordinator, its workers and its clients: one frozen struct per message.
 
-There is one file per direction, and one for parts that several messages share. Other modules import them from here.
+Each direction has a file, and shared parts have another. Other modules import them from here.
 
 Names are requests (`Register`) or events in the past tense (`ChunkAccepted`). A field with a numpy array is sent as a
-separate frame (see codec.py). A worker with a lease works for one experiment; every message about that work names the
+separate frame (see codec.py). A worker with a lease works for one experiment; every message about the work names the
 lease, so that messages of an older lease are recognised and dropped. Only ChunkAccepted names the chunk instead.
 """
 

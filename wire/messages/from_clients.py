@@ -1,4 +1,4 @@
-"""Requests of clients to the coordinator; each is answered."""
+"""Requests of clients to the coordinator, each with an answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathText, ShortText, Uuid
 
 Origin = Literal["file", "command line", "measured", "algorithm", "default"]
-"""Where a setting came from."""
+"""Source of a setting."""
 
 
 Priority = Annotated[int, Meta(ge=-(2**31), le=2**31)]
@@ -20,14 +20,14 @@ MAX_DIFF_BYTES = 256 << 10
 
 
 class GitState(Part, frozen=True):
-    """The source that a run was started from, as seen by its client; null if it is not known."""
+    """Source code version at the start of a run, as seen by its client; null if unknown."""
 
     log: Annotated[bytes, Meta(max_length=MAX_LOG_BYTES)] | None = None
     """Commit, and the newest entries of the history."""
     diff: Annotated[bytes, Meta(max_length=MAX_DIFF_BYTES)] | None = None
-    """Changes since that commit; a longer diff is cut."""
+    """Changes since the commit; a longer diff is cut."""
     warning: ShortText | None = None
-    """Why it is not known, for the log."""
+    """Reason for a missing version, for the log."""
 
 
 class Submit(Message, frozen=True):
@@ -42,12 +42,12 @@ class Submit(Message, frozen=True):
     git: GitState | None = None
     """Of the client's working directory; null outside of a repository."""
     provenance: Annotated[dict[ShortText, Origin], Meta(max_length=10_000)] = field(default_factory=dict[str, Origin])
-    """Where each setting came from, by dotted key."""
+    """Source of each setting, by dotted key."""
     notes: Annotated[list[ShortText], Meta(max_length=10)] = field(default_factory=list[str])
-    """Lines for the commander's log: what was measured to choose settings."""
+    """Lines for the commander's log: measurements behind chosen settings."""
     experiment: Uuid | None = None
-    """The id of the new experiment. With it, a submission that is repeated, for instance to a restarted coordinator, is
-    the same experiment."""
+    """Id of the new experiment. A repeated submission with this id, for instance to a restarted coordinator, is the
+    same experiment."""
 
 
 class StatusRequest(Message, frozen=True):
@@ -66,7 +66,7 @@ class StopExperiment(Message, frozen=True):
 
 
 class Prioritize(Message, frozen=True):
-    """Change the priority of an experiment that is not over. Answered by Done or Rejected."""
+    """Change the priority of an unfinished experiment. Answered by Done or Rejected."""
 
     experiment: ShortText
     """Id, unique prefix of an id, or name."""
@@ -81,9 +81,9 @@ class LogRequest(Message, frozen=True):
     source: ShortText = "commander"
     """commander, learner, collector …, or the beginning of a worker's UUID."""
     last_lines: Annotated[int, Meta(ge=0, le=MOST_LAST_LINES)] | None = None
-    """For logs that are not in `places`: begin this number of lines before the end; null begins at the start."""
+    """For logs outside `places`: begin this number of lines before the end; null begins at the start."""
     places: Annotated[list[LogPlace], Meta(max_length=10_000)] = field(default_factory=list[LogPlace])
-    """Where the last answers ended; the log that was read longest ago comes first."""
+    """Ends of the last answers; the log with the oldest read comes first."""
 
 
 class Shutdown(Message, frozen=True):

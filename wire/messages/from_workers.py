@@ -43,7 +43,7 @@ Numbers = Annotated[dict[ShortText, float], Meta(max_length=1_000)]
 
 
 class Register(Message, frozen=True):
-    """The first message over each connection of a worker. Answered by Registered or Rejected."""
+    """First message over each connection of a worker. Answered by Registered or Rejected."""
 
     worker: Uuid
     incarnation: Count
@@ -54,30 +54,30 @@ class Register(Message, frozen=True):
     version: ShortText
     """Version of Remuda, for people; only `protocol` must agree."""
     cpus: Count = 0
-    """Cores that its process may use; 0: not known."""
+    """Cores for the process; 0: unknown."""
     memory_bytes: Count = 0
-    """Memory of its machine."""
+    """Memory of the machine."""
     lease: Count = 0
-    """The lease that it has already; not 0 if the coordinator was restarted, or the connection was lost for a while."""
+    """The worker's present lease; not 0 if the coordinator was restarted, or the connection was lost for a while."""
     former_exit: ShortText = ""
-    """How its former incarnation ended, as seen by its nanny: `signal 6 (SIGABRT)`. Empty if that is not known."""
+    """End of the former incarnation, as seen by its nanny: `signal 6 (SIGABRT)`. Empty if unknown."""
 
 
 class Beat(Message, frozen=True):
-    """Sent every beat interval, by a second thread while the first one works. So a worker without beats is dead or cut
-    off, and one whose `progress` does not grow while it has a lease is stuck. Answered by BeatHeard. Not resent."""
+    """Sent every beat interval, by a second thread while the first thread works. A worker without beats is dead or cut
+    off; a worker with a lease and without growing `progress` is stuck. Answered by BeatHeard. Not resent."""
 
     progress: Count
     """Grows with all work done: environment steps, updates, evaluated steps."""
     activity: ShortText
-    """What the worker is doing, for people: `collecting`, `waiting for credit`, `training`."""
+    """Present activity, for people: `collecting`, `waiting for credit`, `training`."""
     lease: Count = 0
-    """The lease that it believes to have; 0: none."""
+    """The worker's present lease; 0: none."""
     rss_bytes: Count = 0
     cpu_s: Seconds = 0.0
     phase: Phase = "working"
     lacks_bytes: Count = 0
-    """Size of what it has to write and the run's disk has no room for; 0: it lacks no room."""
+    """Bytes to write without room on the run's disk; 0: the disk has room."""
 
 
 class Ready(Message, frozen=True):
@@ -85,25 +85,26 @@ class Ready(Message, frozen=True):
 
     lease: Count
     warnings: Annotated[list[ShortText], Meta(max_length=100)] = field(default_factory=list[str])
-    """For the commander's log, for instance that the learner's checkpoint is of another version of torch."""
+    """Lines for the commander's log, for instance about a checkpoint of another version of torch."""
 
 
 class ChunkReady(Message, frozen=True):
-    """A payload is in data/. Resent until answered by ChunkAccepted; counted once however often it arrives."""
+    """A payload is in data/. Resent until answered by ChunkAccepted; counted once, whatever the
+    number of repetitions."""
 
     lease: Count
     meta: ChunkMeta
-    """Of several policies that of the first."""
+    """Metadata; with several policies, of the first policy."""
     others: Annotated[list[ChunkMeta], OfOthers] = field(default_factory=list[ChunkMeta])
-    """The same chunk as the other policies have it."""
+    """The same chunk for the other policies."""
 
 
 class CollectorReport(Message, frozen=True):
-    """What a collector did since its last report; shown in the commander's collector log."""
+    """Work of a collector since its last report; shown in the commander's collector log."""
 
     lease: Count
     train_iter: Count
-    """train_iter of the policy it acts with."""
+    """train_iter of the acting policy."""
     episode_count: Count
     step_count: Count
     duration_s: Seconds
@@ -118,22 +119,22 @@ class CollectorReport(Message, frozen=True):
     )
     """Means over these steps, under the names of Declaration.collected."""
     place: Count = 0
-    """Of several policies, which one it is about, in the order of their names."""
+    """Index of the policy, in the order of names; for several policies."""
 
 
 class TimedBlock(Part, frozen=True):
-    """Time that a process spends in one block of code."""
+    """Time of a process in one block of code."""
 
     path: Annotated[str, Meta(max_length=1_000, pattern=r"^[^/]+(/[^/]+){0,15}\Z")]
     """`collect/act` is the block `act` inside `collect`."""
     count: Count
-    """How often it was entered."""
+    """Number of entries into the block."""
     total_s: Seconds
 
 
 class WorkerVitals(Message, frozen=True):
-    """How the time of a lease was spent so far: totals, which replace those sent before. Sent every few seconds, and
-    when the lease ends."""
+    """Time use of a lease so far: totals, which replace earlier totals. Sent every few seconds, and at the end of the
+    lease."""
 
     lease: Count
     elapsed_s: Seconds
@@ -145,28 +146,28 @@ class WorkerVitals(Message, frozen=True):
 
 
 class BatchRequest(Message, frozen=True):
-    """The learner asks for batches and returns priorities. Answered by Batches when there are enough rows."""
+    """The learner requests batches and returns priorities. Answered by Batches when enough rows exist."""
 
     lease: Count
     request: Count
     """Counts up from 1 with every request of the lease."""
     oldest: Count
-    """The lowest number of a request without an answer, this one included."""
+    """Lowest number of a request without an answer, including this request."""
     batches: Annotated[int, Meta(ge=1, le=4_096)]
     batch_size: Annotated[int, Meta(ge=1, le=1_000_000)]
     train_iter: Count
     """Updates done so far."""
     loaded_row: Count
-    """Every live row below this id is in the learner's ring; chunks below it may be deleted when they are evicted."""
+    """Every live row below this id is in the learner's ring; evicted chunks below it may be deleted."""
     priority_rows: NDArray[np.int64]
     """int64 [n]: rows with a new priority."""
     priorities: NDArray[np.float32]
-    """float32 [n]: their absolute errors, before exponent and offset."""
+    """float32 [n]: absolute errors of the rows, before exponent and offset."""
     loaded_reanalysis: Count = 0
-    """The highest number of a reanalysis that the learner has read, or passed over because its file was gone."""
+    """Highest number of a reanalysis that the learner has read, or skipped because its file was gone."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless there is one priority per row."""
+        """Raise ValueError unless the numbers of priorities and rows agree."""
         if self.priority_rows.ndim != 1 or self.priority_rows.shape != self.priorities.shape:
             raise ValueError(f"priorities of shape {self.priorities.shape} for rows of {self.priority_rows.shape}")
 
@@ -187,14 +188,14 @@ class PolicyPublished(Message, frozen=True):
 
 
 class TargetPublished(Message, frozen=True):
-    """The file of the target network now holds this one. Only in runs with reanalyzers."""
+    """The file of the target network now holds this network. Only in runs with reanalyzers."""
 
     lease: Count
     policy: PolicyRef
 
 
 class Reanalyzed(Message, frozen=True):
-    """What Reanalyze asked for is in data/. Counted once however often it arrives."""
+    """The result of Reanalyze is in data/. Counted once, whatever the number of repetitions."""
 
     lease: Count
     request: Count
@@ -202,7 +203,7 @@ class Reanalyzed(Message, frozen=True):
 
 
 class NotReanalyzed(Message, frozen=True):
-    """What Reanalyze asked for cannot be computed: the payload is missing or damaged."""
+    """The request Reanalyze cannot be computed: the payload is missing or damaged."""
 
     lease: Count
     request: Count
@@ -215,7 +216,7 @@ class LearnerReport(Message, frozen=True):
     lease: Count
     train_iter: Count
     metrics: Numbers
-    """The average of each metric by its name, and of some the other statistics, as `total_loss_std`."""
+    """Average of each metric by name, and for some metrics further statistics, as `total_loss_std`."""
 
 
 class CheckpointSaved(Message, frozen=True):
@@ -228,7 +229,7 @@ class CheckpointSaved(Message, frozen=True):
 
 
 class EvaluationDone(Message, frozen=True):
-    """The part of an evaluation that one evaluator played."""
+    """One evaluator's part of an evaluation."""
 
     lease: Count
     evaluation: Count
@@ -244,9 +245,9 @@ class EvaluationDone(Message, frozen=True):
     """Histograms of the actions in these episodes: `action`, or `action_0`, `action_1` … for a Box. Empty if
     log.histograms is false."""
     cut: Count = 0
-    """How many of these episodes were stopped at evaluator.max_episode_steps, before they had ended."""
+    """Number of these episodes that were stopped at evaluator.max_episode_steps before their end."""
     place: Count = 0
-    """As that of Evaluate."""
+    """As in Evaluate."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a return or a length is missing, or more episodes were cut than played."""
@@ -256,22 +257,22 @@ class EvaluationDone(Message, frozen=True):
 
 
 class EvaluationFilmed(Message, frozen=True):
-    """A film of the first episode of an evaluation, which was played again for it. It comes after EvaluationDone, so no
-    evaluation waits for its film."""
+    """A film of the first episode of an evaluation, which was played again for the film. Sent after EvaluationDone, so
+    no evaluation waits for its film."""
 
     lease: Count
     train_iter: Count
-    """Of the checkpoint that played."""
+    """train_iter of the played checkpoint."""
     env_step: Count
     film: Film
 
 
 class CallbacksDecided(Message, frozen=True):
-    """The learner has told the callbacks of an event. It counts once however often it arrives."""
+    """The learner has called the callbacks about an event. Counted once, whatever the number of repetitions."""
 
     lease: Count
     number: Count
-    """As that of CallCallbacks."""
+    """As in CallCallbacks."""
     answer: CallbackAnswer
 
 
@@ -282,8 +283,8 @@ class Drained(Message, frozen=True):
 
 
 class WorkerFailed(Message, frozen=True):
-    """An exception ended the work of the lease. The worker is free for another lease; or, if its process may be in a
-    bad state, it exits, and its nanny starts the next incarnation."""
+    """An exception ended the work of the lease. The worker is free for another lease; a process in a possibly bad state
+    exits instead, and its nanny starts the next incarnation."""
 
     lease: Count
     error: ShortText
@@ -291,11 +292,11 @@ class WorkerFailed(Message, frozen=True):
     hopeless: bool = False
     """Another worker would fail in the same way: the run is over."""
     hung: bool = False
-    """No exception: its work hangs, and it sends its stacks before its process ends."""
+    """True if the work hangs without an exception: the worker sends its stacks before its process ends."""
 
 
 class Bye(Message, frozen=True):
-    """The worker leaves for good: it was told to, or received a signal."""
+    """The worker leaves for good, by request or by a signal."""
 
     reason: ShortText
 

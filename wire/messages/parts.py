@@ -1,4 +1,4 @@
-"""The types of the fields of messages, and the parts that several messages share."""
+"""Types of the fields of messages, and parts of several messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from remuda.config.numbers import MOST_COLLECTED, MOST_EVALUATION_EPISODES, MOST
 Role = Literal["collector", "evaluator", "learner", "reanalyzer"]
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer")
 Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
-"""What a worker does; how long it may go without progress depends on it. `preparing`: building environments or
-networks, or loading; `waiting`: for others, without a limit."""
+"""Activity of a worker, which decides its time limit without progress. `preparing`: building environments or networks,
+or loading; `waiting`: for other processes, without a limit."""
 CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -27,11 +27,11 @@ ShortText = Annotated[str, Meta(max_length=_SHORT_CHARACTERS)]
 LongText = Annotated[str, Meta(max_length=200_000)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")]
-"""A bare file name: no separator, no leading dot, so it cannot leave the folder it belongs to."""
+"""A bare file name: no separator, no leading dot, so it cannot leave its folder."""
 PolicyText = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,49})?\Z")]
-"""The name of one of several policies; empty where there is one."""
+"""Name of one of several policies; empty in runs with one policy."""
 OfOthers = Meta(max_length=99)
-"""One for each policy after the first, in the order of their names; empty where there is one policy."""
+"""An entry for each policy after the first, in the order of names; empty in runs with one policy."""
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 """Of a whole file."""
 
@@ -42,18 +42,18 @@ FiniteReturns = Annotated[list[Finite], _EPISODES]
 AnyReturns = Annotated[list[float], _EPISODES]
 """Returns, which may be infinite or nan if the environment's rewards are."""
 EpisodeInfo = Annotated[dict[ShortText, Annotated[list[Finite], _EPISODES]], Meta(max_length=1_000)]
-"""Values of episodes by name: `discounted_return` and those of env.episode_info; not every episode need have one."""
+"""Values of episodes by name: `discounted_return` and names of env.episode_info; an episode may lack a value."""
 
 LARGEST_METRIC = 1e300
-"""Of collected metrics: weighted sums of such numbers are finite, too."""
+"""Largest collected metric: weighted sums of such numbers are finite, too."""
 MetricName = Annotated[str, Meta(pattern=r"^[a-z][A-Za-z0-9_]{0,99}\Z")]
-"""One of Declaration.collected."""
+"""A name of Declaration.collected."""
 MetricValue = Annotated[float, Meta(ge=-LARGEST_METRIC, le=LARGEST_METRIC)]
 
 MOST_BUCKETS = 100
 """Of a histogram."""
 MOST_ACTION_DIMENSIONS = 16
-"""Of continuous actions, those whose histograms are shown."""
+"""Most dimensions of continuous actions with a histogram."""
 MOST_FILM_BYTES = 512 << 10
 """Of an evaluation."""
 
@@ -68,7 +68,7 @@ def check_episodes(returns: list[float], lengths: list[int], info: dict[str, lis
 
 
 def shortened(text: str) -> str:
-    """The beginning of the text that fits into a ShortText; a longer text would make the message malformed."""
+    """Return the beginning of the text, as a ShortText; a longer text would make the message malformed."""
     return text[:_SHORT_CHARACTERS]
 
 
@@ -81,7 +81,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Counters(Part, frozen=True):
-    """The counters of a run; all other numbers in logs and views are derived from these."""
+    """Counters of a run; all other numbers in logs and views are derived from these."""
 
     env_step: Count = 0
     train_iter: Count = 0
@@ -91,22 +91,22 @@ class Counters(Part, frozen=True):
 
 
 class LedgerCounts(Part, frozen=True):
-    """How the chunks of a run fared, over all restarts of its coordinator."""
+    """Counts of a run's chunks by fate, over all restarts of its coordinator."""
 
     accepted: Count = 0
-    """Chunks that were counted: the environment steps in them are `env_step`."""
+    """Counted chunks: the sum of their environment steps is `env_step`."""
     repeated: Count = 0
     """Announcements of chunks that had been counted before."""
     refused: Count = 0
-    """Chunks that were announced and are not counted, such as one larger than the buffer."""
+    """Announced chunks that are not counted, such as a chunk larger than the buffer."""
     refused_env_steps: Count = 0
     """Environment steps in these."""
     lost_collectors: Count = 0
-    """Collectors that ended without handing in what they had: at most two chunks each, which are lost."""
+    """Collectors that ended without handing in their work: at most two lost chunks each."""
 
 
 class PolicyRef(Part, frozen=True, order=True):
-    """Which policy: the learner's epoch first, then the version it published under that epoch."""
+    """Identity of a policy: the learner's epoch first, then the version published in this epoch."""
 
     epoch: Count = 0
     version: Count = 0
@@ -114,20 +114,20 @@ class PolicyRef(Part, frozen=True, order=True):
 
 
 class Acting(Part, frozen=True):
-    """What one of several policies acts by."""
+    """Newest version and exploration of one of several policies."""
 
     policy: PolicyRef
-    """Its newest version."""
+    """Newest version."""
     exploration: dict[str, float]
 
 
 class Task(Part, frozen=True):
-    """The task of a run: what environments are at present; see env.schedule."""
+    """Task of a run: the present environments; see env.schedule."""
 
     number: Count = 0
-    """0 is the run's section `env` itself; it rises by 1 with each task."""
+    """0 is the run's section `env` itself; rises by 1 with each task."""
     kwargs_json: LongText = ""
-    """JSON: arguments in the place of, and beside, those of `env.kwargs`; empty for none."""
+    """JSON: arguments that replace or extend those of `env.kwargs`; empty for none."""
 
 
 class CheckpointFile(Part, frozen=True):
@@ -139,7 +139,7 @@ class CheckpointFile(Part, frozen=True):
 
 
 OlderCheckpoints = Annotated[list[CheckpointFile], Meta(max_length=MOST_OPPONENTS)]
-"""In self-play: of one policy, oldest first."""
+"""Older checkpoints of one policy in self-play, oldest first."""
 
 
 class ChunkId(Part, frozen=True, order=True):
@@ -151,18 +151,18 @@ class ChunkId(Part, frozen=True, order=True):
 
 
 class MetricMean(Part, frozen=True):
-    """What a chunk says of one of the algorithm's collected metrics."""
+    """Mean of a collected metric over a chunk."""
 
     mean: MetricValue
     steps: Annotated[int, Meta(ge=1, le=2**53)]
-    """The environment steps that it is the mean of: those of the chunk that have a value."""
+    """Environment steps in the mean: the steps of the chunk with a value."""
 
 
 Metrics = Annotated[dict[MetricName, MetricMean], Meta(max_length=MOST_COLLECTED)]
 
 
 class ChunkMeta(Part, frozen=True):
-    """All that is known about a chunk without opening its payload. Also stored in the payload's header."""
+    """Metadata of a chunk. Also stored in the payload's header."""
 
     chunk: ChunkId
     file: FileName
@@ -175,10 +175,10 @@ class ChunkMeta(Part, frozen=True):
     checksum: Count
     """Over the columns' names and bytes, in sorted order of name; see storage/tensor_file.py."""
     policy: PolicyRef
-    """The oldest policy that acted in it."""
+    """The oldest policy that acted in the chunk."""
     collect_s: Seconds
     episode_returns: FiniteReturns = field(default_factory=list[float])
-    """Undiscounted returns of the episodes that ended in it, in the order of their ends."""
+    """Undiscounted returns of the episodes that ended in the chunk, in the order of their ends."""
     episode_lengths: EpisodeLengths = field(default_factory=list[int])
     """Lengths of the same episodes."""
     episode_info: EpisodeInfo = field(default_factory=dict[str, list[float]])
@@ -186,7 +186,7 @@ class ChunkMeta(Part, frozen=True):
     metrics: Metrics = field(default_factory=dict[str, MetricMean])
     """Means over the steps of the chunk, under the names of Declaration.collected."""
     task: Count = 0
-    """Number of the task that it was collected at; see Task."""
+    """Number of the task of the chunk; see Task."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if numbers contradict each other."""
@@ -194,15 +194,15 @@ class ChunkMeta(Part, frozen=True):
 
 
 class IndexedChunk(Part, frozen=True):
-    """A chunk that the learner does not know yet, and the ids of its rows."""
+    """A chunk that is new to the learner, and the ids of its rows."""
 
     first_row: Count
     meta: ChunkMeta
 
 
 class Grant(Part, frozen=True):
-    """Which files a worker without the runs folder may bring and fetch under its lease. It shows this to the stream
-    server."""
+    """Files that a worker without the runs folder may bring and fetch under its lease. The worker shows the grant to
+    the stream server."""
 
     run_dir: PathText
     """The run folder, on the coordinator's host."""
@@ -212,7 +212,7 @@ class Grant(Part, frozen=True):
     policy_file: FileName
     """Name inside the run folder's policy/."""
     seal: ShortText = ""
-    """Shows that the coordinator has written it: 64 hexadecimal digits."""
+    """Proof of the coordinator's authorship: 64 hexadecimal digits."""
 
 
 class ReanalysisId(Part, frozen=True, order=True):
@@ -224,35 +224,35 @@ class ReanalysisId(Part, frozen=True, order=True):
 
 
 class Reanalysis(Part, frozen=True):
-    """Columns of one chunk that were computed again, in a file of their own. Also stored in the file's header."""
+    """Recomputed columns of one chunk, in a file of their own. Also stored in the file's header."""
 
     id: ReanalysisId
     file: FileName
     """Name inside the run folder's data/."""
     chunk: ChunkId
-    """The chunk whose rows these are, all of them."""
+    """Chunk of the rows; the reanalysis has all rows of the chunk."""
     first_row: Count
-    """The id of its first row."""
+    """Id of the first row."""
     rows: Count
     target: PolicyRef
-    """The target network that computed them."""
+    """Target network behind the columns."""
     payload_bytes: Count
     checksum: Count
-    """As that of a chunk."""
+    """As in a chunk."""
     compute_s: Seconds = 0.0
-    """How long that took."""
+    """Seconds of the computation."""
 
 
 class IndexedReanalysis(Part, frozen=True):
-    """A reanalysis that the learner does not know yet."""
+    """A reanalysis that is new to the learner."""
 
     number: Count
-    """The coordinator counts them from 1, in the order in which it accepts them."""
+    """Number from 1, in the order in which the coordinator accepts reanalyses."""
     meta: Reanalysis
 
 
 class CheckpointRecord(Part, frozen=True):
-    """One checkpoint as index.json lists it."""
+    """A checkpoint in index.json."""
 
     train_iter: Count
     env_step: Count
@@ -265,23 +265,23 @@ class CheckpointRecord(Part, frozen=True):
     """Local time, ISO 8601 with offset."""
     episode: Count = 0
     policy: PolicyRef = PolicyRef()
-    """The policy published last before it; a resumed learner continues with a higher epoch."""
+    """The last policy published before the checkpoint; a resumed learner continues with a higher epoch."""
     task: ShortText = ""
-    """The task on which `reward` was measured; rewards of two tasks cannot be compared. Empty: not known."""
+    """Task of `reward`; rewards of two tasks cannot be compared. Empty: unknown."""
 
     @property
     def counters(self) -> Counters:
-        """The run's counters when it was saved."""
+        """The run's counters at the save."""
         return Counters(self.env_step, self.train_iter, self.episode, self.policy.version, self.wall_s)
 
 
 class Histogram(Part, frozen=True):
-    """How often values fell into neighbouring buckets."""
+    """Numbers of values in neighbouring buckets."""
 
     left: Finite
     """Left edge of the first bucket."""
     rights: Annotated[list[Finite], Meta(max_length=MOST_BUCKETS)]
-    """Right edge of each bucket, ascending; it is the left edge of the next one."""
+    """Right edge of each bucket, ascending; also the left edge of the next bucket."""
     counts: Annotated[list[Count], Meta(max_length=MOST_BUCKETS)]
     """Values in each bucket."""
     total: Finite = 0.0
@@ -305,12 +305,12 @@ class Film(Part, frozen=True):
 
 
 class LogPlace(Part, frozen=True):
-    """How far a log has been read."""
+    """Read position in a log."""
 
     file: PathText
     """Relative to the run's log/."""
     inode: Count = 0
-    """Identifies the file, so that one that replaced it is noticed."""
+    """Identifies the file, so that a replaced file is noticed."""
     offset: Count = 0
 
 
@@ -318,7 +318,8 @@ class LogPlace(Part, frozen=True):
 
 
 class Rejected(Message, frozen=True):
-    """A refusal with its reason. `unknown` tells a worker to register (again); every other code is final for it."""
+    """A refusal with its reason. `unknown` asks a worker to register (again); every other code is
+    final for the worker."""
 
     code: Literal[
         "protocol",
@@ -332,9 +333,9 @@ class Rejected(Message, frozen=True):
         "closing",
         "busy",
     ]
-    """forbidden: the key of the peer does not allow it, or is not known."""
+    """forbidden: the right of the peer's key does not include the message, or the key is unknown."""
     reason: LongText
 
 
 class Ack(Message, frozen=True):
-    """The message was received; there is no (immediate) answer. An Ack is never acknowledged."""
+    """The message was received and has no immediate answer. An Ack is never acknowledged."""

@@ -11,7 +11,7 @@ from remuda.wire.messages.parts import LedgerCounts, LogPlace, LongText, Message
 WorkerState = Literal["idle", "busy", "stuck", "lost", "draining"]
 ExperimentState = Literal["queued", "starting", "running", "stopping", "finished", "stopped", "failed"]
 OVER = ("finished", "stopped", "failed")
-"""States of an experiment that is over."""
+"""Final states of an experiment."""
 
 
 class Submitted(Message, frozen=True):
@@ -22,35 +22,35 @@ class Submitted(Message, frozen=True):
 
 
 class CoordinatorLoad(Part, frozen=True):
-    """How busy the coordinator's own process is."""
+    """Load of the coordinator's process."""
 
     longest_turn_s: float = 0.0
-    """The longest turn of its loop in the last minute; during a turn nobody is answered."""
+    """Longest turn of its loop in the last minute; the coordinator answers between turns only."""
     longest_turn_ever_s: float = 0.0
-    """The longest turn since it was started."""
+    """Longest turn since the start."""
     descriptors: int = 0
     """Number of open files and connections."""
     descriptor_limit: int = 0
-    """Number of them that the operating system allows."""
+    """Limit of the operating system."""
 
 
 class RefusalCounts(Part, frozen=True):
-    """How often a coordinator and its stream server have refused somebody, since the coordinator was started."""
+    """Refusals of a coordinator and its stream server since the coordinator's start, by reason."""
 
     unknown_key: int = 0
-    """Connections with a key that is not in the list `authorized`."""
+    """Connections with a key outside the list `authorized`."""
     no_key: int = 0
     """Connections without a key, with the key of another coordinator, or of another program."""
     revoked_key: int = 0
-    """Messages over a connection whose key has been revoked or replaced since it was made."""
+    """Messages over a connection with a key that was revoked or replaced in the meantime."""
     forbidden: int = 0
-    """Messages that the right of their sender's key does not allow."""
+    """Messages that the right of the sender's key does not include."""
     taken_identity: int = 0
     """Messages under the routing id of another peer."""
 
 
 class CoordinatorStatus(Part, frozen=True):
-    """The coordinator as `remuda status --json` shows it."""
+    """The coordinator in `remuda status --json`."""
 
     id: Uuid
     address: str
@@ -62,7 +62,7 @@ class CoordinatorStatus(Part, frozen=True):
 
 
 class WorkerStatus(Part, frozen=True):
-    """One worker as `remuda status --json` shows it."""
+    """A worker in `remuda status --json`."""
 
     uuid: Uuid
     incarnation: int
@@ -77,20 +77,20 @@ class WorkerStatus(Part, frozen=True):
     cpu_cores: float
     """Processor time per second, without child processes."""
     work_share: float | None
-    """Share of the last seconds in which it did not wait; null without a lease, or before its first report."""
+    """Share of the last seconds without waiting; null without a lease, or before the first report."""
     cpus: int
-    """Cores that its process may use; 0 until it registers with a restarted coordinator."""
+    """Cores for the process; 0 until the worker registers with a restarted coordinator."""
     memory_bytes: int
-    """Memory of its machine; 0 as above."""
+    """Memory of the machine; 0 as above."""
 
 
 class PolicyStatus(Part, frozen=True):
-    """One of several policies of an experiment; steps of the environment are the experiment's."""
+    """One of several policies of an experiment; environment steps are the experiment's."""
 
     name: str
     train_iter: int
     episode: int
-    """Of its agents."""
+    """Episodes of its agents."""
     policy_version: int
     last_return: float | None
     best_return: float | None
@@ -100,7 +100,7 @@ class PolicyStatus(Part, frozen=True):
 
 
 class ExperimentStatus(Part, frozen=True):
-    """One experiment as `remuda status --json` shows it."""
+    """An experiment in `remuda status --json`."""
 
     id: Uuid
     name: str
@@ -119,18 +119,17 @@ class ExperimentStatus(Part, frozen=True):
     policy_lag: int
     samples_per_insert: float | None
     waiting_for: str | None
-    """Why a queued experiment does not start yet."""
+    """Reason why a queued experiment does not start yet."""
     reanalyzed_rows: int = 0
-    """Rows that reanalyzers have computed again, each time counted."""
+    """Rows from reanalyzers; a row counts with each reanalysis."""
     target_train_iter: int = 0
-    """The update after which the target network of the newest of them was made."""
+    """Update count of the newest target network behind these rows."""
     priority: int = 0
     """Experiments with a higher priority get workers first."""
     ledger: LedgerCounts | None = None
-    """None where that is not known."""
+    """None if unknown."""
     policies: list[PolicyStatus] = field(default_factory=list[PolicyStatus])
-    """Of an experiment with several policies. What stands above are then sums of what they have learned, and their mean
-    return."""
+    """Status of each of several policies. The fields above are then sums over their learning, and their mean return."""
 
 
 class Status(Message, frozen=True):
@@ -146,12 +145,12 @@ class Done(Message, frozen=True):
 
 
 class LogPiece(Part, frozen=True):
-    """Whole lines of one log (or a part of a very long one)."""
+    """Whole lines of one log (or a part of a very long line)."""
 
     place: LogPlace
-    """Where the next piece begins."""
+    """Begin of the next piece."""
     label: ShortText
-    """The worker whose lines these are, if the source has several files."""
+    """Worker of these lines, if the source has several files."""
     text: LongText
 
 
@@ -159,11 +158,11 @@ class LogText(Message, frozen=True):
     """Answer to LogRequest."""
 
     pieces: list[LogPiece]
-    """Pieces of files that are new to the client or have grown; files that it got last come last."""
+    """Pieces of new or grown files; recently read files come last."""
     over: bool
-    """Whether the experiment is over and everything was read."""
+    """True if the experiment is over and everything was read."""
     more: bool = False
-    """Whether there are files that this answer does not contain: ask again at once, with the same `last_lines`."""
+    """True if files are missing in this answer: ask again at once, with the same `last_lines`."""
 
 
 ToClient = Submitted | Status | Done | LogText

@@ -1,4 +1,4 @@
-"""Messages of the coordinator to its workers: registration, leases and their ends, and what the work needs."""
+"""Messages of the coordinator to its workers: registration, leases and their ends, and data for the work."""
 
 from __future__ import annotations
 
@@ -36,24 +36,23 @@ from remuda.wire.messages.parts import (
 
 
 class Registered(Message, frozen=True):
-    """The worker is registered. It begins to send beats, and its other messages may be sent."""
+    """The worker is registered: it begins to send beats and its other messages."""
 
     coordinator: Uuid
-    """This coordinator's id, as in its connection file."""
+    """The coordinator's id, as in its connection file."""
     beat_interval_s: float
     lease: Count = 0
-    """The lease that the worker named in Register."""
+    """Lease of the worker's Register."""
     goes_on: bool = False
-    """Whether that lease continues; if not, the worker ends it (but not one that it got since)."""
+    """True if the lease continues; else the worker ends this lease (but no newer lease)."""
     runs_dir: Annotated[str, Meta(max_length=4_096)] = ""
-    """The runs folder, on the coordinator's host. No worker opens this path: it is what names of run folders begin
-    with."""
+    """The runs folder, on the coordinator's host: the beginning of names of run folders. No worker opens this path."""
     token: ShortText = ""
     """The sha256 of the file `.seen_<coordinator>` in the runs folder: who reads the same file sees the same folder."""
     token_there: bool = False
-    """Whether that file is there already; if not, it comes with the first run."""
+    """True if the token file exists already; else it comes with the first run."""
     stream_port: Count = 0
-    """Where the files of runs travel to and from workers that do not see that folder; at the coordinator's host."""
+    """Port of the stream server at the coordinator's host, for workers without the runs folder."""
 
 
 class BeatHeard(Message, frozen=True):
@@ -63,75 +62,74 @@ class BeatHeard(Message, frozen=True):
 
 
 class Assign(Message, frozen=True):
-    """A lease: work for this experiment until told to drain. Answered by Ready when the work can start."""
+    """A lease: work for this experiment until Drain. Answered by Ready when the work can start."""
 
     lease: Count
     experiment: Uuid
     name: ShortText
     run_dir: PathText
-    """Absolute, on the coordinator's host. Workers open no path that comes by message: they look for the same place in
-    the runs folder that they see."""
+    """Absolute, on the coordinator's host. Workers open no path from a message: they look for the same name in the runs
+    folder that they see."""
     config_json: LongText
     index: Count
-    """Number of this collector (or evaluator) in the experiment: 0, 1, 2 …; seeds are derived from it."""
+    """Number of this collector (or evaluator) in the experiment: 0, 1, 2 …; a source of seeds."""
     generation: Count
-    """Number of leases of this role and index before this one, also before resumes; seeds are derived from it, too."""
+    """Number of earlier leases of this role and index, also before resumes; a source of seeds, too."""
     policy_file: FileName
     """Name inside the run folder's policy/."""
     epoch: Count
-    """Epoch of a learner; higher than that of any learner before it."""
+    """Epoch of a learner; higher than the epoch of any earlier learner."""
     checkpoint: FileName | None = None
-    """Name inside the run folder's ckpt/ of the checkpoint from which a learner starts; null starts from the
-    beginning."""
+    """Checkpoint in the run folder's ckpt/ from which a learner starts; null starts from the beginning."""
     credit_env_steps: Count = 0
     """See Credit."""
     exploration: dict[str, float] = field(default_factory=dict[str, float])
     replay: list[IndexedChunk] = field(default_factory=list[IndexedChunk])
     """For a learner: chunks already in the index, oldest first."""
     reanalyses: list[IndexedReanalysis] = field(default_factory=list[IndexedReanalysis])
-    """For a learner: the newest reanalysis of each of these chunks that has one, in the order of their numbers."""
+    """For a learner: the newest reanalysis of each of these chunks, in the order of numbers."""
     policy: PolicyText = ""
-    """For a learner of a run with several policies: which one is its own."""
+    """For a learner of a run with several policies: the name of its policy."""
     policies: Annotated[dict[PolicyText, FileName], Meta(max_length=100)] = field(default_factory=dict[str, str])
-    """For everybody else in such a run: the policy file of each policy, by name."""
+    """For other roles in such a run: the policy file of each policy, by name."""
     others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
-    """What the other policies act by."""
+    """Newest versions of the other policies."""
     grant: Grant | None = None
-    """For a worker that does not see the runs folder."""
+    """For a worker without the runs folder."""
     callbacks: CallbackStates = field(default_factory=dict[str, bytes])
     """For a learner: the states in which its callbacks continue."""
     changes: SettingChanges = field(default_factory=dict[str, list[tuple[int, int | float]]])
     """See ChangeSettings."""
     task: Task = Task()
-    """For a collector: the task that it begins with."""
+    """For a collector: the first task."""
 
 
 class ChunkAccepted(Message, frozen=True):
-    """The chunk is counted (or was counted before); it need not be announced again."""
+    """The chunk is counted (or was counted before) and needs no further announcement."""
 
     chunk: ChunkId
     credit_env_steps: Count
     policy: PolicyRef
     exploration: dict[str, float]
     rejected: ShortText | None = None
-    """Why the chunk was not counted; null if it was."""
+    """Reason why the chunk was not counted; null for a counted chunk."""
     others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
-    """What the other policies act by."""
+    """Newest versions of the other policies."""
     task: Task = Task()
-    """A collector that is at an earlier one leaves its episodes, and begins others at this task."""
+    """A collector at an earlier task leaves its episodes, and begins episodes of this task."""
 
 
 class Credit(Message, frozen=True):
-    """How far a collector may go: the total environment steps that it may take under this lease. Never falls."""
+    """Limit of a collector: the total environment steps under this lease. Never falls."""
 
     lease: Count
     credit_env_steps: Count
     policy: PolicyRef
     exploration: dict[str, float]
     others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
-    """What the other policies act by."""
+    """Newest versions of the other policies."""
     task: Task = Task()
-    """A collector that is at an earlier one leaves its episodes, and begins others at this task."""
+    """A collector at an earlier task leaves its episodes, and begins episodes of this task."""
 
 
 class PolicyAvailable(Message, frozen=True):
@@ -140,18 +138,18 @@ class PolicyAvailable(Message, frozen=True):
     lease: Count
     policy: PolicyRef
     place: Count = 0
-    """Of several policies, which one it is, in the order of their names."""
+    """Index of the policy, in the order of names; for several policies."""
 
 
 class Opponents(Message, frozen=True):
-    """In self-play: the newest checkpoints of a policy, which play against newer policies in the episodes that a
-    collector begins from now on."""
+    """The newest checkpoints of a policy in self-play: opponents of newer policies in episodes that a collector begins
+    from now on."""
 
     lease: Count
     checkpoints: OlderCheckpoints
     """Oldest first."""
     place: Count = 0
-    """Of several policies, which one they are of, in the order of their names."""
+    """Index of their policy, in the order of names; for several policies."""
 
 
 class Batches(Message, frozen=True):
@@ -164,13 +162,13 @@ class Batches(Message, frozen=True):
     weights: NDArray[np.float32]
     """float32 [batches, batch_size]: importance weights, largest 1 per batch."""
     new_chunks: list[IndexedChunk]
-    """In the order of their rows, without gaps after those in the last answer."""
+    """In the order of their rows, without gaps after the last answer."""
     first_live_row: Count
     """Rows below this id are evicted and will not be drawn again."""
     counters: Counters
     reanalyses: list[IndexedReanalysis] = field(default_factory=list[IndexedReanalysis])
-    """Reanalyses since the last answer, in the order of their numbers. The file of one that a newer one replaces, or
-    whose rows are evicted, may be gone already."""
+    """Reanalyses since the last answer, in the order of numbers. A file may be gone already if a newer reanalysis
+    replaces it, or if its rows are evicted."""
 
 
 class SaveCheckpoint(Message, frozen=True):
@@ -197,18 +195,18 @@ class Evaluate(Message, frozen=True):
     first_episode: Count
     episodes: Annotated[int, Meta(ge=1, le=MOST_EVALUATION_EPISODES)]
     place: Count = 0
-    """Of several policies, which one is evaluated, in the order of their names."""
+    """Index of the evaluated policy, in the order of names; for several policies."""
     others: Annotated[list[CheckpointFile], OfOthers] = field(default_factory=list[CheckpointFile])
-    """What the other policies play with, in the order of their names."""
+    """Checkpoints of the other policies, in the order of names."""
     older: Annotated[list[OlderCheckpoints], Meta(max_length=100)] = field(default_factory=list[list[CheckpointFile]])
-    """In self-play: of each policy, in the order of their names, the checkpoints before the one that plays here, oldest
-    first. As many episodes are played against them, too."""
+    """In self-play: the older checkpoints of each policy, in the order of policy names, oldest first. The same number
+    of episodes is played against these."""
     task: Task = Task()
-    """The task that is played."""
+    """The played task."""
 
 
 class Reanalyze(Message, frozen=True):
-    """Compute columns of this chunk again, with the target network or a newer one. Answered by Reanalyzed or
+    """Compute columns of this chunk again, with the target network or a newer network. Answered by Reanalyzed or
     NotReanalyzed."""
 
     lease: Count
@@ -216,12 +214,12 @@ class Reanalyze(Message, frozen=True):
     """Counts up from 1 under a lease."""
     chunk: IndexedChunk
     target: PolicyRef
-    """The newest target network that is published."""
+    """The newest published target network."""
 
 
 class CallCallbacks(Message, frozen=True):
-    """Tell the user's callbacks of this event. Answered by CallbacksDecided, before the next one is sent. Repeated over
-    restarts until then."""
+    """Call the user's callbacks about this event. Answered by CallbacksDecided, before the next event is sent. Repeated
+    over restarts until then."""
 
     lease: Count
     number: Count
@@ -232,7 +230,7 @@ class CallCallbacks(Message, frozen=True):
 
 
 class ChangeSettings(Message, frozen=True):
-    """From now on these settings have other values than the config of the lease says."""
+    """New values of these settings, in place of the values in the lease's config."""
 
     lease: Count
     changes: SettingChanges

@@ -1,1 +1,1 @@
-"""How the files of a run travel to and from workers that do not see them: messages, and the sockets for them."""
+"""Messages and sockets for the files of a run, to and from workers without the runs folder."""

@@ -1,4 +1,4 @@
-"""Messages between a worker that does not see the runs folder and the stream server, which does."""
+"""Messages between a worker without the runs folder and the stream server, which has it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from msgspec import Meta, Struct
 from remuda.wire.messages import Count, FileName, Grant, PolicyRef, ShortText
 
 PIECE_BYTES = 512 << 10
-"""The most bytes of a file in one frame."""
+"""Most bytes of a file in one frame."""
 WHOLE_BYTES = 2 << 20
-"""A file of at most so many bytes is brought whole, in one message."""
+"""A file of at most this size is sent whole, in one message."""
 WHOLE_PARTS = 16
-"""The most frames with bytes in such a message."""
+"""Most frames with bytes in such a message."""
 WINDOW_BYTES = 4 << 20
-"""The most bytes of a file that may be on their way: sent, and not confirmed by the other end."""
+"""Most bytes of a file in flight: sent, and not confirmed by the other end."""
 MOST_FILE_BYTES = 4 << 30
-"""The most bytes of one file."""
+"""Most bytes of one file."""
 
 FileBytes = Annotated[int, Meta(ge=0, le=MOST_FILE_BYTES)]
 PutKind = Literal["chunk", "reanalysis", "description"]
-"""What workers bring: payloads, reanalyses, and env_spec.json."""
+"""Files from workers: payloads, reanalyses, and env_spec.json."""
 GetKind = Literal["policy", "target", "checkpoint", "chunk", "reanalysis"]
-"""What workers fetch: the policy file and that of the target network, checkpoints and payloads."""
+"""Files for workers: the policy file and the target network's file, checkpoints and payloads."""
 
 
 class StreamMessage(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
@@ -34,23 +34,24 @@ class StreamMessage(Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Piece(StreamMessage, frozen=True):
-    """Some bytes of a file; they are the frame after the message."""
+    """Bytes of a file, in the frame after the message."""
 
     transfer: Count
     offset: FileBytes
-    """The place of the first of them in the file."""
+    """Position of the first byte in the file."""
 
 
 # --- of workers ---
 
 
 class Put(StreamMessage, frozen=True):
-    """A file is to be put into the run folder. Answered by Begin, Stored or Refused; said again after a break.
+    """Request to put a file into the run folder. Answered by Begin, Stored or Refused; repeated after a break.
 
-    The bytes of a short file are the frames after the message. Those of a longer one follow in pieces after Begin."""
+    The bytes of a short file are in the frames after the message. A longer file follows in pieces after Begin.
+    """
 
     transfer: Count
-    """The worker's number for it; counts up from 1 in each process."""
+    """The worker's number of the transfer; counts up from 1 in each process."""
     grant: Grant
     kind: PutKind
     file: FileName
@@ -58,16 +59,16 @@ class Put(StreamMessage, frozen=True):
 
 
 class Get(StreamMessage, frozen=True):
-    """A file is to be fetched. Answered by Opened, NothingNewer or Refused; said again after a break."""
+    """Request to fetch a file. Answered by Opened, NothingNewer or Refused; repeated after a break."""
 
     transfer: Count
     grant: Grant
     kind: GetKind
     file: FileName
     offset: FileBytes = 0
-    """Bytes below this are there already."""
+    """The worker has all bytes below this offset already."""
     newer_than: PolicyRef | None = None
-    """A policy that is not newer (by epoch, then version) is not wanted."""
+    """The worker wants only a policy newer than this (by epoch, then version)."""
 
 
 class Took(StreamMessage, frozen=True):
@@ -84,7 +85,7 @@ class Cancel(StreamMessage, frozen=True):
 
 
 class LogAppend(StreamMessage, frozen=True):
-    """The next bytes of this worker's log; they are the frame after the message. Answered by LogHas or Refused."""
+    """The next bytes of this worker's log, in the frame after the message. Answered by LogHas or Refused."""
 
     transfer: Count
     """The worker's number for this log."""
@@ -96,7 +97,7 @@ class LogAppend(StreamMessage, frozen=True):
 
 
 class Begin(StreamMessage, frozen=True):
-    """The file may be sent; bytes below `offset` are there already."""
+    """The file may be sent; the server has all bytes below `offset` already."""
 
     transfer: Count
     offset: FileBytes
@@ -116,36 +117,36 @@ class Stored(StreamMessage, frozen=True):
 
 
 class Opened(StreamMessage, frozen=True):
-    """The file is there, and has so many bytes. Its pieces follow."""
+    """The file exists with this size. Its pieces follow."""
 
     transfer: Count
     size_bytes: FileBytes
 
 
 class NothingNewer(StreamMessage, frozen=True):
-    """The published policy is not newer than the one that the worker has."""
+    """The published policy is not newer than the worker's policy."""
 
     transfer: Count
 
 
 class LogHas(StreamMessage, frozen=True):
-    """The log in the run folder has so many bytes."""
+    """Present size of the log in the run folder."""
 
     transfer: Count
     size_bytes: Count
 
 
 class Refused(StreamMessage, frozen=True):
-    """It is not done. The transfer is over for the server."""
+    """The server refuses and ends the transfer."""
 
     transfer: Count
     reason: ShortText
     again: bool
-    """It may be tried again: the disk is full, there is much to do, or the server was started again."""
+    """True if the worker may try again: the disk is full, the server is busy, or it was restarted."""
     missing: bool = False
-    """There is no such file."""
+    """True if the file does not exist."""
     no_room: bool = False
-    """The disk of the run has no room for it."""
+    """True if the run's disk has no room for the file."""
 
 
 FromWorker = Put | Get | Piece | Took | Cancel | LogAppend

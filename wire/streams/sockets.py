@@ -29,16 +29,16 @@ from remuda.wire.streams.messages import (
 )
 
 LIMITS = Limits(header_bytes=16 << 10, array_bytes=PIECE_BYTES + 1_024, arrays=WHOLE_PARTS)
-"""Of both ends. ZeroMQ counts what CURVE adds to a frame, too."""
+"""Limits of both ends. ZeroMQ also counts the bytes that CURVE adds to a frame."""
 _OPENING = b"S" + bytes([PROTOCOL_VERSION])
 
 _Any = TypeVar("_Any", FromWorker, FromServer)
 
 _encoder = msgspec.msgpack.Encoder()
 of_workers: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
-"""Reads what workers say."""
+"""Decodes messages of workers."""
 of_server: msgspec.msgpack.Decoder[FromServer] = msgspec.msgpack.Decoder(FromServer)
-"""Reads what the server says."""
+"""Decodes messages of the server."""
 HIGH_WATER_PIECES = 64
 """Messages that may wait on one connection."""
 _LARGE_BYTES = 64 << 10
@@ -52,7 +52,7 @@ def encode(message: FromWorker | FromServer, *data: Frame) -> list[Frame]:
 
 
 def decode(frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Any]) -> tuple[_Any, Sequence[Frame]]:
-    """Return the message in these frames, and the frames with bytes that belong to it: as many as it may have. Raises
+    """Return the message in these frames, and its frames with bytes, within the limits of the message's kind. Raises
     CodecError."""
     if len(frames) < 2 or bytes(frames[0][:3]) != _OPENING:
         raise CodecError("not a message of a stream, or of another version of Remuda")
@@ -73,7 +73,7 @@ def decode(frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Any]) -> t
 
 
 def _data_of(message: FromWorker | FromServer) -> tuple[int, int, int]:
-    """The least and the most frames with bytes that belong to a message, and the most bytes in them."""
+    """Return the least and the most byte frames of a message, and the most bytes in these frames."""
     match message:
         case Put():
             return 0, WHOLE_PARTS, WHOLE_BYTES
@@ -84,11 +84,11 @@ def _data_of(message: FromWorker | FromServer) -> tuple[int, int, int]:
 
 
 class ReceivedMessage(Struct, frozen=True):
-    """What a worker has said."""
+    """A message of a worker."""
 
     peer: bytes
     name: str
-    """Of its key."""
+    """Name of the worker's key."""
     message: FromWorker
     data: Sequence[Frame]
     """The frames with the bytes of a file."""
@@ -98,16 +98,16 @@ class StreamRouter(RouterSocket):
     """The server's end."""
 
     def __init__(self, address: str, door: Door, listener: int | None = None) -> None:
-        """See RouterSocket. Nobody is let in before `wait` is called."""
+        """See RouterSocket. New connections are answered in `wait`."""
         super().__init__(
             address, door, inbound=LIMITS, outbound=LIMITS, high_water=HIGH_WATER_PIECES, listener=listener
         )
         self._names: dict[bytes, str] = {}
-        """Of the keys of those who have spoken, by their routing id."""
+        """Key names of peers by routing id."""
 
     def take(self) -> list[ReceivedMessage]:
-        """What workers have said since the last call, or the beginning of it. Whoever is no worker, and what is
-        malformed, is counted and passed over."""
+        """Return messages of workers since the last call, up to TURN_BYTES. Counts and skips messages with other
+        rights, and malformed messages."""
         found: list[ReceivedMessage] = []
         room = TURN_BYTES
         while room > 0 and (frames := self._receive()) is not None:
@@ -129,12 +129,12 @@ class StreamRouter(RouterSocket):
         return found
 
     def hang_up(self, names: Collection[str]) -> None:
-        """End the connections that were made with keys of these names."""
+        """End the connections of keys with these names."""
         for peer in [peer for peer, name in self._names.items() if name in names]:
             self.connections.hang_up(peer)
 
     def forget_gone(self) -> None:
-        """Forget the names of those who are not connected any more; called now and then."""
+        """Forget the names of disconnected peers; called now and then."""
         self._names = {peer: name for peer, name in self._names.items() if self.connections.has(peer)}
 
     def _content(self, frame: zmq.Frame) -> Frame:
@@ -154,7 +154,7 @@ class StreamDealer(DealerSocket):
         super().__init__(address, f"stream:{token_hex(12)}".encode(), keys, LIMITS, LIMITS, HIGH_WATER_PIECES)
 
     def take(self) -> tuple[FromServer, Frame] | None:
-        """What the server has said; None if there is nothing now. What is malformed is counted and passed over."""
+        """Return the next message of the server; None without a message. Counts and skips malformed messages."""
         while (frames := self._receive()) is not None:
             try:
                 message, data = decode(frames, of_server)

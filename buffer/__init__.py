@@ -1,1 +1,1 @@
-"""Experience: payload files, the replay index that samples them, and the ring a learner gathers from."""
+"""Experience: payload files, the replay index that samples them, and the learner's ring of rows."""

@@ -1,6 +1,6 @@
-"""Payload files: how a chunk's columns lie on disk, and what is wrong with one that cannot be used.
+"""Payload files: the layout of a chunk's columns on disk, and checks of a file before use.
 
-A payload is a safetensors file whose header carries the chunk's whole metadata, so that an index can be rebuilt from
+A payload is a safetensors file with the chunk's whole metadata in its header, so that an index can be rebuilt from
 headers alone. It is written under a temporary name and renamed, without fsync: experience can be collected again.
 """
 
@@ -28,33 +28,33 @@ from remuda.wire.messages import ChunkId, ChunkMeta, Reanalysis
 
 Column = npt.NDArray[np.generic]
 Columns = dict[str, Column]
-"""Arrays by name, all with one row per training sample; images may be stored as remuda.buffer.frames says."""
+"""Arrays by name, all with one row per training sample; images may be stored as in remuda.buffer.frames."""
 
 Described = TypeVar("Described", ChunkMeta, Reanalysis)
-"""What the header of a file in data/ says about it."""
+"""Metadata in the header of a file in data/."""
 
 ChunkFault = Literal[
     "missing", "unreadable", "wrong name", "wrong size", "wrong checksum", "malformed", "lying header", "pickle"
 ]
 
 MUST_BE_FINITE = ("obs", "next_obs", "reward", "discount")
-"""Columns of which one number that is not finite would end the run, as training diverges."""
+"""Columns that must be finite: a single other number would make training diverge, and end the run."""
 _MAX_HEADER_BYTES = 16 << 20
 MOST_BYTES = 2 << 30
-"""Of a payload file. What a chunk announces is believed up to here, since a reader takes as much memory."""
+"""Largest payload file. Announced sizes are believed up to here, since a reader takes as much memory."""
 NAME_FORMAT = "{}_{:06d}_{:09d}.safetensors"
-"""Of a payload file: worker, incarnation and sequence of its chunk."""
+"""Name of a payload file: worker, incarnation and sequence of its chunk."""
 _NAME = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
 )
-"""The names that `chunk_name` makes, and no other spelling of them."""
+"""Matches exactly the names from `chunk_name`."""
 REANALYSIS_SUFFIX = ".reanalysis.safetensors"
-"""What the names of files with columns that were computed again end in; see remuda.buffer.reanalysis_file."""
+"""Suffix of files with recomputed columns; see remuda.buffer.reanalysis_file."""
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
 class ChunkError(Exception):
-    """A payload file that must not be used. `fault` is the kind, the message has file and details."""
+    """An unusable payload file. `fault` is the kind, the message has file and details."""
 
     def __init__(self, fault: ChunkFault, path: Path, details: str) -> None:
         super().__init__(f"payload file {path.name!r}: {fault}: {details}")
@@ -67,7 +67,7 @@ class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Header(msgspec.Struct):
-    """The part of a safetensors header that describes the chunk."""
+    """Part of a safetensors header about the chunk."""
 
     metadata: _Metadata = msgspec.field(name="__metadata__")
 
@@ -92,12 +92,12 @@ def parse_name(name: str) -> ChunkId:
 
 
 def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) -> ChunkMeta:
-    """Write the columns, each [rows, …], to the chunk's payload file in `data_dir`; return what to announce.
+    """Write the columns, each [rows, …], to the chunk's payload file in `data_dir`; return the metadata to announce.
 
-    That is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
+    The returned metadata is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
 
-    Raises ValueError for columns that do not fit together or to `meta`, a dtype that safetensors does not know, or
-    numbers that are not finite; OSError if the disk refuses.
+    Raises ValueError for columns that do not fit together or to `meta`, a dtype unknown to safetensors, or numbers that
+    are not finite; OSError if the disk refuses.
     """
     meta, buffers = encode_chunk(meta, columns)
     write_buffers(data_dir / meta.file, buffers, durable=False)
@@ -105,7 +105,8 @@ def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) 
 
 
 def encode_chunk(meta: ChunkMeta, columns: Mapping[str, Column]) -> tuple[ChunkMeta, list[bytes | memoryview]]:
-    """What `write_chunk` announces, and the content of its file. Raises ValueError as it does."""
+    """Return the metadata to announce, and the content of the file, as for `write_chunk`. Raises
+    the same ValueErrors."""
     rows, stored = check_columns(columns), in_file_order(columns)
     if rows != meta.rows:
         raise ValueError(f"chunk {meta.chunk.sequence}: {meta.rows} rows announced, {rows} in its columns")
@@ -115,11 +116,11 @@ def encode_chunk(meta: ChunkMeta, columns: Mapping[str, Column]) -> tuple[ChunkM
 
 
 def encode_described(meta: Described, stored: Columns, kind: str) -> tuple[Described, list[bytes | memoryview]]:
-    """The content of a file with these columns, in file order, whose header holds `meta` as its `kind`.
+    """Return `meta` with size and checksum, and the content of a file with these columns, in file order, whose header
+    holds `meta` as its `kind`.
 
-    `meta` comes back with the size of the whole file and the checksum filled in. The size is part of the header that it
-    counts; growing it until it fits ends after two or three rounds. The columns are not copied. Raises
-    ValueError for more than MOST_BYTES.
+    The size is the whole file's, including the header with the size itself; growing it until it fits ends after two or
+    three rounds. The columns are not copied. Raises ValueError beyond MOST_BYTES.
     """
     meta = msgspec.structs.replace(meta, checksum=fingerprint(stored))
     data_bytes = sum(column.nbytes for column in stored.values())
@@ -138,10 +139,10 @@ def encode_described(meta: Described, stored: Columns, kind: str) -> tuple[Descr
 
 
 def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
-    """Return the columns of the payload file that `meta` announced. They are read-only.
+    """Return the columns of the payload file in `meta`, read-only.
 
-    Raises ChunkError when the file is not there, is not what was announced, is damaged, or has rewards or observations
-    that are not finite. Never follows a symbolic link and never reads more than the announced size.
+    Raises ChunkError if the file is missing, differs from `meta`, is damaged, or has rewards or observations that are
+    not finite. Never follows a symbolic link and never reads more than the announced size.
     """
     if path.name != meta.file or parse_name(path.name) != meta.chunk:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.chunk}")
@@ -159,14 +160,14 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
 
 
 def is_finite(column: Column) -> bool:
-    """Whether a column has neither nan nor an infinite number."""
+    """True if a column has neither nan nor an infinite number."""
     return column.dtype.kind != "f" or math.isfinite(float(np.abs(column).max(initial=0.0)))
 
 
 def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes], Described]) -> Columns:
-    """Return the columns of a file that `encode_described` made, read-only. `meta_in` finds `meta` in its header.
+    """Return the columns of a file from `encode_described`, read-only. `meta_in` finds `meta` in its header.
 
-    Raises ChunkError when the file is not there, is not what was announced, or is damaged.
+    Raises ChunkError if the file is missing, differs from `meta`, or is damaged.
     """
     if meta.payload_bytes > MOST_BYTES:
         raise ChunkError("wrong size", path, f"{meta.payload_bytes} bytes announced; the most is {MOST_BYTES}")
@@ -186,10 +187,10 @@ def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes],
 
 
 def read_meta(path: Path, *, file: str | None = None) -> ChunkMeta:
-    """Return the metadata in the file's header without reading the payload. `file` is its name in data/, if it
-    has another one now.
+    """Return the metadata in the file's header without reading the payload. `file` is its name in data/, if the present
+    name differs.
 
-    Raises ChunkError when the header is damaged, the name does not fit it, or the file is not as long as it says.
+    Raises ChunkError if the header is damaged, the name does not fit, or the file's length differs from the header.
     """
     name = file or path.name
     chunk = parse_name(name)
@@ -200,9 +201,10 @@ def read_meta(path: Path, *, file: str | None = None) -> ChunkMeta:
 
 
 def read_described_meta(path: Path, meta_in: Callable[[Path, bytes], Described]) -> Described:
-    """Return the metadata of a file that `encode_described` made; `meta_in` finds it in the header.
+    """Return the metadata of a file from `encode_described`; `meta_in` finds it in the header.
 
-    Raises ChunkError when the header is damaged, or the file is not as long as it says."""
+    Raises ChunkError if the header is damaged, or the file's length differs from the header.
+    """
     with _open(path) as file:
         size = os.fstat(file.fileno()).st_size
         meta = meta_in(path, file.read(_header_bytes(path, file.read(8), size)))
@@ -212,7 +214,7 @@ def read_described_meta(path: Path, meta_in: Callable[[Path, bytes], Described])
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file and nothing else: no link that leaves data/, no pipe that would block."""
+    """Open a regular file only: no link that leaves data/, no pipe that would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -258,8 +260,7 @@ def _columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Colum
 
 
 def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
-    """Delete payload files and reanalyses that are not needed any more; one that is gone already is fine. Raises
-    ChunkError for other names."""
+    """Delete payload files and reanalyses; missing files are fine. Raises ChunkError for other names."""
     folder = os.fspath(data_dir)
     for file in files:
         if not _is_ours(file):
@@ -269,10 +270,10 @@ def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
 
 
 def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s: float | None = None) -> list[str]:
-    """Delete unknown payload files and reanalyses, and what dead writers left; return the names of the former.
+    """Delete unknown payload files and reanalyses, and temporary files of dead writers; return the names of the former.
 
     `keep` has the names of the files still needed. A file younger than `older_than_s` may be about to be announced and
-    stays, and so do files that are not payloads. `now_s` is wall time (the clock of the files).
+    stays, and so do files other than payloads. `now_s` is wall time (the clock of the files).
     """
     now_s = time.time() if now_s is None else now_s
     sweep_temporaries(data_dir, older_than_s=older_than_s, now_s=now_s)
@@ -290,5 +291,5 @@ def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s:
 
 
 def _is_ours(file: str) -> bool:
-    """Whether this is the name of a payload file or of a reanalysis."""
+    """True for the name of a payload file or of a reanalysis."""
     return _NAME.fullmatch(file.replace(REANALYSIS_SUFFIX, ".safetensors")) is not None

@@ -1,7 +1,7 @@
-"""Images that several stacks share are stored once: names and checks of such columns, and the learner's pool.
+"""Stores images that several stacks share once: names and checks of such columns, and the learner's pool.
 
 Neighbouring rows of Atari share all but one of their frames. So a chunk may hold, in place of a column `obs` of stacks,
-the distinct frames as the one column `frames` [frames, …] and which of them make up each stack as `frames:obs` int32
+the distinct frames as the one column `frames` [frames, …] and the frame indices of each stack as `frames:obs` int32
 [rows, depth] (or [rows, …] of any shape): obs = frames[frames:obs].
 """
 
@@ -34,7 +34,8 @@ def stacks_name(column: str) -> str | None:
 def check_columns(columns: Mapping[str, Column]) -> int:
     """Return the number of rows, which all columns but the frames have.
 
-    Raises ValueError when they differ, when indices lead outside the frames, or when there is one without the other.
+    Raises ValueError for different numbers of rows, for indices outside the frames, or for frames without indices and
+    the reverse.
     """
     rows: set[int] = {len(column) if column.ndim else -1 for name, column in columns.items() if name != FRAMES}
     if len(rows) != 1 or -1 in rows:
@@ -74,7 +75,7 @@ class StackLayout:
         return np.concatenate(flat, axis=1)
 
     def split(self, frames: Column) -> dict[str, Column]:
-        """Return the stacks, by name, as views of the `frames` [rows, depth, …] that they are made of."""
+        """Return the stacks, by name, as views of their `frames` [rows, depth, …]."""
         stacks: dict[str, Column] = {}
         first = 0
         for of, shape in self._shapes.items():
@@ -85,10 +86,10 @@ class StackLayout:
 
 
 class FramePool:
-    """The frames of the chunks whose rows are still needed, in one array that grows with them.
+    """The frames of the chunks whose rows are still needed, in one growing array.
 
-    The number of frames of a row depends on the episodes, so no size is known beforehand. A free slot is used for the
-    next frame, wherever it lies.
+    The number of frames of a row depends on the episodes, so no size is known beforehand. The next frame takes any free
+    slot.
     """
 
     def __init__(self, like: Column) -> None:
@@ -99,7 +100,7 @@ class FramePool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the frames take now."""
+        """Present memory of the frames, in bytes."""
         return self._frames.nbytes
 
     def add(self, frames: Column, *, end_row: int) -> Slots:

@@ -1,4 +1,4 @@
-"""The replay index: which rows are live, and which of them are drawn."""
+"""The replay index: live rows and their sampling."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Rows = npt.NDArray[np.int64]
 
 
 class ChunkTooLargeError(ValueError):
-    """A chunk that could never be held as a whole."""
+    """A chunk beyond the capacity or the quota."""
 
 
 class NotEnoughRowsError(ValueError):
-    """More rows were asked for than may be drawn now; `sampleable_rows` says how many that is."""
+    """More rows were requested than `sampleable_rows` permits now."""
 
 
 class InsertResult(Struct, frozen=True):
-    """Where a chunk's rows are, and which payload files may be deleted because of it."""
+    """First row of a chunk, and payload files that may be deleted because of the chunk."""
 
     first_row: int
     deletable: list[str]
@@ -44,7 +44,7 @@ class SampledRows:
     weights: npt.NDArray[np.float32]
     """Importance weights, largest 1 in each batch."""
     uses: Rows
-    """How often each row has been drawn, these batches included."""
+    """Number of draws of each row, including these batches."""
     priorities: npt.NDArray[np.float64]
     staleness: Rows
     """Gradient updates since the policy that collected the row."""
@@ -52,19 +52,19 @@ class SampledRows:
 
 @dataclass(frozen=True)
 class Prioritized:
-    """Priorities as the learner gave them, float32 [n], of the rows `first_row`, `first_row` + 1 …; nan for rows that
-    are not live."""
+    """Priorities from the learner, float32 [n], of the rows `first_row`, `first_row` + 1 …; nan for rows that are not
+    live."""
 
     first_row: int
     priorities: npt.NDArray[np.float32]
 
 
 class ReplayIndex:
-    """The metadata of all experience: row ids, priorities, use counts, and which payload files are still needed.
+    """Metadata of all experience: row ids, priorities, use counts, and needed payload files.
 
     Row ids count up from 0 over the whole run and are never reused; a row's slot is its id modulo the capacity. Rows
     are evicted one by one, oldest first, when newer rows need their slots, and by whole chunks when the payload files
-    leave no room within `quota_bytes` for those that are on their way. PayloadFiles decides when a file may be deleted.
+    leave no room within `quota_bytes` for files in preparation. PayloadFiles decides when a file may be deleted.
 
     Opens no file and reads no clock. A restarted coordinator makes a new index and calls `restore` with the live
     chunks.
@@ -81,8 +81,8 @@ class ReplayIndex:
         chunks_ahead: int = 0,
         on_retire: Callable[[IndexedChunk], None] = lambda chunk: None,
     ) -> None:
-        """`chunks_ahead` is how many payload files may be written before they are inserted here; `on_retire` is called
-        with every chunk that has no live row any more."""
+        """`chunks_ahead`: number of payload files that may be written before their insertion; `on_retire` is called
+        with every chunk that loses its last live row."""
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.capacity = capacity
@@ -95,11 +95,11 @@ class ReplayIndex:
         sampler.keep_priorities_in(self._slots.priority)
         self._chunks: deque[IndexedChunk] = deque()  # with live rows, oldest first
         self._dropped_below = (-1, -1)
-        """Epoch and version: no chunk of an older policy was live when they were dropped."""
+        """Epoch and version: chunks of older policies were dropped."""
         self._has_older = False
-        """Whether chunks of such policies have come since then."""
+        """True if chunks of such policies have come since then."""
         self.next_row = 0
-        """One above the newest row's id: how many rows were ever inserted."""
+        """One above the newest row's id: the number of rows ever inserted."""
         self.first_live_row = 0
         """Every smaller row is evicted."""
         self.rows = 0
@@ -114,7 +114,7 @@ class ReplayIndex:
     def insert(self, meta: ChunkMeta) -> InsertResult:
         """Give the chunk's rows the next ids and make room for them. The caller has called `check_fits`.
 
-        Never refuses because of the limiter: what was collected counts.
+        Never refuses because of the limiter: collected rows count.
         """
         chunk, end = IndexedChunk(first_row=self.next_row, meta=meta), self.next_row + meta.rows
         if not meta.rows:
@@ -138,10 +138,10 @@ class ReplayIndex:
             )
 
     def insertable_rows(self) -> int:
-        """How many more rows may come in.
+        """Return the number of further rows that may come in.
 
-        The limiter decides it. It is 0 while data/ has no room, which happens only if the learner is behind with
-        loading; a learner that itself waits for rows is not waited for.
+        The limiter decides. The number is 0 while data/ has no room, which happens only if the learner is behind with
+        loading; a learner that itself waits for rows does not hold rows back.
         """
         if self._files.is_full and self.sampleable_rows() >= self._limiter.request_rows:
             return 0
@@ -181,15 +181,15 @@ class ReplayIndex:
         return rows - self.rows, deletable
 
     def quarantine(self, file: str) -> list[str]:
-        """Never draw a row of this payload file again, since it cannot be read; return what may be deleted now."""
+        """Never draw a row of this unreadable payload file again; return the files that may be deleted now."""
         found = [chunk for chunk in self._chunks if chunk.meta.file == file]
         return self._drop(found[0]) if found else []
 
     def restore(self, chunks: Sequence[IndexedChunk], *, next_row: int, first_live_row: int) -> list[str]:
-        """Restore what was live before a restart: `chunks` in row order, with gaps where rows were dropped. Return the
-        files that may be deleted now.
+        """Restore the live chunks before a restart: `chunks` in row order, with gaps for dropped rows. Return the files
+        that may be deleted now.
 
-        Only for an empty index. Chunks beyond the capacity (if it was lowered) are left out, and so are rows below
+        Only for an empty index. Leaves out chunks beyond the capacity (if it was lowered), and rows below
         `first_live_row`.
         """
         self.next_row = next_row
@@ -218,14 +218,13 @@ class ReplayIndex:
     # --- batches out ----------------------------------------------------------------------------------------------
 
     def sampleable_rows(self) -> int:
-        """How many rows may be drawn now."""
+        """Return the number of rows that may be drawn now."""
         return min(self._sampler.drawable_rows, self._limiter.sampleable_rows(self.next_row, self.sampled_rows))
 
     def sample(self, batches: int, batch_size: int, *, train_iter: int, beta: float) -> SampledRows:
         """Draw `batches` batches of `batch_size` rows.
 
-        `train_iter` is the number of updates that the learner did, `beta` the importance exponent. Raises
-        NotEnoughRowsError.
+        `train_iter` is the learner's number of updates, `beta` the importance exponent. Raises NotEnoughRowsError.
         """
         wanted = batches * batch_size
         if wanted > self.sampleable_rows():
@@ -246,8 +245,8 @@ class ReplayIndex:
     def draw_chunk(
         self, rng: np.random.Generator, wanted: Callable[[IndexedChunk], bool], *, draws: int
     ) -> IndexedChunk | None:
-        """Draw `draws` rows as batches are drawn, without counting them, and return the first one's chunk that is
-        `wanted`; None if none is. Not for samplers that hand out each row once."""
+        """Draw `draws` rows as for batches, without counting them, and return the chunk of the first row with a
+        `wanted` chunk; None without such a row. Not for samplers that hand out each row once."""
         if not self._sampler.drawable_rows:
             return None
         slots, _ = self._sampler.sample(1, draws, rng)
@@ -258,16 +257,16 @@ class ReplayIndex:
         return None
 
     def chunk_of(self, row: int) -> IndexedChunk | None:
-        """The chunk with live rows that has this row."""
+        """Return the chunk with live rows that has this row."""
         place = bisect_right(self._chunks, row, key=lambda chunk: chunk.first_row) - 1
         return self._chunks[place] if place >= 0 and row < end_row(self._chunks[place]) else None
 
     def hold(self, more_bytes: int) -> None:
-        """Files in data/ that belong to chunks with live rows take so many bytes more, or fewer if negative."""
+        """Add to the bytes in data/ of chunks with live rows; a negative number subtracts."""
         self._files.add_bytes(more_bytes)
 
     def update_priorities(self, rows: Rows, priorities: npt.NDArray[np.floating]) -> None:
-        """Pass on the errors seen on `rows` int64 [n]. Rows that are not live (any more) are ignored and counted."""
+        """Pass on the errors of `rows` int64 [n]. Rows that are not live (any more) are ignored and counted."""
         if rows.ndim != 1 or rows.shape != priorities.shape:
             raise ValueError(f"rows and priorities must be [n] and alike, not {rows.shape} and {priorities.shape}")
         slots = rows % self.capacity
@@ -280,16 +279,15 @@ class ReplayIndex:
         self._sampler.update(slots, priorities)
 
     def achieved_samples_per_insert(self) -> float:
-        """How often a row was sampled on average so far, without the warm-up; nan before there is one."""
+        """Average number of draws per row so far, without the warm-up; nan before the first row."""
         return self._limiter.achieved(self.next_row, self.sampled_rows)
 
     # --- what the learner knows -----------------------------------------------------------------------------------
 
     def hand_out_new(self) -> list[IndexedChunk]:
-        """Return the chunks that were not announced to the learner yet, in row order; they count as announced from now
-        on.
+        """Return the chunks that are new to the learner, in row order; they count as announced from now on.
 
-        Only chunks with live rows are returned, so only rows that were evicted or quarantined since are missing.
+        Only chunks with live rows are returned, so only evicted or quarantined rows are missing.
         """
         announced_row = self._files.announced_row
         new = list(takewhile(lambda chunk: chunk.first_row >= announced_row, reversed(self._chunks)))
@@ -306,20 +304,20 @@ class ReplayIndex:
         return list(self._chunks)
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
-        """The learner's ring has every live row below `loaded_row`: return the files that may be deleted now.
+        """Note that the learner's ring has every live row below `loaded_row`; return the files that may be deleted now.
 
-        Raises ValueError if the learner claims rows that were not announced to it. A lower number than before changes
+        Raises ValueError if the learner claims rows before their announcement. A lower number than before changes
         nothing.
         """
         return self._files.confirm_loaded(loaded_row) + self._keep_quota()
 
     def forget_learner(self) -> list[str]:
-        """The learner is gone, and so is its ring: the next call of `hand_out_new` starts over. Return what may be
-        deleted now."""
+        """Note the loss of the learner with its ring: the next call of `hand_out_new` starts over. Return the files
+        that may be deleted now."""
         return self._files.forget_learner() + self._keep_quota()
 
     def learner_has(self, below_row: int) -> None:
-        """A learner that was there before the restart has loaded every live chunk below `below_row`."""
+        """Note that a learner from before the restart has loaded every live chunk below `below_row`."""
         self._files.learner_has(min(below_row, self.next_row))
 
     def files(self) -> set[str]:
@@ -334,8 +332,8 @@ class ReplayIndex:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _admit(self, chunk: IndexedChunk, end: int) -> None:
-        """Make the rows of the newest chunk live that are not evicted already. Their slots are free. `end`: one above
-        its last row."""
+        """Make the rows of the newest chunk live, except evicted rows. Their slots are free. `end`: one above its last
+        row."""
         first = max(chunk.first_row, self.first_live_row)
         slots, where = self._slots_of(first, end)
         self._slots.end_row[where] = np.arange(first + 1, end + 1)
@@ -348,8 +346,8 @@ class ReplayIndex:
         self._files.add(chunk.meta)
 
     def _slots_of(self, first: int, end: int) -> tuple[Rows, slice | Rows]:
-        """The slots of consecutive rows, which are no more than the capacity; and the same as numpy finds their columns
-        fastest: as a slice, unless they go round the end."""
+        """Return the slots of consecutive rows, at most the capacity; and the same in numpy's fastest form: as a slice,
+        unless they wrap around."""
         first_slot = first % self.capacity
         end_slot = first_slot + end - first
         slots = np.arange(first_slot, end_slot)
@@ -359,7 +357,7 @@ class ReplayIndex:
         return slots, slots
 
     def _kill(self, first: int, end: int) -> None:
-        """Remove the live ones of these rows from the sampler; none is below `first_live_row`."""
+        """Remove the live rows in this range from the sampler; none is below `first_live_row`."""
         if first == end:
             return
         slots, where = self._slots_of(first, end)
@@ -383,7 +381,7 @@ class ReplayIndex:
         return self._files.retire(chunk)
 
     def _keep_quota(self) -> list[str]:
-        """Evict the oldest chunks while data/ is full and evicting them frees their files at once."""
+        """Evict the oldest chunks while data/ is full and evicting frees their files at once."""
         deletable: list[str] = []
         while self._files.is_full and len(self._chunks) > 1 and not self._files.may_be_read(self._chunks[0]):
             deletable += self.consume(end_row(self._chunks[0]))

@@ -18,23 +18,23 @@ class Limiter(Protocol):
     """Most rows that a learner draws at once."""
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
-        """How many more rows may come in."""
+        """Return the number of further rows that may come in."""
         ...
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
-        """How many more rows may be drawn."""
+        """Return the number of further rows that may be drawn."""
         ...
 
     def achieved(self, inserted: int, sampled: int) -> float:
-        """How often a row was sampled on average; nan before there is one."""
+        """Return the average number of draws per row; nan before the first row."""
         ...
 
 
 class OnPolicyLimiter:
-    """Lets in what the next update needs, and as many further updates' worth as the policy may lag behind.
+    """Lets in the rows of the next update, and of as many further updates as the policy may lag behind.
 
-    An update is settled once the policy that it made can act. With a lag of 0 nothing is collected while an update is
-    trained or published, so every row of an update was collected by the policy that it improves.
+    An update is finished once its policy can act. With a lag of 0 nothing is collected while an update is trained or
+    published, so every row of an update was collected by the policy that it improves.
     """
 
     def __init__(self, rows_per_update: int, *, updates_ahead: int) -> None:
@@ -45,12 +45,12 @@ class OnPolicyLimiter:
         self._dropped_rows = 0
 
     def finish(self, sampled: int) -> None:
-        """The first so many rows drawn were trained on, and the resulting policy is published."""
+        """Note that the first `sampled` rows were trained on, and the resulting policy is published."""
         self._finished_rows = sampled
 
     @property
     def finished_rows(self) -> int:
-        """Rows whose update is settled."""
+        """Rows of finished updates."""
         return self._finished_rows
 
     @property
@@ -63,11 +63,11 @@ class OnPolicyLimiter:
         self._dropped_rows += rows
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
-        """How many more rows may come in."""
+        """Return the number of further rows that may come in."""
         return max(0, self._finished_rows + self._dropped_rows + self._ahead_rows - inserted)
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
-        """How many rows may be drawn: each row once; the sampler knows which are left."""
+        """Return UNLIMITED_ROWS: each row is drawn once, and the sampler knows the remaining rows."""
         return UNLIMITED_ROWS
 
     def achieved(self, inserted: int, sampled: int) -> float:
@@ -79,12 +79,12 @@ class SamplesPerInsertLimiter:
     """Keeps the number of sampled rows near `samples_per_insert` times the rows inserted after the first `min_rows`.
 
     With d = samples_per_insert * (inserted - min_rows) - sampled, both sides may continue while |d| is within `band`:
-    inserting raises d, sampling lowers it. The first min_rows rows are a warm-up that is not caught up with later.
+    inserting raises d, sampling lowers d. The first min_rows rows are a warm-up, which later draws do not make up for.
 
-    The band is one learner's request plus the samples that `chunk_rows` ask for, twice what keeps the two sides from
-    ever waiting for each other: if both were held back, d > band - samples_per_insert * chunk_rows and d < request_rows
-    - band would hold at the same time. As the band does not grow, the achieved ratio approaches the setting as 1 /
-    inserted: it is within 5 % once 20 * band / samples_per_insert rows came after the warm-up.
+    The band is one learner's request plus the samples for `chunk_rows`, twice the minimum at which the two sides never
+    wait for each other: if both were held back, d > band - samples_per_insert * chunk_rows and d < request_rows - band
+    would hold at the same time. As the band does not grow, the achieved ratio approaches the setting as 1 / inserted:
+    it is within 5 % once 20 * band / samples_per_insert rows came after the warm-up.
 
     Has no state: its caller holds the counters.
     """
@@ -103,17 +103,17 @@ class SamplesPerInsertLimiter:
         self._min_rows = min_rows
         self.request_rows = request_rows
         self.band = request_rows + (samples_per_insert or 0.0) * chunk_rows
-        """How many samples the two sides may be ahead of, or behind, each other."""
+        """Most samples by which a side may be ahead of the other."""
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
-        """How many more rows may come in."""
+        """Return the number of further rows that may come in."""
         if self._samples_per_insert is None:
             return UNLIMITED_ROWS
         most = self._min_rows + math.floor(min((sampled + self.band) / self._samples_per_insert, _MOST))
         return min(UNLIMITED_ROWS, max(0, most - inserted))
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
-        """How many more rows may be drawn; 0 before min_rows came in."""
+        """Return the number of further rows that may be drawn; 0 before min_rows came in."""
         if inserted < self._min_rows:
             return 0
         if self._samples_per_insert is None:
@@ -122,7 +122,7 @@ class SamplesPerInsertLimiter:
         return max(0, most - sampled)
 
     def achieved(self, inserted: int, sampled: int) -> float:
-        """How often a row that came after the warm-up was sampled on average; nan before there is one."""
+        """Return the average number of draws per row after the warm-up; nan before the first such row."""
         if inserted <= self._min_rows:
             return math.nan
         return sampled / (inserted - self._min_rows)

@@ -1,4 +1,4 @@
-"""What the buffer did since its last report: the numbers of its two tables."""
+"""Reports of the buffer since the last report: the numbers of its two tables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class SampleStatistics:
     batches: int
     """Batches drawn since the start."""
     use_avg: float
-    """How often a drawn row has been drawn, that draw included."""
+    """Number of draws of a drawn row, including the present draw."""
     use_max: int
     priority_avg: float
-    """The priority as the learner gave it, before exponent and offset; the largest seen for a row that it never saw."""
+    """Priority from the learner, before exponent and offset; for rows new to the learner, the largest seen."""
     priority_max: float
     priority_min: float
     staleness_avg: float
@@ -27,7 +27,7 @@ class SampleStatistics:
 
 @dataclass(frozen=True)
 class ThroughputStatistics:
-    """Rows that came and went since the last such table, `period_s` seconds ago."""
+    """Inserted and evicted rows since the last such table, `period_s` seconds ago."""
 
     period_s: float
     pushed_in: int
@@ -49,7 +49,7 @@ class _Tally:
 
 
 class BufferMonitor:
-    """Adds up what happens and returns a table's numbers when one is due. Writes no logs and reads no clock."""
+    """Adds up events and returns a table's numbers when due. Writes no logs and reads no clock."""
 
     def __init__(
         self, index: ReplayIndex, interval_samples: int, interval_s: float, *, now_s: float, batches: int = 0
@@ -66,7 +66,7 @@ class BufferMonitor:
         self._seen = self._totals()
 
     def sampled(self, sampled: SampledRows) -> SampleStatistics | None:
-        """Count what one call drew; return statistics when a multiple of `interval_samples` batches is reached.
+        """Count the rows of one call; return statistics when a multiple of `interval_samples` batches is reached.
 
         A call that crosses several multiples gives one table.
         """
@@ -80,7 +80,7 @@ class BufferMonitor:
         return self.rest()
 
     def rest(self) -> SampleStatistics | None:
-        """Statistics of what was drawn since the last ones, however little that is; None if nothing was."""
+        """Return statistics since the last table, however short; None without draws."""
         tally, self._tally = self._tally, _Tally()
         if not tally.rows:
             return None
@@ -96,9 +96,9 @@ class BufferMonitor:
         )
 
     def throughput(self, now_s: float, *, last: bool = False) -> ThroughputStatistics | None:
-        """Return what the index did in the period once `interval_s` seconds have passed, else None.
+        """Return the throughput of the period once `interval_s` seconds have passed, else None.
 
-        `last`: however much time has passed, so that the tables of a run cover all its rows.
+        `last`: return it after any time, so that the tables of a run cover all its rows.
         """
         period_s = now_s - self._period_start_s
         if period_s < self._interval_s and not (last and period_s > 0):

@@ -1,7 +1,7 @@
-"""Files of reanalyses: the columns of one chunk that were computed again with a newer target network.
+"""Files of reanalyses: columns of one chunk, recomputed with a newer target network.
 
-They lie beside the payload files in data/, and are made in the same way: a safetensors file whose header carries all
-metadata, written under a temporary name and renamed, without fsync, since it can be computed once more.
+They lie beside the payload files in data/, and have the same form: a safetensors file with all metadata in its header,
+written under a temporary name and renamed, without fsync, since the columns can be computed once more.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from remuda.storage.tensor_file import in_file_order
 from remuda.wire.messages import Reanalysis, ReanalysisId
 
 HEADER_AT_MOST_BYTES = 64 << 10
-"""The most that a reanalysis has besides its columns. These are some of the chunk's own, so no honest file is larger
-than the chunk's and this."""
+"""Most bytes of a reanalysis besides its columns, which are columns of the chunk: no honest file exceeds the chunk's
+file by more."""
 
 
 class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Header(msgspec.Struct):
-    """The part of a safetensors header that describes the reanalysis."""
+    """Part of a safetensors header about the reanalysis."""
 
     metadata: _Metadata = msgspec.field(name="__metadata__")
 
@@ -52,9 +52,9 @@ def reanalysis_name(id: ReanalysisId) -> str:
 
 
 def write_reanalysis(data_dir: Path, meta: Reanalysis, columns: Mapping[str, Column]) -> Reanalysis:
-    """Write the columns, each [rows, …], to the reanalysis' file in `data_dir`; return what to announce.
+    """Write the columns, each [rows, …], to the reanalysis' file in `data_dir`; return the metadata to announce.
 
-    That is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
+    The returned metadata is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
 
     Raises ValueError for columns that do not fit `meta` or are not finite; OSError if the disk refuses.
     """
@@ -64,7 +64,8 @@ def write_reanalysis(data_dir: Path, meta: Reanalysis, columns: Mapping[str, Col
 
 
 def encode_reanalysis(meta: Reanalysis, columns: Mapping[str, Column]) -> tuple[Reanalysis, list[bytes | memoryview]]:
-    """What `write_reanalysis` announces, and the content of its file. Raises ValueError as it does."""
+    """Return the metadata to announce, and the content of the file, as for `write_reanalysis`. Raises the same
+    ValueErrors."""
     stored = in_file_order(columns)
     if (rows := check_columns(stored)) != meta.rows:
         raise ValueError(f"reanalysis {meta.id.sequence}: {meta.rows} rows announced, {rows} in its columns")
@@ -74,9 +75,9 @@ def encode_reanalysis(meta: Reanalysis, columns: Mapping[str, Column]) -> tuple[
 
 
 def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
-    """Return the columns of the file that `meta` announced. They are read-only.
+    """Return the columns of the file in `meta`, read-only.
 
-    Raises ChunkError when the file is not there, is not what was announced, or is damaged.
+    Raises ChunkError if the file is missing, differs from `meta`, or is damaged.
     """
     if path.name != meta.file or reanalysis_name(meta.id) != meta.file:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.id}")
@@ -97,7 +98,8 @@ def parse_reanalysis_name(name: str) -> ReanalysisId:
 def read_reanalysis_meta(path: Path, *, file: str) -> Reanalysis:
     """Return the metadata in the header of a file whose name in data/ is `file`, without reading its columns.
 
-    Raises ChunkError when the header is damaged, the name does not fit it, or the file is not as long as it says."""
+    Raises ChunkError if the header is damaged, the name does not fit, or the file's length differs from the header.
+    """
     meta = read_described_meta(path, _meta_in)
     if meta.file != file or reanalysis_name(meta.id) != file:
         raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.id}")

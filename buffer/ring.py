@@ -22,8 +22,8 @@ _NONE = -1
 def numpy_gather(row_of_slot: Rows, columns: tuple[Column, ...], out: tuple[Column, ...], rows: Rows) -> bool:
     """Copy the slots of `rows` from each of `columns` to its array in `out`. All arrays are contiguous.
 
-    A row's slot is its id modulo the common length of the columns and of `row_of_slot`, which is not 0. Returns whether
-    every slot holds that row: `row_of_slot` has its id. Raises ValueError if arrays do not fit.
+    A row's slot is its id modulo the common length of the columns and of `row_of_slot`, which is not 0. Returns True if
+    every slot holds the requested row: `row_of_slot` has its id. Raises ValueError if arrays do not fit.
     """
     slots = rows % len(row_of_slot)
     for column, gathered in zip(columns, out, strict=True):
@@ -34,7 +34,7 @@ def numpy_gather(row_of_slot: Rows, columns: tuple[Column, ...], out: tuple[Colu
 
 
 gather: Gather
-"""Does the same as `numpy_gather`, in the fastest way that is available here."""
+"""`numpy_gather`, in C if compiled."""
 try:
     from remuda.buffer._gather import gather_rows
 except ImportError:
@@ -66,23 +66,23 @@ class ColumnRing:
         # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
         self._rows: Rows = np.full(self._size, _NONE, np.int64)
         self._versions: Rows | None = None
-        """[slots]: the version of the columns that were rewritten, _NONE for rows as they were written. Made with the
-        first rewriting: most algorithms have none."""
+        """[slots]: version of rewritten columns, _NONE for rows as written. Made with the first rewriting: most
+        algorithms have none."""
         self.next_row = 0
         """One above the highest row written."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the columns take when full, and the frames take now."""
+        """Memory of the full columns and the present frames, in bytes."""
         frames = self._frames[0].nbytes if self._frames else 0
         return sum(column.nbytes for column in self._columns.values()) + frames
 
     def write(self, first_row: int, columns: Columns) -> None:
         """Write the rows first_row, first_row + 1 … in place of the oldest.
 
-        Rows may be left out (evicted or quarantined before they were announced) but never go back. Raises ValueError if
-        they do, if there are more than the ring holds, or if a column is missing, unexpected, or of another dtype or
-        shape than in the first chunk.
+        Rows may be left out (evicted or quarantined before their announcement) but never go back. Raises ValueError if
+        they do, for more rows than the ring holds, or if a column is missing, unexpected, or of another dtype or shape
+        than in the first chunk.
         """
         count = check_columns(columns)
         if first_row < self.next_row:
@@ -111,10 +111,11 @@ class ColumnRing:
         self.next_row = end_row
 
     def rewrite(self, first_row: int, columns: Columns, version: int) -> int:
-        """Overwrite these `columns` of the rows first_row, first_row + 1 …, each row as a whole. Returns how many were.
+        """Overwrite these `columns` of the rows first_row, first_row + 1 …, each row as a whole. Returns the number of
+        changed rows.
 
-        Only rows that are held, and whose columns are of a lower `version`, change; as written, they are of none.
-        Raises ValueError, and nothing changes, for a column that there is not, or of another dtype or shape.
+        Only held rows whose columns have a lower `version` change; rows as written have none. Raises ValueError, and
+        nothing changes, for an unknown column, or another dtype or shape.
         """
         if not self._columns:
             return 0
@@ -138,7 +139,7 @@ class ColumnRing:
     def gather(self, rows: Rows) -> Columns:
         """Return every column at `rows` int64 [b], as [b, …].
 
-        Stacks are views of one array, but no two of them overlap. Raises RowsNotHeldError.
+        Stacks are views of one array, without overlaps. Raises RowsNotHeldError.
         """
         gathered: Columns = {
             name: np.empty((len(rows), *column.shape[1:]), column.dtype) for name, column in self._columns.items()

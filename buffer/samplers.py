@@ -1,4 +1,4 @@
-"""Samplers decide which rows a batch is made of."""
+"""Samplers choose the rows of a batch."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ import numpy.typing as npt
 from remuda.buffer.sum_tree import Slots, Values, new_sum_tree
 
 UNLIMITED_ROWS = 2**53
-"""Means any number of rows; the largest count that a message may carry."""
+"""Stands for any number of rows; the largest count in a message."""
 
 
 class Sampler(Protocol):
-    """Draws among the live slots of a replay index, which calls it for every slot that gets a row or loses one."""
+    """Draws among the live slots of a replay index, which reports every slot that gets or loses a row."""
 
     @property
     def drawable_rows(self) -> int:
-        """How many rows may be drawn now."""
+        """Number of rows that may be drawn now."""
         ...
 
     def on_insert(self, slots: Slots) -> None:
-        """`slots`, none of them live and none twice, now hold new rows, oldest first."""
+        """Add `slots` with new rows, oldest first; none was live, and none occurs twice."""
         ...
 
     def on_evict(self, slots: Slots) -> None:
-        """`slots`, all of them live and none twice, must not be drawn any more."""
+        """Remove `slots`, all of them live, and none twice."""
         ...
 
     def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
-        """Return slots int64 [batches, batch_size] and the probability of each, float64 of that shape.
+        """Return slots int64 [batches, batch_size] and the probability of each, float64 of the same shape.
 
-        Raises ValueError when there are not enough rows to draw from.
+        Raises ValueError for too few rows.
         """
         ...
 
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
-        """Note the errors float [n] that the learner saw on live `slots` int64 [n]."""
+        """Note the learner's errors float [n] on live `slots` int64 [n]."""
         ...
 
     def keep_priorities_in(self, priorities: Values) -> None:
-        """Keep the priority of every slot in this array [capacity], as the learner gave it, before exponent and offset.
+        """Keep the priority of every slot in this array [capacity], as from the learner, before exponent and offset.
 
-        Called once, before there is a row.
+        Called once, before the first row.
         """
         ...
 
 
 class UniformSampler:
-    """Every live row is as likely as any other, with replacement."""
+    """Draws every live row with the same probability, with replacement."""
 
     def __init__(self, capacity: int) -> None:
         # The live slots, packed, and the position of each in there plus one (0: not live): O(1) despite gaps.
@@ -62,11 +62,11 @@ class UniformSampler:
 
     @property
     def drawable_rows(self) -> int:
-        """No limit once there is a row."""
+        """No limit after the first row."""
         return UNLIMITED_ROWS if self._rows else 0
 
     def on_insert(self, slots: Slots) -> None:
-        """Append `slots` to the live ones."""
+        """Append `slots` to the live slots."""
         end = self._rows + len(slots)
         self._priorities[slots] = 1.0
         self._live[self._rows : end] = slots
@@ -74,7 +74,7 @@ class UniformSampler:
         self._rows = end
 
     def on_evict(self, slots: Slots) -> None:
-        """Take `slots` out and fill the holes they leave with slots from the end."""
+        """Take `slots` out and fill the holes with slots from the end."""
         end = self._rows - len(slots)
         positions = self._end[slots] - 1
         self._end[slots] = 0
@@ -117,11 +117,11 @@ class PrioritizedSampler:
         self._largest = 1.0
         self._rows = 0
         self.refused_priorities = 0
-        """How many priorities were not finite and therefore left the row's old priority in place."""
+        """Number of priorities that were not finite and left the row's old priority in place."""
 
     @property
     def drawable_rows(self) -> int:
-        """No limit once there is a row."""
+        """No limit after the first row."""
         return UNLIMITED_ROWS if self._rows else 0
 
     def on_insert(self, slots: Slots) -> None:
@@ -142,7 +142,7 @@ class PrioritizedSampler:
         return self._tree.draw(rng.random((batches, batch_size)))
 
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
-        """Set the priorities of `slots`; where a slot occurs twice, the last wins. Those not finite are refused."""
+        """Set the priorities of `slots`; for a repeated slot, the last wins. Refuses priorities that are not finite."""
         sizes = np.abs(priorities, dtype=np.float64)
         largest = float(sizes.max(initial=0.0))
         if not math.isfinite(largest):  # nan is larger than any number here
@@ -155,23 +155,23 @@ class PrioritizedSampler:
         self._tree.set(slots, (sizes + self._epsilon) ** self._alpha)
 
     def keep_priorities_in(self, priorities: Values) -> None:
-        """Keep the absolute errors last seen on each slot in this array."""
+        """Keep the last absolute error of each slot in this array."""
         self._priorities = priorities
 
 
 class FifoSampler:
-    """Hands out rows in the order in which they came, each once: what an on-policy learner needs."""
+    """Hands out each row once, in order of arrival, for on-policy learners."""
 
     def __init__(self) -> None:
         self._queue: deque[Slots] = deque()
         self._queued_rows = 0
         self._priorities: Values | None = None
         self.skipped_rows = 0
-        """How many rows were evicted before they were drawn."""
+        """Number of rows that were evicted before a draw."""
 
     @property
     def drawable_rows(self) -> int:
-        """The rows that were not drawn yet."""
+        """Number of rows without a draw."""
         return self._queued_rows
 
     def on_insert(self, slots: Slots) -> None:
@@ -182,7 +182,7 @@ class FifoSampler:
         self._queued_rows += len(slots)
 
     def on_evict(self, slots: Slots) -> None:
-        """Forget those of `slots` that were not drawn yet."""
+        """Forget the undrawn rows of `slots`."""
         queued = self._take_all()
         left = queued[np.isin(queued, slots, invert=True)]
         self.skipped_rows += len(queued) - len(left)
@@ -214,7 +214,7 @@ class FifoSampler:
 
 def importance_weights(probabilities: Values, beta: float) -> npt.NDArray[np.float32]:
     """Undo the bias of drawing with `probabilities`: (rows * p)^-beta, over the largest of these in each batch, which
-    is that of the least likely row; how many rows there are cancels out.
+    belongs to the least likely row; the number of rows cancels out.
 
     `probabilities` float64 [batches, batch_size], each above 0; `beta` in [0, 1], 0 undoes nothing (all weights 1) and
     1 everything (Schaul et al. 2016, section 3.4). Returns float32 of the same shape.

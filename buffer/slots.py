@@ -1,4 +1,4 @@
-"""The table in which a replay index keeps its data about each row."""
+"""The table of a replay index with data about each row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DEAD = 0
 class SlotTable:
     """Data about the row in each slot, [capacity]; all slots are empty at first.
 
-    Rows are drawn from all over the memory, and each look into it costs as much as the computation with what is found.
-    So the columns lie side by side, and no slot crosses a line of the cache. Everything is zero at first, and the
-    system provides memory only once something is written: a large capacity costs nothing before it is used.
+    Rows are drawn from all over the memory, and each look into it costs as much as the following computation. So the
+    columns lie side by side, and no slot crosses a line of the cache. Everything is zero at first, and the system
+    provides memory only at the first write: a large capacity costs nothing before use.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -25,11 +25,11 @@ class SlotTable:
         start = -memory.ctypes.data % _CACHE_LINE_BYTES
         self._slots = memory[start : start + capacity * _SLOT.itemsize].view(_SLOT)
         self.end_row: npt.NDArray[np.int64] = self._slots["end_row"]
-        """The row's id plus one."""
+        """Row id plus one."""
         self.uses: npt.NDArray[np.int64] = self._slots["uses"]
-        """How often it was drawn."""
+        """Number of draws."""
         self.policy_iter: npt.NDArray[np.int64] = self._slots["policy_iter"]
-        """After how many updates it was collected."""
+        """Updates before the collecting policy."""
         self.priority: npt.NDArray[np.float64] = self._slots["priority"]
 
     def take(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:

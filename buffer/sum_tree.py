@@ -37,8 +37,7 @@ _FEW = 16
 class SumTree(Protocol):
     """Sums of non-negative values over slots 0 … capacity - 1. Every operation takes whole arrays, int64 or float64.
 
-    Sums are always computed from their parts and never adjusted by differences, so they do not drift however often
-    values change.
+    Sums are always computed from their parts and never adjusted by differences, so they do not drift with changes.
     """
 
     @property
@@ -47,10 +46,10 @@ class SumTree(Protocol):
         ...
 
     def set(self, slots: Slots, values: Values | float) -> None:
-        """Give each of `slots` its value (or all of them one); where a slot occurs twice, the last wins.
+        """Give each of `slots` its value (or all the same value); for a repeated slot, the last wins.
 
-        Raises IndexError for a slot that the tree does not have and ValueError for values that are not finite or
-        negative; nothing has changed then.
+        Raises IndexError for a slot outside the tree and ValueError for values that are not finite or negative; nothing
+        has changed then.
         """
         ...
 
@@ -59,17 +58,17 @@ class SumTree(Protocol):
         ...
 
     def find(self, points: Values) -> tuple[Slots, Values]:
-        """Return for each point in [0, total) the slot it falls on, and that slot's value, in the shape of `points`.
+        """Return the slot and its value for each point in [0, total), in the shape of `points`.
 
-        Slot s covers [sum before s, that + value of s), so only slots with a positive value are ever returned; points
-        beyond the end fall on the last of them. Sorted points are faster. Raises ValueError for points that are
-        negative or nan, and when the total is 0 or beyond the largest float.
+        Slot s covers [sum before s, this sum + value of s), so only slots with a positive value are ever returned;
+        points beyond the end fall on the last of them. Sorted points are faster. Raises ValueError for points that are
+        negative or nan, and if the total is 0 or beyond the largest float.
         """
         ...
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
         """Cut the line into as many equal parts as `shares` [..., parts], each in [0, 1), has columns, and return the
-        slot at each share of its part, and that slot's share of the total, in the shape of `shares`.
+        slot at each share of its part, and the slot's share of the total, in the shape of `shares`.
 
         Raises ValueError as `find` does.
         """
@@ -103,7 +102,7 @@ class NumpySumTree:
         self._starts: Values | None = None
 
     def set(self, slots: Slots, values: Values | float) -> None:
-        """Give each of `slots` its value, or all of them one."""
+        """Give each of `slots` its value, or all the same value."""
         self._check_slots(slots)
         if not np.all((np.asarray(values) >= 0) & np.isfinite(values)):
             raise ValueError("values must be finite and not negative")
@@ -124,7 +123,7 @@ class NumpySumTree:
         return float(self._cumulative()[-1])
 
     def find(self, points: Values) -> tuple[Slots, Values]:
-        """Return the slot each point falls on, and its value."""
+        """Return the slot at each point, and its value."""
         starts = self._cumulative()
         if not 0 < starts[-1] < np.inf:
             raise ValueError("a sum tree whose sum is 0 or infinite cannot be searched")
@@ -143,7 +142,7 @@ class NumpySumTree:
         return self._off_empty_leaves(nodes)
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
-        """Return the slot at each share of its part of the line, and that slot's share of the total."""
+        """Return the slot at each share of its part of the line, and the slot's share of the total."""
         parts: int = shares.shape[-1]
         points = (np.arange(parts) + shares) * (self.total / parts)
         slots, values = self.find(points)
@@ -154,7 +153,8 @@ class NumpySumTree:
             raise IndexError(f"slots {slots.min()} to {slots.max()} of a sum tree of {self.capacity}")
 
     def _cumulative(self) -> Values:
-        """Where each top node starts on the line, and the total as last entry. Recomputed after a change, once."""
+        """Return the start of each top node on the line, and the total as last entry. Recomputed
+        once after a change."""
         if self._starts is None:
             self._carry_up()
             top = self._levels[-1]
@@ -164,11 +164,11 @@ class NumpySumTree:
 
     @property
     def _most_changed(self) -> bool:
-        """Whether so many slots have changed that summing everything is cheaper than finding out what to sum."""
+        """True if summing everything is cheaper than finding the changed sums."""
         return self._changed_slots > len(self._levels[0]) // _FEW
 
     def _carry_up(self) -> None:
-        """Recompute the sums over what has changed."""
+        """Recompute the sums over changed slots."""
         above = zip(self._levels, self._levels[1:], strict=False)
         if self._most_changed:
             for below, level in above:
@@ -198,7 +198,7 @@ class NumpySumTree:
 
 
 def _without_neighbours_alike(nodes: Slots) -> Slots:
-    """Drop entries equal to the one before: all repeats of a sorted batch or a run of slots, at no sorting cost."""
+    """Drop entries equal to the previous entry: all repeats of a sorted batch or a run of slots, at no sorting cost."""
     if len(nodes) < 2:
         return nodes
     keep = np.empty(len(nodes), np.bool_)
@@ -208,7 +208,7 @@ def _without_neighbours_alike(nodes: Slots) -> Slots:
 
 
 class CompiledSumTree:
-    """The SumTree of _sum_tree.c. Sums are updated at once, since that costs about as much as doing it later."""
+    """The SumTree of _sum_tree.c. Sums are updated at once, since a later update costs about as much."""
 
     def __init__(self, capacity: int) -> None:
         from remuda.buffer._sum_tree import SumTree as CompiledTree
@@ -221,7 +221,7 @@ class CompiledSumTree:
         return self._tree.total
 
     def set(self, slots: Slots, values: Values | float) -> None:
-        """Give each of `slots` its value, or all of them one."""
+        """Give each of `slots` its value, or all the same value."""
         self._tree.set(np.ascontiguousarray(slots), np.ascontiguousarray(values, np.float64))
 
     def get(self, slots: Slots) -> Values:
@@ -229,11 +229,11 @@ class CompiledSumTree:
         return np.frombuffer(self._tree.get(np.ascontiguousarray(slots))).reshape(slots.shape)
 
     def find(self, points: Values) -> tuple[Slots, Values]:
-        """Return the slot each point falls on, and its value."""
+        """Return the slot at each point, and its value."""
         return _arrays(self._tree.find(np.ascontiguousarray(points)), points.shape)
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
-        """Return the slot at each share of its part of the line, and that slot's share of the total."""
+        """Return the slot at each share of its part of the line, and the slot's share of the total."""
         return _arrays(self._tree.draw(np.ascontiguousarray(shares)), shares.shape)
 
 

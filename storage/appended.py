@@ -1,4 +1,4 @@
-"""A file that grows by whole records: a record that a full disk took only in part is removed before the next one."""
+"""A file that grows by whole records: a record that a full disk took only in part is removed before the next record."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class AppendedFile:
-    """Appends records to a file, which is made if missing; the operating system has each when `append` returns.
+    """Appends records to a file, which is made if missing; when `append` returns, the operating system has the record.
 
-    A record that was written only in part is removed, at the latest before the next one, so that the file stays
-    readable. If another process appends to the same file, none of its records is lost by that.
+    A partial record is removed, at the latest before the next record, so that the file stays readable. If another
+    process appends to the same file, its records are safe.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,7 +19,7 @@ class AppendedFile:
         self.path = path
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._torn: tuple[int, int] | None = None
-        """Begin and end of the partial record that has to be removed."""
+        """Begin and end of the partial record to remove."""
 
     def append(self, record: bytes) -> None:
         """Append a record, or nothing: then OSError is raised. ValueError: the file was closed."""
@@ -41,7 +41,7 @@ class AppendedFile:
 
     @property
     def in_place(self) -> bool:
-        """Whether `path` still names this very file. ValueError: the file was closed."""
+        """True if `path` still names this very file. ValueError: the file was closed."""
         if self._descriptor is None:
             raise ValueError(f"{self.path} is closed")
         try:

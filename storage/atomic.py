@@ -1,4 +1,4 @@
-"""Writing a file so that a reader sees all of it or none of it."""
+"""Writes a file so that a reader sees all of the new content or none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 _BUFFERS_AT_ONCE = 1_024
-"""The most that Linux takes in one call."""
+"""Most buffers that Linux takes in one call."""
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{8}\.tmp")
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -29,10 +29,10 @@ class Replacing(Protocol):
 @contextmanager
 def replacing(path: Path, *, durable: bool, prepared_in: Path | None = None) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path`, or in the folder `prepared_in` of the same file system; the file that the
-    body writes there becomes `path` if the body succeeds.
+    body writes to the temporary path becomes `path` if the body succeeds.
 
     If the body fails, `path` is unchanged and the temporary file is removed. With `durable`, two fsyncs make the new
-    content survive a power failure; without it the file survives the process, but not the machine.
+    content survive a power failure; without, the file survives the process, but not the machine.
     """
     temporary = (prepared_in or path.parent) / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
@@ -49,10 +49,10 @@ def replacing(path: Path, *, durable: bool, prepared_in: Path | None = None) -> 
 
 @contextmanager
 def outlived(path: Path) -> Generator[int | None, None, None]:
-    """Keep the present file at `path` open, if there is one, while the body replaces it.
+    """Keep the present file at `path` open, if any, while the body replaces it.
 
-    Freeing the disk space of a large file takes several milliseconds. It happens when the last reference to the file is
-    closed: with this, after the body, and not inside it in `os.replace`. Yields the file's descriptor.
+    Freeing the disk space of a large file takes several milliseconds, when the last reference to the file is closed:
+    here after the body, and not inside the body in `os.replace`. Yields the file's descriptor.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -73,7 +73,7 @@ def write_bytes(
     mode: int = 0o666,
     replace: Replacing = replacing,
 ) -> None:
-    """Replace `path` by `data`. `mode` (before umask) is set when the file is made, so that 0o600 is private at all
+    """Replace `path` by `data`. The new file has `mode` (before umask) from the start, so that 0o600 is private at all
     times."""
     write_buffers(path, (data,), durable=durable, mode=mode, replace=replace)
 
@@ -94,7 +94,7 @@ def write_buffers(
 
 
 def write_all(descriptor: int, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
-    """Write `buffers` one after the other, with as few system calls as possible: after each call a thread may have to
+    """Write `buffers` one after another, with as few system calls as possible: after each call a thread may have to
     wait for the interpreter lock."""
     rest = [memoryview(buffer).cast("B") for buffer in buffers]
     while rest:
@@ -109,7 +109,7 @@ def write_text(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> No
 def sweep_temporaries(folder: Path, *, older_than_s: float, now_s: float | None = None) -> int:
     """Remove temporary files that dead writers left in `folder`; return their number.
 
-    Files younger than `older_than_s` are kept, since they may still be being written. `now_s` is wall time.
+    Files younger than `older_than_s` are kept: a writer may be at work. `now_s` is wall time.
     """
     now_s = time.time() if now_s is None else now_s
     removed = 0
@@ -127,7 +127,7 @@ def sweep_temporaries(folder: Path, *, older_than_s: float, now_s: float | None 
 
 
 def _without(buffers: list[memoryview], count: int) -> list[memoryview]:
-    """The rest of `buffers` after their first `count` bytes."""
+    """Return the rest of `buffers` after their first `count` bytes."""
     for number, buffer in enumerate(buffers):
         if count < len(buffer):
             return [buffer[count:], *buffers[number + 1 :]]

@@ -1,4 +1,4 @@
-"""The list of checkpoints, ckpt/index.json: which is the best, and which are removed."""
+"""The list of checkpoints, ckpt/index.json: names the best checkpoint, and removes old checkpoints."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class CheckpointIndexError(Error):
 
 
 class NewTask(Struct, frozen=True):
-    """The first checkpoint that was evaluated on a task."""
+    """First evaluated checkpoint of a task."""
 
     task: str
     train_iter: int
     env_step: int
     wall_s: float
     kwargs_json: str | None = None
-    """Its arguments over those of `env.kwargs`, as JSON, without secrets; None where they were not written down."""
+    """Arguments over those of `env.kwargs`, as JSON, without secrets; None if not recorded."""
 
 
 class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,7 +47,7 @@ class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
     last: int | None
     checkpoints: tuple[CheckpointRecord, ...]
     tasks: tuple[NewTask, ...] = ()
-    """In the order in which they were evaluated first."""
+    """In the order of their first evaluations."""
 
 
 _DECODER = msgspec.json.Decoder(_IndexFile)
@@ -64,8 +64,8 @@ def to_prune(
 ) -> list[CheckpointRecord]:
     """Choose the checkpoints to remove, oldest first, so that the newest `keep` are kept; keep=0 keeps all.
 
-    Never chosen: the initial one (train_iter 0), `best`, `last`, and those `in_use` (being evaluated). All are named by
-    their train_iter.
+    Never chosen: the initial checkpoint (train_iter 0), `best`, `last`, and `in_use` (being evaluated). All are named
+    by train_iter.
     """
     if keep == 0:
         return []
@@ -74,10 +74,10 @@ def to_prune(
 
 
 class CheckpointIndex:
-    """The checkpoints of one ckpt/ folder. Every change is on disk, atomically and durably, when its method returns.
+    """Checkpoints of one ckpt/ folder. Every change is on disk, atomically and durably, when its method returns.
 
-    Only one process at a time may change an index; others may read it at any time. It does not write checkpoints, but
-    links the best and the interrupted one and removes old ones.
+    Only one process at a time may change an index; other processes may read it at any time. The index does not write
+    checkpoints, but links the best and the interrupted checkpoint and removes old checkpoints.
     """
 
     def __init__(self, folder: Path, *, follow_link: bool = True) -> None:
@@ -88,7 +88,7 @@ class CheckpointIndex:
         self.load()
 
     def load(self) -> None:
-        """Read the index again; a missing one is empty. Raises CheckpointIndexError if it is damaged."""
+        """Read the index again; a missing index is empty. Raises CheckpointIndexError if it is damaged."""
         path = self.folder / _INDEX
         try:
             self._state = _decode(read_bounded(path, most_bytes=_MOST_BYTES, follow_link=self._follow_link))
@@ -107,32 +107,33 @@ class CheckpointIndex:
 
     @property
     def best(self) -> CheckpointRecord | None:
-        """The best checkpoint; None before the first evaluation."""
+        """Return the best checkpoint; None before the first evaluation."""
         return None if self._state.best is None else self.record(self._state.best)
 
     @property
     def last(self) -> CheckpointRecord | None:
-        """The checkpoint added last, from which a resumed run continues; None in an empty index."""
+        """Return the last added checkpoint, from which a resumed run continues; None in an empty index."""
         return None if self._state.last is None else self.record(self._state.last)
 
     @property
     def tasks(self) -> tuple[NewTask, ...]:
-        """The tasks of the run's evaluations, each where it began; more than one where a resumed run has another."""
+        """Tasks of the run's evaluations, with their first checkpoints; several if a resumed run has another task."""
         return self._state.tasks
 
     def record(self, train_iter: int) -> CheckpointRecord:
-        """Find the checkpoint of this train_iter. Raises CheckpointIndexError if there is none."""
+        """Find the checkpoint of this train_iter. Raises CheckpointIndexError if missing."""
         for record in self._state.checkpoints:
             if record.train_iter == train_iter:
                 return record
         raise CheckpointIndexError(f"{self.folder / _INDEX} lists no checkpoint of iteration {train_iter}")
 
     def add(self, record: CheckpointRecord, *, keep: int = 0, in_use: Collection[int] = ()) -> list[CheckpointRecord]:
-        """Add a checkpoint whose file is complete, and remove those that `to_prune` then chooses; returns the removed.
+        """Add a checkpoint with a complete file, and remove the checkpoints that `to_prune` then chooses; returns the
+        removed.
 
-        It replaces a checkpoint of the same train_iter, and keeps its reward (and its link, if it was the best: the
-        weights are the same). Files are removed before their records: after a crash in between, the remaining records
-        are chosen again next time.
+        The new checkpoint replaces a checkpoint of the same train_iter, and keeps its reward (and its link to the best:
+        the weights are the same). Files are removed before their records: after a crash in between, the remaining
+        records are chosen again next time.
         """
         if not math.isfinite(record.wall_s):
             raise ValueError(f"checkpoint of iteration {record.train_iter}: wall_s is {record.wall_s}")
@@ -151,8 +152,8 @@ class CheckpointIndex:
     def set_reward(
         self, train_iter: int, reward: float, *, task: str = "", kwargs_json: str | None = None, best: bool = False
     ) -> None:
-        """Set the mean evaluation return of a checkpoint on a task with these arguments; one that is not finite counts
-        as not evaluated.
+        """Set the mean evaluation return of a checkpoint on a task with these arguments; a return that is not finite
+        counts as not evaluated.
 
         With `best`, ckpt_best.pth.tar becomes a link to this checkpoint.
         """
@@ -181,7 +182,7 @@ class CheckpointIndex:
         last: int | None = None,
         tasks: tuple[NewTask, ...] | None = None,
     ) -> None:
-        """Write the index with these changes; the state in memory changes only after that."""
+        """Write the index with these changes, and only then change the state in memory."""
         old = self._state
         new = _IndexFile(
             format=1,
@@ -215,8 +216,8 @@ def drop_models(run: RunFolder, gone: Iterable[CheckpointRecord]) -> None:
 
 
 def unlisted(folder: Path, *, beyond: int) -> list[Path]:
-    """Find checkpoints after this iteration that the index does not list: a learner that was replaced has saved them
-    without the knowledge of the coordinator. If the index is damaged, no file counts as unlisted."""
+    """Find checkpoints after this iteration outside the index: saved by a replaced learner without the knowledge of the
+    coordinator. If the index is damaged, no file counts as unlisted."""
     try:
         listed = {record.file for record in CheckpointIndex(folder).records}
     except CheckpointIndexError:

@@ -11,7 +11,7 @@ from remuda.storage.atomic import replacing
 
 
 def pickle_environment(path: Path, env: object) -> str | None:
-    """Write {"env": env} to `path` as a standard pickle; if that fails, return a warning.
+    """Write {"env": env} to `path` as a standard pickle; on failure, return a warning.
 
     Raises nothing: a run must not fail because of this file.
     """
@@ -33,7 +33,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def unpickle_environment(path: Path) -> object:
-    """Return the environment in `path`. This runs any code in the file, so use it only if you trust its author.
+    """Return the environment in `path`. Runs any code in the file, so use it only if you trust the author.
 
     Raises anything.
     """

@@ -1,4 +1,4 @@
-"""Preparing a run folder: a new one is made; an existing one is refused, resumed, emptied or renamed."""
+"""Prepares a run folder: makes a new folder, or refuses, resumes, empties or renames an existing one."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
 
 
 class RunFolderError(Error):
-    """The folder cannot be used as asked; the message says why and what to do."""
+    """The folder cannot be used as requested; the message has the reason and the remedy."""
 
 
 def submitted_folder(runs_dir: Path, run_dir: str) -> Path:
-    """The folder that a client names, absolute or relative to the runs folder. Raises RunFolderError if it is outside
-    the runs folder, by its name and also after following links: clients must not make a coordinator write or move
+    """Return the folder that a client names, absolute or relative to the runs folder. Raises RunFolderError if it is
+    outside the runs folder, by name or after following links: clients must not make a coordinator write or move
     anything else."""
     runs = Path(os.path.abspath(runs_dir))
     root = Path(os.path.abspath(runs / run_dir))
@@ -56,7 +56,7 @@ def submitted_folder(runs_dir: Path, run_dir: str) -> Path:
 
 
 def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
-    """Raise RunFolderError if `prepare` would raise it; change nothing."""
+    """Raise RunFolderError if `prepare` would; change nothing."""
     entries = _entries(root)
     _check_writable(root)
     if on_exists == "resume":
@@ -78,12 +78,11 @@ def prepare(
 ) -> RunFolder:
     """Make the folders of a run and return their paths; with `rename` the run folder is not `root`.
 
-    An existing empty directory counts as not existing. `now` (local time) is the date in names that `force` and
-    `rename` make. `by` is the experiment that begins here. It leaves a mark, which is removed when the run is in the
-    list of runs: if the coordinator dies before that, the same experiment continues in the same folder. Each of several
-    `policies`, by name, gets folders of its own. Raises RunFolderError if the folder cannot be used as `on_exists`
-    says, and FolderOwnedError if `force` would move away files of a run that a process has open; nothing is changed
-    then.
+    An existing empty directory counts as missing. `now` (local time) is the date in the names of `force` and `rename`.
+    `by` is the experiment of the new run. It leaves a mark, which is removed when the run is in the list of runs: if
+    the coordinator dies before, the same experiment continues in the same folder. Each of several `policies`, by name,
+    gets folders of its own. Raises RunFolderError if `on_exists` does not permit the folder, and FolderOwnedError if
+    `force` would move away files of a run that a process has open; nothing is changed then.
     """
     begun = None if by is None else _begun(root, on_exists, by)
     if begun is None:
@@ -124,10 +123,10 @@ def _check_writable(root: Path) -> None:
 
 
 def discard(root: Path, by: str) -> None:
-    """Remove all files that were made here for this experiment, which will not be started.
+    """Remove all files of this experiment, which will not be started.
 
-    Files that `force` has moved away are kept, and so is a folder in which it has not begun, or has a checkpoint.
-    Raises OSError, and FolderOwnedError if a process has the run open.
+    Keeps files that `force` has moved away, and a folder of another experiment or with a checkpoint. Raises OSError,
+    and FolderOwnedError if a process has the run open.
     """
     run = RunFolder(root)
     if not run.beginner(by).exists() or _has_checkpoints(run):
@@ -144,14 +143,15 @@ def discard(root: Path, by: str) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder and its missing parents with mode 0700; existing ones are not changed. Raises OSError."""
+    """Make a folder and its missing parents with mode 0700; existing folders are not changed. Raises OSError."""
     for missing in reversed([path for path in (folder, *folder.parents) if not os.path.lexists(path)]):
         missing.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(exist_ok=True)  # raises where it is a file
 
 
 def _begun(root: Path, on_exists: OnExists, by: str) -> Path | None:
-    """The folder in which this experiment has begun before, without a checkpoint: `root`, or with `rename` another."""
+    """Return the folder in which this experiment has begun before, without a checkpoint: `root`, or with `rename`
+    another."""
     marks = [RunFolder(root).beginner(by)]
     if on_exists == "rename":
         marks += root.parent.glob(f"{glob.escape(root.name)}_*/{marks[0].name}")
@@ -165,7 +165,7 @@ def _has_checkpoints(run: RunFolder) -> bool:
 
 
 def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:
-    """The folder for the run: `root`, from which `force` moves the old files away, or with `rename` another one."""
+    """Return the folder for the run: `root`, from which `force` moves the old files away, or with `rename` another."""
     entries = _entries(root)
     if entries and on_exists == "force":
         owner = RunFolder(root).owner
@@ -182,7 +182,7 @@ def _stamp(now: datetime) -> str:
 
 
 def _entries(root: Path) -> list[str]:
-    """Names of the files in the folder, without those that an earlier `force` moved away."""
+    """Return the names of the files in the folder, without the files that an earlier `force` moved away."""
     if not os.path.lexists(root):
         return []
     if not root.is_dir():
@@ -204,8 +204,8 @@ def _occupied(root: Path) -> str:
 
 
 def _check_replaceable(root: Path, entries: list[str]) -> None:
-    """Refuse to move away files that are not a run, for instance a home folder. A run that died before it wrote its
-    config.json has only the files that are written before that."""
+    """Refuse to move away files other than a run's, for instance a home folder. A run that died before it wrote its
+    config.json has only earlier files."""
     run = RunFolder(root)
     if run.config_json.is_file() and run.log.is_dir():
         return
@@ -237,7 +237,7 @@ def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
 
 
 def _move_away(root: Path, entries: list[str], *, stamp: str) -> None:
-    """Move the files of the folder away. Files that make it a run go last, so a half moved folder is still a run."""
+    """Move the files of the folder away. The files that mark a run go last, so a half moved folder is still a run."""
     (root / REPLACED).mkdir(exist_ok=True)
     away = _free_name(root / REPLACED, stamp)
     away.mkdir()
@@ -255,8 +255,7 @@ def _free_name(parent: Path, name: str) -> Path:
 
 
 def _claim(run: RunFolder, by: str | None) -> None:
-    """Make log/ exclusively, so that one of two runs that start in the same empty folder at the same time is
-    refused."""
+    """Make log/ exclusively: if two runs start in the same empty folder at the same time, the second is refused."""
     mark = None if by is None else run.beginner(by)
     if mark is not None:
         mark.touch()

@@ -1,9 +1,9 @@
 """A fence between writers: a writer of an epoch may replace files until a writer of a later epoch has begun.
 
-A writer that was replaced may only be stopped, between any two system calls, and continue much later. It would then put
-an old file over a newer one, even if it had checked before. So each writer prepares its files in its own folder beside
-them. The next writer removes that folder before it writes anything: the prepared file of the old writer is gone, and
-its rename fails. This needs no lock and no clock.
+A replaced writer may only be stopped, between any two system calls, and continue much later. It would then put an old
+file over a newer file, even after a check. So each writer prepares its files in its own folder beside them. The next
+writer removes that folder before it writes anything: the prepared file of the old writer is gone, and its rename fails.
+This needs no lock and no clock.
 
 A writer first makes its own folder, and then looks for others. So if two begin at the same time, at least one sees the
 other, and the later epoch remains.
@@ -22,17 +22,17 @@ from pathlib import Path
 from remuda.storage import atomic
 
 _ATTEMPTS = 1_000
-"""The old writer may make a few files while its folder is being removed; each attempt removes the present ones."""
+"""The old writer may make a few files while its folder is being removed; each attempt removes the present files."""
 _CLAIM = re.compile(r"\.epoch_([0-9]+)_[0-9a-f]{8}")
 _ENDED = ".ended"
 
 
 class SupersededError(Exception):
-    """A writer of a later epoch has begun: this one must not write any more. The message names the folder."""
+    """A writer of a later epoch has begun: this writer must stop. The message names the folder."""
 
 
 class Fence:
-    """Lets one writer replace files in some folders, and no earlier writer any more."""
+    """Lets one writer replace files in some folders, and stops earlier writers."""
 
     def __init__(self, folders: Sequence[Path], epoch: int) -> None:
         """Begin to write. Raises SupersededError if a later epoch has begun, and OSError."""
@@ -81,7 +81,7 @@ class Fence:
 
 
 def sweep_claims(folder: Path) -> None:
-    """Remove the folders of former writers when none of them is alive."""
+    """Remove the folders of former writers when all of them are dead."""
     for name in os.listdir(folder) if folder.is_dir() else ():
         if _CLAIM.fullmatch(name.removesuffix(_ENDED)):
             _remove(folder / name)

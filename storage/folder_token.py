@@ -1,4 +1,4 @@
-"""A random file by which a process finds out whether it sees the same folder as another one, on whatever host."""
+"""A random file by which a process finds out if it sees the same folder as a process on another host."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from remuda.storage.ownership import boot_id
 _PREFIX = ".seen_"
 _MOST_BYTES = 4_096
 _OLD_S = 30 * 86_400.0
-"""A token that is older than this may be a leftover: a process that ends in order removes its own."""
+"""An older token may be a leftover: a process that ends in order removes its own."""
 
 
 class FolderToken:
-    """A token for a folder. Its content is random, so another folder has another one."""
+    """A token for a folder, with random content: different folders have different tokens."""
 
     def __init__(self, folder: Path, id: str) -> None:
-        """Writes nothing. `id` is that of the process, and part of the file's name."""
+        """Writes nothing. `id` identifies the process, and is part of the file's name."""
         self._folder = folder
         self._path = _path(folder, id)
         self._content = f"{secrets.token_hex(32)}\nprocess {os.getpid()} boot {boot_id()}\n"
         self.digest = _digest(self._content.encode())
-        """What the other end is told: 64 hexadecimal digits."""
+        """64 hexadecimal digits for the other end."""
 
     def write(self) -> None:
-        """Write the file, unless it is there; the folder is made. For any thread. Raises OSError."""
+        """Write the file if missing; makes the folder. For any thread. Raises OSError."""
         if not self._path.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             _sweep(self._folder)
@@ -43,7 +43,7 @@ class FolderToken:
 
 
 def has_token(folder: Path, id: str, digest: str) -> bool:
-    """Whether this folder has the token of that process, and this process may write here."""
+    """True if this folder has the token of this process id, and is writable."""
     try:
         descriptor = os.open(_path(folder, id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -66,7 +66,7 @@ def _digest(content: bytes) -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what processes that were killed left long ago."""
+    """Remove old files of killed processes."""
     for path in folder.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = path.read_text("ascii", "replace").split()

@@ -1,7 +1,7 @@
-"""The source that a run was started from: the commit and the changes since.
+"""Source version of a run: the commit and the changes since.
 
-There are two steps, which may be done by two processes: `capture_git` asks git in the user's working directory, and
-`write_git` writes the answer into the run folder.
+Two steps, possibly in two processes: `capture_git` asks git in the user's working directory, and `write_git` writes the
+answer into the run folder.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _CUT = b"\n... cut here: longer than what is recorded\n"
 
 
 class _GitError(Exception):
-    """Git failed; the text says why."""
+    """Git failed, for the reason in the text."""
 
 
 def capture_git(cwd: Path) -> GitState | None:
     """Ask git for the state of the repository around `cwd`; None outside a repository.
 
-    If git fails (not installed, too slow, no commit yet), the state has a warning for the log instead, and nothing is
-    raised: a run does not fail because its source is not known. No program that the repository names is run.
+    If git fails (not installed, too slow, no commit yet), the state has a warning for the log, and nothing is raised: a
+    run does not fail because its source is unknown. Programs that the repository names do not run.
     """
     cwd = cwd.absolute()
     if not any((folder / ".git").exists() for folder in (cwd, *cwd.parents)):
@@ -64,7 +64,7 @@ def capture_git(cwd: Path) -> GitState | None:
 
 
 def write_git(run_dir: Path, state: GitState | None) -> str | None:
-    """Write git_log.txt and git_diff.txt into `run_dir`, if they are known; returns the warning, if there is one."""
+    """Write git_log.txt and git_diff.txt into `run_dir`, if known; returns the warning, if any."""
     if state is None:
         return None
     run = RunFolder(run_dir)
@@ -75,7 +75,7 @@ def write_git(run_dir: Path, state: GitState | None) -> str | None:
 
 
 def record_git(run_dir: Path, cwd: Path) -> str | None:
-    """Both steps in one, for a process that runs in the user's working directory and writes the run folder."""
+    """Do both steps, for a process that runs in the user's working directory and writes the run folder."""
     return write_git(run_dir, capture_git(cwd))
 
 
@@ -87,7 +87,8 @@ class _Git:
         self._end_s = end_s
 
     def ask(self, *command: str, limit_bytes: int = MAX_LOG_BYTES, may_find_nothing: bool = False) -> bytes:
-        """The beginning of git's output, one byte more than the limit if it is longer. Raises _GitError, OSError.
+        """Return the beginning of git's output, one byte more than the limit if it is longer. Raises _GitError,
+        OSError.
 
         Git writes to a temporary file, so that a long output takes no memory.
         """
@@ -112,7 +113,7 @@ class _Git:
 
 
 def _no_filters(names: bytes) -> list[str]:
-    """Options that disable every filter: filters are programs that git runs to compare a changed file.
+    """Return options that disable every filter: filters are programs that git runs to compare a changed file.
 
     `names` are the keys `filter.<name>.<what>`, each with a null byte at its end. Raises _GitError for a name that
     cannot be written as an option.

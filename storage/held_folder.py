@@ -1,4 +1,4 @@
-"""Temporary folders that are held by the process that works in them, so that those of killed ones can be removed."""
+"""Temporary folders, locked by their process, so that folders of killed processes can be removed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import time
 from pathlib import Path
 
 _YOUNG_S = 60.0
-"""A folder that is younger may not be held yet."""
+"""A younger folder may not be locked yet."""
 
 
 class HeldFolder:
-    """A new folder in the temporary directory that others cannot open, until it is removed or its process ends."""
+    """A new private folder in the temporary directory, until it is removed or its process ends."""
 
     def __init__(self, prefix: str, name: str) -> None:
-        """Make `<prefix><name>`, in place of what a former process has left under this name, and remove all folders
-        with this prefix that nobody holds any more. Raises FileExistsError where another user has taken its name, and
-        OSError."""
+        """Make `<prefix><name>`, in place of a former process's folder of this name, and remove all unlocked folders
+        with this prefix. Raises FileExistsError if another user has taken the name, and OSError."""
         place = Path(tempfile.gettempdir())
         _sweep(place, prefix)
         self.path = place / f"{prefix}{name}"
@@ -29,7 +28,7 @@ class HeldFolder:
         fcntl.flock(self._mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
-        """Remove it with all that is in it, unless another process has taken its place. May be called again."""
+        """Remove the folder with its content, unless another process has taken its name. May be called again."""
         if self._mark >= 0:
             if self._is_there():
                 shutil.rmtree(self.path, ignore_errors=True)

@@ -25,7 +25,7 @@ class LockTimeout(Exception):  # noqa: N818  (it says what happened, as queue.Em
         super().__init__(f"{path} was still locked after {deadline_s:g} s{by}")
         self.path = path
         self.holder = holder
-        """`host:pid` of the process that has the lock, or had it last; None if it is not known."""
+        """`host:pid` of the present or last holder; None if unknown."""
 
 
 @contextmanager
@@ -33,8 +33,8 @@ def holding(path: Path, *, deadline_s: float) -> Generator[None, None, None]:
     """Hold the exclusive lock on the file `path` (made if missing, never removed).
 
     Raises LockTimeout if another process holds it for longer than `deadline_s`. The kernel frees the lock of a process
-    that dies. A file system without flock raises OSError; there is no fallback to marker files, which a dead process
-    would leave behind.
+    that dies. A file system without flock raises OSError; marker files are no fallback, since a dead process would
+    leave them behind.
     """
     lock = FileLock(path, fallback_to_soft=False, poll_interval=_POLL_S, on_acquired=_sign)
     try:
@@ -57,7 +57,7 @@ def _sign(descriptor: int) -> None:
 
 
 def _of_this_host(path: Path) -> str | None:
-    """The holder as the kernel knows it (Linux): another program that locks the file does not write its name."""
+    """Return the holder from the kernel (Linux): another program that locks the file does not write its name."""
     try:
         status = os.stat(path)
         locks = _KERNEL_LOCKS.read_text().splitlines()

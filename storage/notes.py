@@ -1,4 +1,4 @@
-"""The notes of a run: a short text and tags that people write, in `notes.json` of the run folder."""
+"""Notes of a run: a short text and tags from people, in `notes.json` of the run folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MOST_BYTES = 64 << 10
 
 
 class NotesError(Exception):
-    """Notes are too long, or cannot be written; the message says why."""
+    """Notes are too long, or cannot be written, for the reason in the message."""
 
 
 class Notes(Struct, frozen=True):
-    """The text and the tags of one run."""
+    """Text and tags of one run."""
 
     note: str = ""
     tags: list[str] = []

@@ -18,13 +18,13 @@ from remuda.storage.untrusted import read_start
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Linux has the id of the machine's start here; all containers of the machine read the same."""
 STALE_S = 60.0
-"""An owner on another machine that has not confirmed its ownership for so long is taken for dead: not every file system
-carries a lock from one machine to the other. Workers wait much longer than that for a coordinator."""
+"""An owner on another machine without a confirmation for this time counts as dead: not every file system carries a lock
+from one machine to another. Workers wait much longer for a coordinator."""
 _LONGEST_NAME_BYTES = 300
 
 
 def boot_id() -> str:
-    """The id of this start of this machine; empty if the system has none."""
+    """Return the id of this start of this machine; empty if the system has none."""
     try:
         return BOOT_ID.read_text("ascii").strip()
     except OSError:
@@ -36,11 +36,10 @@ class FolderOwnedError(Error):
 
 
 class Ownership:
-    """The exclusive right to a folder, held by the kernel's lock on a file in it, which names the owner."""
+    """The exclusive right to a folder, held by the kernel's lock on a file in the folder, which names the owner."""
 
     def __init__(self, path: Path) -> None:
-        """Take the ownership that the file `path` stands for. Raises FolderOwnedError at once if another process has
-        it."""
+        """Take the ownership of the file `path`. Raises FolderOwnedError at once if another process has it."""
         self._path = path
         self._lock = FileLock(path, fallback_to_soft=False, thread_local=False)  # any thread may release it
         self._lost = False
@@ -60,8 +59,8 @@ class Ownership:
         self._name_owner()
 
     def _name_owner(self) -> None:
-        """Write the owner's name into the file. A full disk keeps nobody from owning a folder: the lock is held, and
-        `confirm` tries again. Raises OSError."""
+        """Write the owner's name into the file. A full disk does not prevent ownership: the lock is held, and `confirm`
+        tries again. Raises OSError."""
         try:
             self._path.write_text(self._mark, "utf-8")
             self._named = True
@@ -72,8 +71,8 @@ class Ownership:
 
     def confirm(self) -> None:
         """Show other machines that the owner is alive; call it every few seconds. Errors are ignored: if the folder is
-        gone or its disk refuses, the owner notices it when it writes there. If the file does not name this owner any
-        more, since somebody removed it, a line on standard error says so once, and the file is not changed."""
+        gone or its disk refuses, the owner's next write fails. If the file names another owner or is gone, a line on
+        standard error reports it once, and the file is not changed."""
         with contextlib.suppress(OSError):
             if not self._named:
                 self._name_owner()
@@ -120,7 +119,7 @@ def _name(content: str) -> str:
 
 
 def _is_of_this_machine(content: str) -> bool:
-    """Whether the owner was a process of this machine: then a free lock proves that it is dead. The boot id is compared
+    """True if the owner was a process of this machine: then a free lock proves its death. The boot id is compared
     first, since a restarted container has another host name."""
     first, *others = content.split("\n")
     boot = boot_id()

@@ -13,14 +13,14 @@ import msgpack as untyped  # type: ignore[import-untyped]  # pyright: ignore[rep
 from remuda.storage.untrusted import open_regular
 
 LONGEST_BYTES = 1 << 20
-"""Longest text in a record, and most bytes that are read ahead, so that a damaged length cannot take more memory."""
+"""Longest text in a record, and most bytes of read-ahead, so that a damaged length cannot take more memory."""
 _BLOCK_BYTES = 64 << 10
 _MOST_ITEMS = 4_096
 """Most items of one list or map in a record."""
 
 
 class _Unpacker(Protocol):
-    """What is used of msgpack.Unpacker."""
+    """The used part of msgpack.Unpacker."""
 
     def feed(self, data: bytes) -> None: ...
 
@@ -55,13 +55,13 @@ class Record:
 
 
 def packed(value: object) -> bytes:
-    """The bytes of one record: maps with text keys, lists, text, numbers, booleans, None."""
+    """Return the bytes of one record: maps with text keys, lists, text, numbers, booleans, None."""
     return _pack(value)
 
 
 def ends_of_records(data: bytes, most: int | None = None) -> list[int]:
-    """Where each whole record at the beginning of `data` ends, up to the first one that is torn or is not MessagePack;
-    at most so many. Makes no objects of them."""
+    """Return the ends of the whole records at the beginning of `data`, up to the first torn or invalid record; at most
+    `most`. Makes no objects of the records."""
     unpacker, ends = _unpacker(), list[int]()
     try:
         unpacker.feed(data)
@@ -74,10 +74,10 @@ def ends_of_records(data: bytes, most: int | None = None) -> list[int]:
 
 
 def read_records(path: Path, *, begin: int = 0) -> Iterator[Record]:
-    """Yield the whole records from the byte `begin` on, where one begins, also while another process appends. Raises
+    """Yield the whole records from the byte `begin`, the start of a record, also while another process appends. Raises
     OSError.
 
-    Ends at the first record that is torn or is not MessagePack. The memory it takes does not grow with the file.
+    Ends at the first torn or invalid record. The memory use does not grow with the file.
     """
     unpacker, base = _unpacker(), begin
     with open_regular(path) as file:

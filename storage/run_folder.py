@@ -13,18 +13,18 @@ _WORKER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 def is_model(folder: Path) -> bool:
-    """Whether this is a model/ folder, in its run folder or copied elsewhere."""
+    """True for a model/ folder, in its run folder or copied elsewhere."""
     return (folder / MODEL).is_file() and (folder / MODEL_INFO).is_file()
 
 
 def is_onnx(path: Path) -> bool:
-    """Whether this is an ONNX file, as `remuda export` writes them."""
+    """True for an ONNX file of `remuda export`."""
     return path.suffix == ".onnx" and path.is_file()
 
 
 def target_file(policy_file: str) -> str:
-    """The name of the target network's file, which the learner rewrites and reanalyzers read: it lies beside the policy
-    file of this name."""
+    """Return the name of the target network's file, beside the policy file of this name. The learner rewrites it and
+    reanalyzers read it."""
     return f"target_{policy_file.removeprefix('policy_')}"
 
 
@@ -42,7 +42,7 @@ class RunFolder:
 
     @property
     def total_config(self) -> Path:
-        """The resolved config as one Python literal."""
+        """Resolved config as one Python literal."""
         return self.root / "total_config.py"
 
     @property
@@ -57,7 +57,7 @@ class RunFolder:
 
     @property
     def git_diff(self) -> Path:
-        """The changes since that commit."""
+        """Changes since the commit."""
         return self.root / "git_diff.txt"
 
     @property
@@ -67,12 +67,12 @@ class RunFolder:
 
     @property
     def vars_pkl(self) -> Path:
-        """A pickled copy of the environment, where it can be pickled."""
+        """Pickled copy of the environment, if it can be pickled."""
         return self.root / "vars.pkl"
 
     @property
     def notes(self) -> Path:
-        """A text and tags that people write about the run. Missing until somebody writes some."""
+        """Text and tags about the run from people. Missing until the first note."""
         return self.root / "notes.json"
 
     # --- results
@@ -97,7 +97,7 @@ class RunFolder:
         return self.root / "model"
 
     def model_of(self, train_iter: int) -> Path:
-        """The policy of a checkpoint in the same form; it is removed with the checkpoint."""
+        """Return the policy of a checkpoint in the same form; removed with the checkpoint."""
         return self.model / f"iteration_{train_iter}.pt"
 
     @property
@@ -132,16 +132,16 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """What a run needs to continue after its process has died."""
+        """State from which a run continues after its process has died."""
         return self.root / "journal.sqlite"
 
     @property
     def owner(self) -> Path:
-        """Names the process that has the run open; exists only while it has."""
+        """Names the process that has the run open; exists only meanwhile."""
         return self.root / ".owner"
 
     def beginner(self, experiment: str) -> Path:
-        """Exists while this experiment begins in the folder, until it is in the list of runs."""
+        """Return the mark of an experiment that begins in the folder, until it is in the list of runs."""
         return self.root / f".begun_{experiment}"
 
     @property
@@ -150,7 +150,7 @@ class RunFolder:
         return self.root / "policy"
 
     def policy_file(self, uuid: str, number: int) -> Path:
-        """The file that the learner rewrites and the collectors read."""
+        """Return the file that the learner rewrites and the collectors read."""
         return self.policy / f"policy_{_signature(uuid, number)}"
 
     def policy_lock(self, uuid: str, number: int) -> Path:
@@ -165,7 +165,7 @@ class RunFolder:
 
     @property
     def timers(self) -> Path:
-        """Where each process spent its time, as a tree."""
+        """Time use of each process, as a tree."""
         return self.log / "timers.json"
 
     @property
@@ -185,24 +185,24 @@ class RunFolder:
 
     @property
     def serial_collector_log(self) -> Path:
-        """Serial mode's one collector."""
+        """Log of serial mode's collector."""
         return self.log / "collector" / "collector_logger.txt"
 
     @property
     def serial_evaluator_log(self) -> Path:
-        """Serial mode's one evaluator."""
+        """Log of serial mode's evaluator."""
         return self.log / "evaluator" / "evaluator_logger.txt"
 
     def collector_log(self, uuid: str, incarnation: int) -> Path:
-        """Parallel mode: one per collector worker."""
+        """Return the log of a collector worker; parallel mode."""
         return self.log / "collector" / f"{_signature(uuid, incarnation)}_logger.txt"
 
     def evaluator_log(self, uuid: str, incarnation: int) -> Path:
-        """Parallel mode: one per evaluator worker."""
+        """Return the log of an evaluator worker; parallel mode."""
         return self.log / "evaluator" / f"{_signature(uuid, incarnation)}_logger.txt"
 
     def reanalyzer_log(self, uuid: str, incarnation: int) -> Path:
-        """Parallel mode: one per reanalyzer worker."""
+        """Return the log of a reanalyzer worker; parallel mode."""
         return self.log / "reanalyzer" / f"{_signature(uuid, incarnation)}_logger.txt"
 
     @property
@@ -227,7 +227,7 @@ class RunFolder:
 
     @property
     def serial_tb(self) -> Path:
-        """Serial mode: folder of the one event file of all roles."""
+        """Folder of the event file of all roles in serial mode."""
         return self.log / "serial"
 
     @property
@@ -255,8 +255,8 @@ def _signature(uuid: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class PolicyFolder(RunFolder):
-    """The paths of one of several policies of a run: of what a run with one policy has, each has its own. Settings, the
-    environment and the journal are the run's."""
+    """Paths of one of several policies of a run, as of a run with one policy. Settings, the environment and the journal
+    are the run's."""
 
     policy_name: str
 
@@ -282,7 +282,7 @@ class PolicyFolder(RunFolder):
 
     @property
     def coordinator_log(self) -> Path:
-        """Parallel mode: that of the run."""
+        """The run's coordinator log; parallel mode."""
         return self.root / "log" / "coordinator_logger.txt"
 
     @property
@@ -306,7 +306,7 @@ class PolicyFolder(RunFolder):
         return self.root / "policy" / self.policy_name
 
     def make(self, *, serial: bool) -> None:
-        """Make its folders, those of serial mode or of parallel mode. Raises OSError."""
+        """Make its folders, for serial or parallel mode. Raises OSError."""
         of_serial = (self.serial_collector_log.parent, self.serial_evaluator_log.parent, self.serial_tb)
         of_parallel = (self.policy, self.buffer_tb, self.learner_tb, self.commander_tb)
         common = (self.ckpt, self.model, self.data, self.buffer_log.parent, self.learner_log.parent)
@@ -315,10 +315,10 @@ class PolicyFolder(RunFolder):
 
 
 def folder_of_policy(root: Path, policy: str) -> RunFolder:
-    """The folder of one of several policies; that of the run where its name is empty."""
+    """Return the folder of one of several policies; the run's folder for an empty name."""
     return PolicyFolder(root, policy) if policy else RunFolder(root)
 
 
 def policy_of(folder: RunFolder) -> str:
-    """The name of the policy whose folder it is; empty where there are not several."""
+    """Return the name of the folder's policy; empty in runs with one policy."""
     return folder.policy_name if isinstance(folder, PolicyFolder) else ""

@@ -54,11 +54,11 @@ def checksum(array: npt.NDArray[np.generic], start: int) -> int:
 
 
 class TensorFileError(ValueError):
-    """Bytes that are not tensors, or tensors that cannot be stored."""
+    """Bytes without valid tensors, or tensors of an unsupported dtype."""
 
 
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """The entry of one tensor in the header."""
+    """Header entry of one tensor."""
 
     dtype: str
     shape: tuple[_Length, ...]
@@ -71,10 +71,9 @@ _ENTRY = msgspec.json.Decoder(_Entry)  # once, before threads: see remuda.traini
 
 def in_file_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous little-endian tensors. The widest dtype comes first, so that each tensor is aligned in the
-    file; within one dtype the largest comes first, since reading 8 bytes at a time is twice as fast if they are
-    aligned.
+    file; within one dtype the largest comes first, since reading 8 bytes at a time is twice as fast if aligned.
 
-    Raises TensorFileError for a dtype that the format does not have.
+    Raises TensorFileError for a dtype outside the format.
     """
     stored: dict[str, Tensor] = {}
     for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, -item[1].nbytes, item[0])):
@@ -103,9 +102,9 @@ def memory_of(stored: Mapping[str, Tensor]) -> Iterable[memoryview]:
 
 
 def views(header: bytes, data: NDArray[np.uint8]) -> dict[str, Tensor]:
-    """Return the tensors that the JSON of a header describes, as views of `data` [n], all bytes after the header.
+    """Return the tensors of a JSON header, as views of `data` [n], all bytes after the header.
 
-    Raises TensorFileError unless the tensors fill `data` exactly, one after the other.
+    Raises TensorFileError unless the tensors fill `data` exactly, one after another.
     """
     try:
         entries = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
@@ -138,7 +137,7 @@ def fingerprint(stored: Mapping[str, Tensor], start: int = 0) -> int:
     """Continue the checksum `start` with name, dtype, shape and bytes of each tensor, in order of name; 32 bits.
 
     Name, dtype and shape are included because a flipped bit in the header could turn the same bytes into other rows.
-    The tensors are as `in_file_order` or `views` return them.
+    The tensors are as returned by `in_file_order` or `views`.
     """
     for name, tensor in sorted(stored.items()):
         start = zlib.crc32(f"{name} {_NAMES[tensor.dtype]} {tensor.shape}".encode(), start)

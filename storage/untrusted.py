@@ -1,4 +1,4 @@
-"""Opening files that somebody else may have written or put there: a pipe is not waited for, and no size is believed."""
+"""Opens files from untrusted writers: never waits for a pipe, and bounds every size."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shlex import quote
 
 
 class NotOrdinaryError(OSError):
-    """The path is a pipe or a device, or the file is larger than any honest one."""
+    """The path is a pipe or a device, or the file is larger than any honest file."""
 
 
 def open_regular(path: Path, *, follow_link: bool = True) -> FileIO:
     """Open a regular file for reading, without a buffer. Raises NotOrdinaryError for anything else, at once: opening a
-    pipe would last until somebody writes to it. Raises other OSErrors, and one for a link unless `follow_link`."""
+    pipe would block until a writer comes. Raises other OSErrors, also for a link unless `follow_link`."""
     no_link = 0 if follow_link else os.O_NOFOLLOW
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | no_link)
     mode = os.fstat(descriptor).st_mode
@@ -30,8 +30,8 @@ def open_regular(path: Path, *, follow_link: bool = True) -> FileIO:
 
 
 def read_bounded(path: Path, *, most_bytes: int, follow_link: bool = True) -> bytes:
-    """The content of a regular file. Raises NotOrdinaryError if it has more than `most_bytes`, and other OSErrors, one
-    for a link unless `follow_link`."""
+    """Return the content of a regular file. Raises NotOrdinaryError beyond `most_bytes`, and other OSErrors, also for a
+    link unless `follow_link`."""
     with open_regular(path, follow_link=follow_link) as file:
         if os.fstat(file.fileno()).st_size <= most_bytes:
             content = file.readall() or b""  # takes as much as there is, also of a file that grows meanwhile
@@ -41,13 +41,13 @@ def read_bounded(path: Path, *, most_bytes: int, follow_link: bool = True) -> by
 
 
 def read_start(path: Path, *, most_bytes: int) -> bytes:
-    """The first `most_bytes` bytes of a regular file. Raises NotOrdinaryError and other OSErrors."""
+    """Return the first `most_bytes` bytes of a regular file. Raises NotOrdinaryError and other OSErrors."""
     with open_regular(path) as file:
         return file.read(most_bytes) or b""
 
 
 def json_of(content: bytes | str) -> object:
-    """The value of a JSON text. Raises ValueError for any other text, one that is nested too deep included."""
+    """Return the value of a JSON text. Raises ValueError for any other text, and for too deep nesting."""
     try:
         value: object = json.loads(content)
     except RecursionError:
@@ -56,21 +56,22 @@ def json_of(content: bytes | str) -> object:
 
 
 class NotPrivateError(Exception):
-    """Other users can open the file or folder, or it belongs to one of them; the text says which, and what to do."""
+    """Other users can open or own the file or folder; the text names it and the remedy."""
 
 
 def read_private(path: Path, *, most_bytes: int) -> bytes:
-    """The first `most_bytes` bytes of a file that only this user may open.
+    """Return the first `most_bytes` bytes of a file that only this user may open.
 
-    The open file is checked, not its name. Raises NotPrivateError, FileNotFoundError and other OSErrors."""
+    Checks the open file, not its name. Raises NotPrivateError, FileNotFoundError and other OSErrors.
+    """
     with open_regular(path) as file:
         _check(path, os.fstat(file.fileno()), "600")
         return file.read(most_bytes) or b""
 
 
 def check_private_folder(path: Path) -> None:
-    """Raise NotPrivateError if other users can look into this folder or change it, FileNotFoundError if it is missing,
-    and NotADirectoryError if it is no folder."""
+    """Raise NotPrivateError if other users can read or change this folder, FileNotFoundError if it is missing, and
+    NotADirectoryError if it is no folder."""
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(20, "Not a directory", str(path))

@@ -1,1 +1,1 @@
-"""What every worker shares: its link to the coordinator, its beats, its shutdown."""
+"""Common parts of all workers: the link to the coordinator, beats, files of runs, shutdown."""

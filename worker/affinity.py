@@ -1,4 +1,4 @@
-"""Which processor cores a process keeps to, and how many threads its numerical libraries use there."""
+"""Binds processes to processor cores, and chooses their number of threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_THREADS = 4
 
 @dataclass(frozen=True)
 class CpuPlacement:
-    """Where a process runs."""
+    """Cores and threads of a process."""
 
     cores: tuple[int, ...]
     threads: int
@@ -31,13 +31,13 @@ class CpuPlacement:
 
 
 def choose_cores(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[int]) -> CpuPlacement:
-    """Decide for the `index`-th process of a role, on a machine where it may use the cores `allowed`. The ranks of a
-    learner share its cores.
+    """Choose the cores of the `index`-th process of a role, on a machine where it may use the cores `allowed`. The
+    ranks of a learner share its cores.
 
     Configured cores that are not allowed are left out: a batch system may have given others. `auto` gives every process
-    of the run its own core, and the learner the rest, if there are enough cores. If not, it leaves everything to the
-    operating system, which is never slower on a machine with fewer cores than processes. `auto` gives the learner one
-    thread, since more are slower for small networks; large updates use more, see `most_update_threads`.
+    of the run its own core, and the learner the rest, if enough cores exist. If not, the operating system decides,
+    which is never slower on a machine with fewer cores than processes. `auto` gives the learner one thread, since more
+    are slower for small networks; large updates use more, see `most_update_threads`.
     """
     everywhere = tuple(sorted(allowed))
     if isinstance(config.affinity, AffinityConfig):
@@ -83,7 +83,7 @@ def bind_cores(config: ExperimentConfig, role: Role, index: int) -> str:
 
 
 def bind_cores_alone(config: ExperimentConfig) -> str:
-    """As `bind_cores`, for serial mode: the process uses the cores of the learner, if those are named."""
+    """As `bind_cores`, for serial mode: the process uses the configured cores of the learner, if any."""
     if isinstance(config.affinity, AffinityConfig):
         return bind_cores(config, "learner", 0).replace("this learner", "this run")
     return f"affinity: this run is bound to no cores (one process, affinity is {config.affinity})"
@@ -92,16 +92,16 @@ def bind_cores_alone(config: ExperimentConfig) -> str:
 def most_update_threads(
     config: ExperimentConfig, *, alone: bool, allowed: Sequence[int] | None = None, follow: bool | None = None
 ) -> int:
-    """The most torch threads for an update: on cores that nothing else of the run needs meanwhile.
+    """Return the most torch threads for an update: on cores that the rest of the run does not need meanwhile.
 
-    These are the cores that the learner has to itself, and all where the run has no other process (`alone`) or
-    collectors wait for each update (a strictly on-policy run). One if the environment names a number of threads.
+    These are the learner's own cores, and all cores if the run has no other process (`alone`) or collectors wait for
+    each update (a strictly on-policy run). One if the environment names a number of threads.
 
     Args:
         config: the experiment.
         alone: serial mode.
-        allowed: the cores that this process may use; None: as the system says.
-        follow: whether Remuda may choose the number; None: as the environment says.
+        allowed: the cores that this process may use; None: from the system.
+        follow: True if Remuda may choose the number; None: from the environment.
     """
     everywhere = tuple(sorted(_allowed_at_first() if allowed is None else allowed))
     place = choose_cores(config, "learner", 0, everywhere)
@@ -137,7 +137,7 @@ _at_first: tuple[int, ...] = ()
 
 
 def _allowed_at_first() -> tuple[int, ...]:
-    """Cores that this process could use before it bound itself to some of them for an earlier lease."""
+    """Return the cores of this process before an earlier lease bound it to some of them."""
     global _at_first
     if not _at_first:
         cores = os.sched_getaffinity(0) if _can_bind() else range(os.cpu_count() or 1)

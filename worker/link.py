@@ -1,4 +1,4 @@
-"""A worker's connection to its coordinator, as the worker's main thread sees it."""
+"""A worker's connection to its coordinator, for the worker's main thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkerIdentity:
     _sequence: Iterator[int] = field(default_factory=count)
 
     def next_sequence(self) -> int:
-        """The number of its next chunk or reanalysis: 0, 1, 2 … without gaps."""
+        """Return the number of its next chunk or reanalysis: 0, 1, 2 … without gaps."""
         return next(self._sequence)
 
 
@@ -38,8 +38,8 @@ class Link:
     Beats, repetitions and acknowledgements continue while the main thread steps an environment or updates a network: a
     background thread takes over. Only `send` and `wake` may be called by other threads.
 
-    The layers: `Link` is what the main thread uses, `Network` (network.py) shares one session between two threads, and
-    `Session` (session.py) is the conversation with the coordinator over one connection after another.
+    The layers: `Link` is for the main thread, `Network` (network.py) shares one session between two threads, and
+    `Session` (session.py) talks with the coordinator over one connection after another.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Link:
         on_failure: Callable[[], None] | None = None,
         patience: Patience | None = None,
     ) -> None:
-        """`look_again` returns the present connection file, if there is one: a coordinator that was started again may
-        listen at another address. `on_failure` is called once, by any thread, as soon as `receive` has an error to
-        raise, so that a worker can be ended even if its main thread no longer receives. `patience` says how long to
-        wait for a silent coordinator."""
+        """`look_again` returns the present connection file, if any: a restarted coordinator may listen at another
+        address. `on_failure` is called once, by any thread, as soon as `receive` has an error to raise, so that a
+        worker can be ended even if its main thread no longer receives. `patience` limits the wait for a silent
+        coordinator."""
         self._connection = connection
         self._look_again = look_again
         self._register = register
@@ -96,7 +96,7 @@ class Link:
         raise self._failure
 
     def send(self, message: WorkerMessage) -> None:
-        """Deliver `message`, exactly once unless it is a Beat. Its arrays must not be changed afterwards.
+        """Deliver `message`, exactly once unless it is a Beat. Do not change its arrays afterwards.
 
         Returns at once. Raises CodecError if the coordinator would refuse the message.
         """
@@ -104,7 +104,7 @@ class Link:
         self._running().post(message)
 
     def receive(self, timeout_s: float) -> AnyMessage | None:
-        """The next message, or None if none came within `timeout_s` seconds or `wake` was called.
+        """Return the next message, or None after `timeout_s` seconds or a call of `wake`.
 
         Raises, now and at every later call, CoordinatorLostError if the coordinator was silent for longer than the
         limit of `patience`, and RefusedError if it has sent Rejected.
@@ -126,9 +126,10 @@ class Link:
         return item
 
     def drain_arrived(self, lease: int) -> bool:
-        """Whether a Drain of this lease has arrived that `receive` has not returned yet; for work that takes long.
+        """True if a Drain of this lease has arrived and waits for `receive`; for long work.
 
-        Known within a tenth of a second, even if nobody receives."""
+        Known within a tenth of a second, even without calls of `receive`.
+        """
         arrived = [*self._early, *self._inbox]  # a copy: another thread adds to it
         return any(isinstance(message, Drain) and message.lease == lease for message in arrived)
 
@@ -139,27 +140,28 @@ class Link:
             network.turn()
 
     def wake(self) -> None:
-        """Let a waiting `receive` (or the next one) return None. May be called by any thread and by signal handlers."""
+        """Let a waiting `receive` (or the next call) return None. May be called by any thread and
+        by signal handlers."""
         self._inbox.append(None)
         if self._network is not None:
             self._network.wake()
 
     def progress(self, done: int) -> None:
-        """Report how much work this process has done in total; it never falls. Beats carry it."""
+        """Report this process's total work, which never falls. Sent with beats."""
         self._pulse.progress = max(self._pulse.progress, done)
 
     @property
     def progressed(self) -> int:
-        """The work done so far by this process, as last reported."""
+        """Last reported total work of this process."""
         return self._pulse.progress
 
     def activity(self, phase: Phase, text: str, *, lacks_bytes: int = 0) -> None:
-        """Report what the worker is doing; the text is for people. Beats carry it. `lacks_bytes`: see Beat."""
+        """Report the worker's activity; the text is for people. Sent with beats. `lacks_bytes`: see Beat."""
         self._pulse.activity = Activity(phase, text, lacks_bytes)
 
     @contextmanager
     def during(self, phase: Phase, text: str) -> Generator[None]:
-        """Report this activity within the block, and the former one again after it."""
+        """Report this activity within the block, and the former activity again after it."""
         before, self._pulse.activity = self._pulse.activity, Activity(phase, text)
         try:
             yield
@@ -168,7 +170,7 @@ class Link:
 
     @property
     def doing(self) -> Activity:
-        """The activity that was reported last."""
+        """Last reported activity."""
         return self._pulse.activity
 
     def begin_lease(self, lease: int) -> None:
@@ -176,7 +178,7 @@ class Link:
         self._pulse.lease = lease
 
     def forget_lease(self) -> None:
-        """The coordinator has ended the lease; beats name none from now on."""
+        """Leave the lease, which the coordinator has ended; beats name none from now on."""
         self._pulse.lease, self._pulse.activity = 0, IDLE
 
     def end_lease(self, lease: int) -> None:
@@ -186,13 +188,13 @@ class Link:
 
     @property
     def unacknowledged(self) -> int:
-        """Messages sent that the coordinator has not acknowledged yet."""
+        """Number of sent messages without the coordinator's acknowledgement."""
         return self._running().unacknowledged
 
     def close(self, reason: str, deadline_s: float) -> bool:
-        """Say Bye, wait until everything sent is acknowledged, and end the thread.
+        """Send Bye, wait until every message is acknowledged, and end the thread.
 
-        False when something is not acknowledged: the deadline passed, the coordinator is silent, or the link had
+        Returns False if a message is not acknowledged: the deadline passed, the coordinator is silent, or the link had
         failed. May be called again.
         """
         if self._network is None:

@@ -1,7 +1,7 @@
 """A worker's side of the network: one session, served by two threads in turn.
 
-A turn reads what has arrived and sends what is due. The main thread makes one whenever it looks for messages, so that
-no message is passed between threads: that would cost a busy main thread the interpreter lock twice, about a hundred
+A turn reads arrived messages and sends due ones. The main thread makes a turn whenever it looks for messages, so that
+no message is passed between threads: passing would cost a busy main thread the interpreter lock twice, about a hundred
 microseconds each. While the main thread is busy, a second thread, the stand-in, makes the turns: it sends beats,
 acknowledges and repeats.
 """
@@ -22,14 +22,14 @@ from remuda.wire.patience import Patience
 from remuda.worker.session import Connector, Pulse, Session
 
 STAND_IN_S = 0.1
-"""Time without a turn of the main thread after which the stand-in makes one."""
+"""Time without a turn of the main thread after which the stand-in makes a turn."""
 FINISH_PAUSE_S = 0.02
-"""Longest pause between two checks whether everything is acknowledged, which the stand-in may have noted."""
+"""Longest pause between two checks for missing acknowledgements, which the stand-in may have received."""
 JOIN_S = 2.0
-"""How long to wait for the end of the stand-in, which never blocks for long."""
+"""Seconds for the end of the stand-in, which never blocks for long."""
 
 Inbox: TypeAlias = "deque[AnyMessage | Exception | None]"
-"""For the main thread: messages, an error to raise, or None when it was woken."""
+"""For the main thread: messages, an error to raise, or None for a call of `wake`."""
 
 
 class Network:
@@ -44,7 +44,7 @@ class Network:
         on_failure: Callable[[], None],
         patience: Patience,
     ) -> None:
-        """Connects and sends `register`; until that is answered nothing else is sent."""
+        """Connects and sends `register`; other messages wait for the answer."""
         self._inbox = inbox
         self._on_failure = on_failure
         self._lock = threading.Lock()
@@ -68,8 +68,8 @@ class Network:
                 self._turn(now_s)  # sending may have cleared the signal that something has arrived
 
     def turn(self) -> None:
-        """Put what has arrived into the inbox, and send what is due. An error goes into the inbox, to be raised
-        there."""
+        """Put arrived messages into the inbox, and send due messages. An error goes into the inbox, to be raised by its
+        reader."""
         with self._lock:
             self._turn(time.monotonic())
 
@@ -85,7 +85,7 @@ class Network:
         self._main_waits = False
 
     def wake(self) -> None:
-        """Let `wait` return. Also for signal handlers: it takes no lock."""
+        """Let `wait` return. Also for signal handlers: takes no lock."""
         with contextlib.suppress(OSError):  # the pipe is full, so it wakes up anyway; or the network is closed
             self._wake_sender.send(b"\0")
 
@@ -107,7 +107,7 @@ class Network:
 
     @property
     def over(self) -> bool:
-        """Whether it has failed or finished: nothing is sent or received any more."""
+        """True if the network has failed or finished: nothing is sent or received any more."""
         return self._failed or self._finished.is_set()
 
     @property
@@ -134,7 +134,7 @@ class Network:
             self.wake()
 
     def _watch(self) -> None:
-        """Poll the session's present socket, whether it is let in, and the pipe of `wake`."""
+        """Poll the session's present socket, its admission events, and the pipe of `wake`."""
         self._arrivals = select.poll()
         self._arrivals.register(self._session.socket.fileno(), select.POLLIN)
         self._arrivals.register(self._session.socket.admission_fileno(), select.POLLIN)
@@ -143,7 +143,7 @@ class Network:
     # --- inside ---
 
     def _run_stand_in(self) -> None:
-        """Make turns while the main thread is busy; a main thread that waits makes them itself."""
+        """Make turns while the main thread is busy; a waiting main thread makes its own turns."""
         pause_s = STAND_IN_S
         while not self._finished.wait(pause_s):
             with self._lock:
@@ -154,7 +154,7 @@ class Network:
                 pause_s = max(0.001, self._stand_in_s(now_s) - now_s) if away else STAND_IN_S
 
     def _stand_in_s(self, now_s: float) -> float:
-        """The time of the next turn, if the main thread does not make one before."""
+        """Return the time of the next turn, if the main thread does not make one before."""
         return min(self._turned_s + STAND_IN_S, self._session.due_s(now_s))
 
     def _pause(self, pause_s: float) -> None:

@@ -17,23 +17,23 @@ from contextlib import contextmanager
 from typing import NoReturn, cast
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""More threads do not help small networks, and slow them down when other cores are busy. A process that is forked must
-not have any threads."""
+"""More threads do not help small networks, and slow them down when other cores are busy. A process must not have any
+threads when it is forked."""
 FOLLOWS = "REMUDA_THREADS_FOLLOW"
-"""Is set where Remuda has chosen the number of threads, so that it may use more for large updates. Where the
-environment named one before, that stays."""
+"""Set if Remuda has chosen the number of threads, so that it may use more for large updates. A number from the user's
+environment stays."""
 NEW_OBJECTS = 20_000
-"""New objects between two collections of cyclic garbage, of which there is hardly any. With Python's default of 700
-there would be a collection in every turn of a busy loop."""
+"""New objects between two collections of cyclic garbage, which is rare. With Python's default of 700, every turn of a
+busy loop would have a collection."""
 WANTED_OPEN_FILES = 1 << 20
-"""More is never needed, and with a much higher limit child processes would close that many descriptors one by one."""
+"""More is never needed, and with a much higher limit child processes would close every descriptor one by one."""
 EXIT_NOT_FLUSHED = 120
 """Python's own exit code where standard output cannot be written to the end."""
 _BUFFERED = {io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom}
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child process: one thread, where `environment` does not say otherwise."""
+    """Return the environment for a child process: one thread, unless `environment` names a number."""
     chosen = {} if ONE_THREAD.keys() & environment.keys() else {FOLLOWS: "1"}
     return {**ONE_THREAD, **chosen, **environment}
 
@@ -41,7 +41,7 @@ def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def bound_threads() -> None:
     """Limit numerical libraries to one thread: several workers share a machine, and small networks do not gain by more.
 
-    Environment variables that are set already are kept. If torch was imported already, it is limited directly.
+    Existing environment variables are kept. An imported torch is limited directly.
     """
     os.environ.update(child_environment(os.environ))
     if "torch" in sys.modules:
@@ -51,16 +51,16 @@ def bound_threads() -> None:
 
 
 def may_choose_threads() -> bool:
-    """Whether updates may use more threads where cores are free: False if the environment names a number."""
+    """True if updates may use more threads on free cores; False if the environment names a number."""
     return FOLLOWS in os.environ
 
 
 @contextmanager
 def gc_frozen() -> Generator[None]:
-    """Import in the body what the process needs until it ends; only for Remuda's own processes.
+    """Import in the body the modules that the process needs until its end; only for Remuda's own processes.
 
     Importing torch makes about 400,000 objects. Python's garbage collector visits all of them ten times during the
-    import, sometimes while the process works, and again when it ends: half a second of a short run in total. So the
+    import, sometimes while the process works, and again at the end: half a second of a short run in total. So the
     collector is off in the body, and all objects that exist after it are excluded from collection (gc.freeze).
     """
     was_enabled = gc.isenabled()
@@ -75,8 +75,7 @@ def gc_frozen() -> Generator[None]:
 
 @contextmanager
 def collecting_rarely() -> Generator[None]:
-    """Collect cyclic garbage rarely in the body, and never among objects that exist already; for the loops of
-    servers."""
+    """Collect cyclic garbage rarely in the body, and never among existing objects; for the loops of servers."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS)
@@ -103,7 +102,7 @@ def open_files_limit() -> int:
 
 
 def open_files() -> int:
-    """How many are open; 0 if the system does not report it."""
+    """Return the number of open files and connections; 0 if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -113,10 +112,10 @@ def open_files() -> int:
 def exit_now(code: int) -> NoReturn:
     """End this process with this exit code, as `sys.exit` in the main thread would, but sooner.
 
-    Threads that are not daemons are waited for, functions registered with atexit are called, and standard output, error
-    and all files that are still open are flushed. What is left out is freeing each module and object: a process that
-    has imported torch needs a tenth of a second for it, and its memory is given back in any case. Pipes and sockets are
-    not flushed: a daemon thread may be writing to one that nobody reads, and has it locked.
+    Waits for threads that are not daemons, calls the functions registered with atexit, and flushes standard output,
+    error and all open files. Modules and objects are not freed: a process with torch needs a tenth of a second for
+    this, and its memory is given back in any case. Pipes and sockets are not flushed: a daemon thread may be writing to
+    an unread pipe, and has it locked.
     """
     # Python calls the same two at its end, and has no public name for either.
     for name, module in (("_shutdown", threading), ("_run_exitfuncs", atexit)):
@@ -146,7 +145,8 @@ def _flush_files() -> None:
 
 
 def exit_code(end: SystemExit) -> int:
-    """The exit code of a process that ends with this exception; a text in its place is printed to standard error."""
+    """Return the exit code of a process that ends with this exception; a text instead of a code is printed to standard
+    error."""
     if end.code is None or isinstance(end.code, int):
         return end.code or 0
     print(end.code, file=sys.stderr)

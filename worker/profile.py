@@ -1,4 +1,4 @@
-"""Where a process spends its time: a profiler that samples the stacks of all threads every few milliseconds."""
+"""A profiler: samples the stacks of all threads every few milliseconds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from types import CodeType, FrameType
 from remuda.storage.atomic import write_text
 
 INTERVAL_S = 0.005
-"""Average pause. Each pause is random, so that samples do not coincide with something periodic in the process."""
+"""Average pause. Each pause is random, so that samples do not coincide with periodic work of the process."""
 ROWS = 25
-"""Functions shown in each table."""
+"""Functions in each table."""
 
 _EXPLANATION = """\
 own: time in the function itself and in the C code that it calls, most of it at the line in the last column.
@@ -35,7 +35,7 @@ Stack = tuple[CodeType, ...]
 
 @dataclass(frozen=True)
 class Sight:
-    """What one thread was doing: its functions, and the line in the innermost one."""
+    """A thread's stack: its functions, and the line in the innermost function."""
 
     thread: str
     stack: Stack
@@ -44,7 +44,7 @@ class Sight:
 
 @dataclass
 class Profile:
-    """Seconds by sample. The seconds of a thread add up to the time during which it was sampled."""
+    """Seconds by sample. The seconds of a thread add up to its sampled time."""
 
     seconds: defaultdict[Sight, float] = field(default_factory=lambda: defaultdict(float))
     looks: int = 0
@@ -52,7 +52,7 @@ class Profile:
     """Time spent on sampling."""
 
     def note(self, frame: FrameType, thread: str, seconds: float) -> None:
-        """Add a sample: the thread was in `frame`, which counts for this number of seconds."""
+        """Add a sample of `thread` in `frame`, with this number of seconds."""
         line, stack = frame.f_lineno, [frame.f_code]
         caller = frame.f_back
         while caller is not None:
@@ -61,7 +61,7 @@ class Profile:
         self.seconds[Sight(thread, tuple(reversed(stack)), line)] += seconds
 
     def text(self, title: str) -> str:
-        """A page for people: for each thread, the functions that took most."""
+        """Return a page for people: for each thread, its most expensive functions."""
         by_thread: defaultdict[str, dict[Sight, float]] = defaultdict(dict)
         for sight, seconds in self.seconds.items():
             by_thread[sight.thread][sight] = seconds
@@ -75,7 +75,7 @@ class Profile:
         return "\n".join(parts)
 
     def folded(self) -> str:
-        """One line per stack: its functions, outermost first, separated by semicolons, and microseconds."""
+        """Return one line per stack: its functions, outermost first, separated by semicolons, and microseconds."""
         stacks: Counter[str] = Counter()
         for sight, seconds in self.seconds.items():
             names = [sight.thread, *(f"{code.co_qualname} ({_file(code)})" for code in sight.stack)]
@@ -87,7 +87,7 @@ class Profiler:
     """Samples every thread of this process between `start` and `stop`, which only the main thread may call.
 
     A timer interrupts the main thread. A separate sampling thread would have to wait for the interpreter lock, and so
-    see the others only where they release it: in system calls and some libraries, never in Python code. System calls
+    see other threads only where they release it: in system calls and some libraries, never in Python code. System calls
     that the timer interrupts continue by themselves; forked children have no timer.
     """
 
@@ -202,5 +202,5 @@ def _cells(seconds: float, total_s: float) -> str:
 
 
 def _file(code: CodeType) -> str:
-    """The file's name and its folder's."""
+    """Return the file's name with its folder's name."""
     return "/".join(Path(code.co_filename).parts[-2:])

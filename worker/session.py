@@ -1,4 +1,4 @@
-"""A worker's conversation with its coordinator: registering, beats, silence, and registering again."""
+"""A worker's session with its coordinator: registering, beats, silence, and registering again."""
 
 from __future__ import annotations
 
@@ -46,24 +46,25 @@ _log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 1.0
 SILENT_BEATS = 3
-"""After this number of beats without an answer the worker checks whether its coordinator has moved."""
+"""Beats without an answer after which the worker checks if its coordinator has moved."""
 STALE_S = 2.0
-"""If a coordinator has not answered Register for this time, it may be dead, and its connection file stale."""
+"""A coordinator that has not answered Register for this time may be dead, and its connection file stale."""
 LONGEST_STACKS = 100_000
-"""Characters of stacks that are sent."""
+"""Most characters of sent stacks."""
 AWAY_S = 3.0
 """If this time lies between two turns, this process was stopped, and could not receive anything meanwhile."""
 QUIET_S = 3.0
-"""A coordinator that was silent for this time (or for SILENT_BEATS beats of a large herd) is not listening now."""
+"""A coordinator that is silent for this time (or for SILENT_BEATS beats of a large herd) does not listen now."""
 
 
 class Connector:
-    """Each connection has a new identity, so that no message of a former connection is mistaken for one of this."""
+    """Makes connections with new identities, so that no message of a former connection is mistaken
+    for a present one."""
 
     def __init__(
         self, connection: ConnectionFile, register: Register, look_again: Callable[[], ConnectionFile | None]
     ) -> None:
-        """`look_again` returns the present connection file of the coordinator, or None if there is none."""
+        """`look_again` returns the present connection file of the coordinator, or None without a file."""
         self._connection = connection
         self._register = register
         self._look_again = look_again
@@ -73,11 +74,11 @@ class Connector:
 
     @property
     def connection(self) -> ConnectionFile:
-        """That of the newest coordinator."""
+        """Connection file of the newest coordinator."""
         return self._connection
 
     def connect(self) -> DealerSocket:
-        """A new connection to the coordinator. Raises KeyFileError if there is no key for it."""
+        """Return a new connection to the coordinator. Raises KeyFileError without a key for it."""
         register = self._register
         identity = worker_identity(register.worker, register.incarnation, self._process, self._session)
         self._session += 1
@@ -85,12 +86,12 @@ class Connector:
         return DealerSocket(self._connection.address, identity, self._keys)
 
     def keys_changed(self) -> bool:
-        """Whether `connect` would show another key now than it did last time. Raises KeyFileError."""
+        """True if `connect` would show another key now than last time. Raises KeyFileError."""
         return keys_again(self._connection, "worker") != self._keys
 
     def _newest_keys(self) -> CallerKeys:
-        """Those in the files; where they cannot be read, as while a file system is away, the former ones, if they are
-        for the same coordinator."""
+        """Return the keys in the files; if the files cannot be read, as while a file system is away, the former keys,
+        if they are for the same coordinator."""
         try:
             return caller_keys(self._connection, "worker")
         except KeyFileError:
@@ -100,16 +101,16 @@ class Connector:
 
     @property
     def not_authorized(self) -> str:
-        """What to say if the coordinator does not know the key."""
+        """Error text for a key that the coordinator does not know."""
         return not_authorized(self._connection, self._newest_keys(), "worker")
 
     @property
     def no_exchange(self) -> str:
-        """What to say if nobody at the address has the coordinator's key."""
+        """Error text for an address without the coordinator's key."""
         return no_exchange(self._connection)
 
     def coordinator_moved(self) -> bool:
-        """Whether the connection file now names another coordinator; then `connect` connects to that one."""
+        """True if the connection file now names another coordinator, to which the next `connect` goes."""
         found = self._look_again()
         if found is None or found.coordinator == self._connection.coordinator:
             return False
@@ -118,7 +119,7 @@ class Connector:
 
 
 class Activity(NamedTuple):
-    """What a worker does."""
+    """Activity of a worker."""
 
     phase: Phase
     text: str
@@ -128,12 +129,12 @@ class Activity(NamedTuple):
 
 
 IDLE = Activity("idle", "idle")
-"""What a worker without a lease does."""
+"""Activity of a worker without a lease."""
 
 
 @dataclass
 class Pulse:
-    """Content of the next beat; written by the main thread, read by the thread that sends it."""
+    """Content of the next beat; written by the main thread, read by the sending thread."""
 
     progress: int = 0
     activity: Activity = IDLE
@@ -141,7 +142,7 @@ class Pulse:
 
 
 class Session:
-    """One Channel over one socket, and another over a new socket after the coordinator was started again.
+    """One Channel over one socket, and a new Channel over a new socket after a restart of the coordinator.
 
     Never blocks, and is not thread-safe: its callers use a lock.
     """
@@ -154,8 +155,8 @@ class Session:
         deliver: Callable[[AnyMessage], None],
         patience: Patience,
     ) -> None:
-        """Connects and sends `register`; until that is answered nothing else is sent. `deliver` gets the messages for
-        the main thread; `patience` says how long to wait for a silent coordinator."""
+        """Connects and sends `register`; other messages wait for the answer. `deliver` gets the messages for the main
+        thread; `patience` limits the wait for a silent coordinator."""
         self._connector = connector
         self._register = register
         self._pulse = pulse
@@ -167,13 +168,12 @@ class Session:
         self._waiting: deque[WorkerMessage] = deque()
         """To be sent when this connection is registered."""
         self._is_unknown = False
-        """Whether the coordinator does not know this connection."""
+        """True if the coordinator does not know this connection."""
         self._heard_s = self._renewed_s = self._turned_s = time.monotonic()
         self._next_beat_s = 0.0
         self._beat_interval_s = 1.0
         self._leaving = False
-        """Whether Bye was sent: a beat after it would be answered with `unknown`, and this worker would register
-        again."""
+        """True after Bye: a later beat would be answered with `unknown`, and this worker would register again."""
         self._connect()
 
     @property
@@ -187,7 +187,8 @@ class Session:
         return self._channel.unacknowledged + len(self._waiting)
 
     def post(self, message: WorkerMessage, now_s: float, *, sends: bool = True) -> bool:
-        """Send `message` now, if possible, and again until it is acknowledged. False if it has to wait."""
+        """Send `message` now, if possible, and again until it is acknowledged. Returns False if the message has to
+        wait."""
         self._leaving = self._leaving or isinstance(message, Bye)
         if not self._joined:
             self._waiting.append(message)
@@ -198,7 +199,7 @@ class Session:
         return sends
 
     def turn(self, now_s: float) -> None:
-        """Deliver what has arrived, and send what is due. Raises CoordinatorLostError, RefusedError."""
+        """Deliver arrived messages, and send due ones. Raises CoordinatorLostError, RefusedError."""
         self._discount_own_pause(now_s)
         self._take_arrivals(now_s)
         refusal = self._socket.refusal()
@@ -213,14 +214,14 @@ class Session:
             self._beat_and_listen(now_s)
 
     def due_s(self, now_s: float) -> float:
-        """The next time at which something has to be sent, or silence is checked."""
+        """Return the next time to send something or to check for silence."""
         due_s = self._channel.next_due_s()
         if self._registered is not None:
             return self._next_beat_s if due_s is None else min(due_s, self._next_beat_s)
         return now_s + LONGEST_WAIT_S if due_s is None else due_s
 
     def coordinator_answers(self, now_s: float) -> bool:
-        """Whether something was received from the coordinator lately."""
+        """True if a message of the coordinator arrived lately."""
         return now_s - self._heard_s <= max(QUIET_S, SILENT_BEATS * self._beat_interval_s)
 
     def close(self) -> None:
@@ -236,9 +237,10 @@ class Session:
     # --- connections ---
 
     def _connect(self) -> None:
-        """Register over a new connection; afterwards, send again what the former one could not deliver.
+        """Register over a new connection; afterwards, send the undelivered messages of the former connection again.
 
-        Requests for batches are left out: one may be acknowledged and not answered, so the learner repeats all of them.
+        Requests for batches are left out: a request may be acknowledged and not answered, so the learner repeats all of
+        them.
         """
         undelivered = [*cast("list[WorkerMessage]", self._channel.pending()), *self._waiting]
         self._waiting = deque(m for m in undelivered if not isinstance(m, Register | BatchRequest))
@@ -252,8 +254,8 @@ class Session:
         self._connect()
 
     def _not_let_in(self, refusal: NotLetIn) -> None:
-        """The keys do not fit: those of a coordinator that was started again may be others, and so may this worker's
-        own. Raises RefusedError if the coordinator does not know the newest."""
+        """Handle keys that do not fit: a restarted coordinator may have new keys, and so may this worker. Raises
+        RefusedError if the coordinator does not know the newest key."""
         unknown = refusal == "unknown key"
         if self._connector.coordinator_moved() or (unknown and self._connector.keys_changed()):
             self._reconnect()

@@ -1,4 +1,4 @@
-"""What ends a worker's process: a signal, the loss of its parent, or its own failure to end in time."""
+"""Ends a worker's process: by a signal, after the loss of its parent, or by force if it does not end in time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ShutdownGuard:
     The first SIGTERM or SIGINT, the end of the lifeline, or `end` sets `ending`: the main thread finishes its work and
     returns. If it has not left the context `grace_s` seconds later, all stacks are printed and the process exits with
     code 1. At a second signal (SAME_REQUEST_S later or more) it exits at once with code 130. SIGUSR1 prints all stacks.
-    A crash in C, such as an environment's, prints the stack that led to it; its signal ends the process all the same.
+    A crash in C, such as an environment's, prints its stack; its signal ends the process all the same.
 
-    Signals are read by a separate thread, so all this also works while the main thread is stuck in C code.
+    A separate thread reads signals, so all this also works while the main thread is stuck in C code.
     """
 
     def __init__(self, *, lifeline: int | None = None, grace_s: float = 20.0) -> None:
@@ -48,17 +48,17 @@ class ShutdownGuard:
 
     @property
     def ending(self) -> bool:
-        """Whether the process was asked to end."""
+        """True if the process was asked to end."""
         return self._reason is not None
 
     @property
     def reason(self) -> str:
-        """Why the process was asked to end, for people; empty before that."""
+        """Reason of the end, for people; empty before."""
         return self._reason or ""
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once the process is asked to end (at once if it was already), to wake a waiting main
-        thread."""
+        """Call `callback` once the process is asked to end (at once if it was already), to wake a
+        waiting main thread."""
         with self._lock:
             if self._reason is None:
                 self._callbacks.append(callback)
@@ -79,7 +79,8 @@ class ShutdownGuard:
     def on_forced_exit(self, callback: Callable[[], None]) -> None:
         """Call `callback` just before the process exits by force (after a second signal, or when `grace_s` is over).
 
-        It runs in the watching thread, even if the main thread is stuck; it must be quick."""
+        It runs in the watching thread, even if the main thread is stuck; it must be quick.
+        """
         self._last_acts.append(callback)
 
     def __enter__(self) -> ShutdownGuard:
@@ -188,7 +189,7 @@ def _release_signals() -> None:
 
 
 def _forget_in_child() -> None:
-    """Restore signal handling in a forked child: it must neither ignore signals nor report its own to the parent."""
+    """Restore signal handling in a forked child, which must neither ignore signals nor report its own to the parent."""
     global _entered
     if _entered is not None:
         _entered = None

@@ -14,7 +14,7 @@ INTERVAL_S = 5.0
 
 
 class VitalSigns:
-    """Totals of one lease; each report replaces the one before."""
+    """Totals of one lease; each report replaces the former one."""
 
     def __init__(self, lease: int, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
         self._lease = lease
@@ -25,7 +25,7 @@ class VitalSigns:
         self._due_s = clock() + INTERVAL_S
 
     def due(self) -> WorkerVitals | None:
-        """A message every INTERVAL_S seconds, else None."""
+        """Return a message every INTERVAL_S seconds, else None."""
         now_s = self._clock()
         if now_s < self._due_s:
             return None

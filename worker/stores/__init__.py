@@ -1,1 +1,1 @@
-"""What workers of a run exchange: payloads, policies and checkpoints, as files or as streams."""
+"""Payloads, policies and checkpoints of a run, as files or as streams."""

@@ -19,19 +19,19 @@ from remuda.wire.streams.sockets import StreamDealer
 from remuda.worker.stores.transfers import Transfer
 
 WAIT_S = 0.25
-"""Between two looks while there is no connection, or a queue is full."""
+"""Between two attempts without a connection, or with a full queue."""
 LONGEST_WAIT_S, IDLE_WAIT_S = 1.0, 60.0
-"""Between two looks where nothing is due, while the server owes an answer and while it owes none. A herd has many such
-threads, and each look of theirs takes time."""
+"""Longest pauses without due work, while the server owes an answer and while it owes none. A herd has many such
+threads, and each turn takes time."""
 RETRY_S = 1.0
-"""Before a connection is tried again for which there is no key, or that was refused."""
+"""Retry delay after a refused connection, or without a key."""
 JOIN_S = 5.0
 _FAILED = "the thread that carries files has failed"
 
 
 class StreamClient:
-    """Carries transfers from any thread. However long the server is away, it gives none up by itself; but where its
-    thread has failed, each is refused at once, so that nobody waits for it."""
+    """Carries transfers from any thread, and never gives up a transfer because the server is away; after a failure of
+    its thread, it refuses each transfer at once."""
 
     def __init__(self, keys: Callable[[], CallerKeys], finished: Callable[[], None] = lambda: None) -> None:
         """`keys` are asked for with every connection; may raise KeyFileError. `finished` is called, by the thread of
@@ -44,14 +44,14 @@ class StreamClient:
         self._address: str | None = None
         self._socket: StreamDealer | None = None
         self._asked_s: float | None = None
-        """Since when the server owes an answer; None: it owes none."""
+        """Begin of the wait for a due answer; None without one."""
         self._renewed_s = 0.0
         self._let_in = 0
         self._connect_due_s = 0.0
         self._closing = threading.Event()
         self._ended = False
         self.trouble = ""
-        """Why there is no connection, as far as known."""
+        """Reason for a missing connection, as far as known."""
         self._wake_sender, self._wake_receiver = socket.socketpair()
         self._wake_sender.setblocking(False)
         self._wake_receiver.setblocking(False)
@@ -61,7 +61,7 @@ class StreamClient:
     # --- for any thread ---
 
     def serve_at(self, address: str) -> None:
-        """Where the server is reached now. Transfers that have begun go on there."""
+        """Set the server's present address. Running transfers continue there."""
         self._do(lambda now_s: self._move(address))
 
     def start(self, transfer: Transfer) -> None:
@@ -77,7 +77,7 @@ class StreamClient:
             transfer.give_up(_FAILED)
 
     def cancel(self, transfer: Transfer) -> None:
-        """Give a transfer up: nobody waits for it any more."""
+        """Give up a transfer."""
 
         def end(now_s: float) -> None:
             for number, each in list(self._transfers.items()):
@@ -91,22 +91,22 @@ class StreamClient:
 
     @property
     def failed(self) -> bool:
-        """Whether an error has ended its thread, which can carry nothing any more."""
+        """True if an error has ended its thread."""
         return self._ended and not self._closing.is_set()
 
     @property
     def silent_s(self) -> float:
-        """How long the server has been silent, although an answer is due; 0 if all is well."""
+        """Seconds of the server's silence while an answer is due; 0 if all is well."""
         asked_s = self._asked_s
         return 0.0 if asked_s is None else time.monotonic() - asked_s
 
     def wake(self) -> None:
-        """Let the thread look again at what is due."""
+        """Let the thread look for due work."""
         with contextlib.suppress(OSError):  # it is full, so the thread wakes up anyway; or closed
             self._wake_sender.send(b"\0")
 
     def close(self) -> None:
-        """End the thread; transfers that are not over are given up. May be called again."""
+        """End the thread; unfinished transfers are given up. May be called again."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -174,8 +174,8 @@ class StreamClient:
                 transfer.on_message(message, data, now_s)
 
     def _look_after(self, server: StreamDealer, now_s: float) -> bool:
-        """After each new connection begin again; make one after a silence. False if this one was refused: then it is
-        gone, and another is made after a pause."""
+        """Restart transfers after each new connection; connect again after a silence. Returns False for a refused
+        connection, which is closed and replaced after a pause."""
         refusal = server.refusal()
         if refusal is not None:
             self.trouble = f"the stream server at {self._address} does not let this worker in: {refusal}"

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def file_stores(folder: RunFolder, policy_file: str) -> RunStores:
-    """The stores of a run; `policy_file` is a name in its policy/."""
+    """Return the stores of a run; `policy_file` is a name in its policy/."""
     return RunStores(
         folder,
         FilePayloads(folder.data),
@@ -65,7 +65,7 @@ class FilePolicy:
 
 
 class FileCheckpoints:
-    """A CheckpointStore. Whoever loads a checkpoint checks it, so it is not read twice."""
+    """A CheckpointStore. The loader of a checkpoint checks it, so it is not read twice."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""How a worker reaches the files of its runs: in the runs folder, if it sees it, else by streams."""
+"""Opens the files of a worker's runs: in the runs folder, if visible, else by streams."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from remuda.worker.stores.streams import LogStream, stream_stores
 
 _PREFIX = "remuda-worker-"
 LOGS_KEPT = 8
-"""Logs of leases that are over and have not wholly arrived: more are given up, the oldest first."""
+"""Most unfinished logs of past leases; the oldest are given up first."""
 LAST_LINES_S = 2.0
-"""How long the end of a process waits for its last log lines to arrive."""
+"""Seconds that the end of a process waits for the arrival of its last log lines."""
 
 
 class NoFolderError(Exception):
-    """This worker cannot do without the runs folder; the text says what to do."""
+    """This worker needs the runs folder; the text names the remedy."""
 
 
 class WorkerStores:
-    """The stores of one worker's process. Chosen for each lease by the token that the coordinator has put into the runs
-    folder, never assumed. For the main thread."""
+    """Stores of one worker's process, chosen for each lease by the coordinator's token in the runs folder, never
+    assumed. For the main thread."""
 
     def __init__(
         self,
@@ -42,9 +42,8 @@ class WorkerStores:
         host: Callable[[], str],
         wake: Callable[[], None],
     ) -> None:
-        """`runs_dirs` are the folders that may be the runs folder, as this worker was told by its own user; no message
-        names one. `keys` and `host`, by which the coordinator is reached, are those of the present connection. `wake`
-        lets the main thread look again."""
+        """`runs_dirs` are candidates for the runs folder from this worker's own user; no message names a folder. `keys`
+        and `host` of the coordinator are those of the present connection. `wake` lets the main thread look again."""
         self._role = role
         self._runs_dirs = runs_dirs
         self._keys, self._host, self._wake = keys, host, wake
@@ -54,8 +53,8 @@ class WorkerStores:
         self._logs: dict[Path, LogStream] = {}
 
     def registered(self, news: Registered) -> None:
-        """The worker is registered, perhaps with another coordinator than before. Raises NoFolderError for a learner
-        that does not see the runs folder."""
+        """Note a registration, perhaps with another coordinator than before. Raises NoFolderError for a learner without
+        the runs folder."""
         self._news = news
         if self._role == "learner" and news.token_there:
             self._runs_dir(news)
@@ -63,7 +62,7 @@ class WorkerStores:
             self._client.serve_at(self._address(news))
 
     def begin(self, assign: Assign) -> RunStores:
-        """The stores for a lease. Raises RunFolderError where its run folder is not in the runs folder, and
+        """Return the stores for a lease. Raises RunFolderError if its run folder is outside the runs folder, and
         NoFolderError."""
         assert self._news is not None, "only who is registered gets a lease"
         runs_dir = self._runs_dir(self._news)
@@ -98,7 +97,7 @@ class WorkerStores:
             self._folder = None
 
     def _runs_dir(self, news: Registered) -> Path | None:
-        """The runs folder, if this worker sees it. Raises NoFolderError for a learner that does not."""
+        """Return the runs folder, if this worker sees it. Raises NoFolderError for a learner that does not."""
         found = next((each for each in self._runs_dirs if has_token(each, news.coordinator, news.token)), None)
         if found is None and self._role == "learner":
             raise NoFolderError(
@@ -112,7 +111,7 @@ class WorkerStores:
         return f"tcp://{self._host()}:{news.stream_port}"
 
     def _log_of(self, folder: RunFolder, assign: Assign) -> Path:
-        """The log that a role writes under this lease; it arrives in the run folder as it grows."""
+        """Return the role's log under this lease, which is copied to the run folder as it grows."""
         assert self._client is not None
         assert assign.grant is not None
         path_of = {"collector": folder.collector_log, "evaluator": folder.evaluator_log}
@@ -123,7 +122,7 @@ class WorkerStores:
         return path
 
     def _end(self, path: Path) -> None:
-        """A lease is over; its log goes on until all of it has arrived."""
+        """End a lease; its log is sent until all of it has arrived."""
         assert self._client is not None
         self._logs[path].hurry()
         self._client.wake()
@@ -137,14 +136,15 @@ class WorkerStores:
         self._client.cancel(self._logs.pop(path))
 
     def _own_folder(self, worker: str) -> Path:
-        """Named by the worker, so that its next incarnation removes what one that was killed has left."""
+        """Return this worker's folder, named by the worker, so that the next incarnation removes the folder of a killed
+        one."""
         if self._folder is None:
             self._folder = HeldFolder(_PREFIX, worker)
         return self._folder.path
 
 
 def _in_folder(root: Path, assign: Assign) -> RunStores:
-    """Plain files: those of the policy that a learner learns, or of the run."""
+    """Return plain files of the learner's policy, or of the run."""
     stores = file_stores(folder_of_policy(root, assign.policy), assign.policy_file)
     each = {name: file_stores(PolicyFolder(root, name), file) for name, file in sorted(assign.policies.items())}
     return replace(stores, policies_apart=each)

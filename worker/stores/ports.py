@@ -18,11 +18,11 @@ from remuda.wire.messages import ChunkMeta, PolicyRef, Reanalysis
 
 
 class NotNowError(Exception):
-    """It cannot be done now: call again with the same arguments. Nothing was done that has to be undone."""
+    """The operation is not possible now: call again with the same arguments. No cleanup is needed."""
 
     def __init__(self, waits_for: str, problem: str = "", *, lacks_bytes: int = 0) -> None:
-        """`waits_for` completes "waiting for …"; `problem` is what people should know of, empty if all is well;
-        `lacks_bytes` is the size of what a full disk has no room for."""
+        """`waits_for`: short reason, shown after "waiting for"; `problem`: log text for people, empty if all is well;
+        `lacks_bytes`: size of the file without room on a full disk."""
         super().__init__(problem or f"waits for {waits_for}")
         self.waits_for = waits_for
         self.problem = problem
@@ -34,13 +34,14 @@ class PayloadStore(Protocol):
 
     @property
     def ahead(self) -> int:
-        """How many chunks may wait to be stored while another is collected."""
+        """Number of chunks that may wait for storage while another is collected."""
         ...
 
     def write_chunk(self, meta: ChunkMeta, columns: Columns) -> ChunkMeta:
-        """Put a chunk into data/; returns what to announce. When it returns, the file is there, whole.
+        """Put a chunk into data/; returns the metadata to announce. On return, the whole file is in place.
 
-        Raises ValueError for columns that do not fit `meta`, NotNowError, and OSError."""
+        Raises ValueError for columns that do not fit `meta`, NotNowError, and OSError.
+        """
         ...
 
     def read_chunk(self, meta: ChunkMeta) -> Columns:
@@ -57,12 +58,13 @@ class PayloadStore(Protocol):
 
 
 class PolicyStore(Protocol):
-    """One file in policy/ that the learner rewrites."""
+    """A file in policy/ that the learner rewrites."""
 
     def load(self, *, newer_than: PolicyRef | None = None) -> LoadedPolicy | None:
-        """The published policy; None if it is not newer (by epoch, then version) than `newer_than`.
+        """Return the published policy; None if it is not newer (by epoch, then version) than `newer_than`.
 
-        Raises PolicyFileError, and NotNowError."""
+        Raises PolicyFileError, and NotNowError.
+        """
         ...
 
 
@@ -70,14 +72,15 @@ class CheckpointStore(Protocol):
     """The files in ckpt/."""
 
     def fetch(self, file: str, sha256: str) -> Path:
-        """Where the checkpoint of this name lies on this machine, whole. `sha256` is what its record says.
+        """Return this machine's path of the whole checkpoint. `sha256` is the checksum in its record.
 
-        Raises NotNowError, and CheckpointGoneError."""
+        Raises NotNowError, and CheckpointGoneError.
+        """
         ...
 
 
 class CheckpointGoneError(Exception):
-    """There is no such checkpoint, or it is another file than the one that was asked for; the text says which."""
+    """The checkpoint is missing, or its content differs from the requested one, as the text says."""
 
 
 def _nothing() -> None:
@@ -86,11 +89,11 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class RunStores:
-    """What a worker under one lease has of its run."""
+    """Files of a run for a worker under one lease."""
 
     folder: RunFolder
-    """Where this worker writes its log, and a collector describes its environment: the run folder, or a folder of its
-    own from which both arrive in the run folder."""
+    """Folder for this worker's log and a collector's description of its environment: the run folder, or the worker's
+    own folder, from which both are copied to the run folder."""
     payloads: PayloadStore
     policies: PolicyStore
     targets: PolicyStore
@@ -99,11 +102,11 @@ class RunStores:
     describe: Callable[[], None] = _nothing
     """Called once the environment is described in `folder`."""
     close: Callable[[], None] = _nothing
-    """Called at the end of the lease; what is on its way is given up."""
+    """Called at the end of the lease; gives up running transfers."""
     policies_apart: Mapping[str, RunStores] = field(default_factory=dict[str, "RunStores"])
-    """Of a run with several policies: what each has of its own, by name, sorted. Empty where there is one."""
+    """Stores of each policy of a run with several policies, by name, sorted. Empty with one policy."""
 
     @property
     def of_policies(self) -> tuple[RunStores, ...]:
-        """Those of each policy; these where there is one."""
+        """Stores of each policy; with one policy, these stores."""
         return tuple(self.policies_apart.values()) or (self,)

@@ -1,4 +1,4 @@
-"""The ports of a worker that does not see the runs folder: files travel by stream, to and from a folder of its own."""
+"""The ports of a worker without the runs folder: files travel by stream, to and from a folder of its own."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStor
 from remuda.worker.stores.transfers import LONGEST_PAUSE_S, Download, OneFile, Outgoing, Upload
 
 WAIT_S = 0.1
-"""How long the main thread waits for a file that it needs before it looks for messages."""
+"""Seconds that the main thread waits for a file before it looks for messages."""
 CHECKPOINTS_KEPT = 2
-"""In the folder of the worker: the shares of one evaluation play the same file."""
+"""Checkpoints in the worker's folder: the shares of one evaluation play the same file."""
 
 _M = TypeVar("_M", ChunkMeta, Reanalysis)
 LOG_PIECE_BYTES = 128 << 10
 LOG_INTERVAL_S, LOG_LONGEST_S = 1.0, 4.0
-"""Between two looks at a log for more; doubled while it does not grow."""
+"""Between two looks at a log; doubled while it does not grow."""
 
 
 def stream_stores(client: StreamClient, grant: Grant, folder: RunFolder, close: Callable[[], None]) -> RunStores:
-    """The stores under one lease. `folder` is this worker's own, laid out as the run folder is."""
+    """Return the stores under one lease. `folder` is this worker's own, with the layout of the run folder."""
     for each in (folder.data, folder.policy, folder.ckpt, folder.log / grant.role):
         each.mkdir(parents=True, exist_ok=True)
     payloads = StreamPayloads(client, grant, folder.data)
@@ -62,16 +62,16 @@ class StreamPayloads:
     def __init__(self, client: StreamClient, grant: Grant, folder: Path) -> None:
         self._client, self._grant, self._folder = client, grant, folder
         self._chunks: dict[str, tuple[ChunkMeta, Upload]] = {}
-        """On their way, by name; with what to announce."""
+        """Running uploads by name, with the metadata to announce."""
         self._reanalyses: dict[str, tuple[Reanalysis, Upload]] = {}
         self._fetched: dict[str, Download] = {}
 
     def write_chunk(self, meta: ChunkMeta, columns: Columns) -> ChunkMeta:
-        """See PayloadStore. The first call begins, and later ones tell whether it is there."""
+        """See PayloadStore. The first call begins the upload, and later calls check it."""
         return self._write(self._chunks, meta, "chunk", lambda: encode_chunk(meta, columns))
 
     def write_reanalysis(self, meta: Reanalysis, columns: Columns) -> Reanalysis:
-        """See PayloadStore. The first call begins, and later ones tell whether it is there."""
+        """See PayloadStore. The first call begins the upload, and later calls check it."""
         return self._write(self._reanalyses, meta, "reanalysis", lambda: encode_reanalysis(meta, columns))
 
     def read_chunk(self, meta: ChunkMeta) -> Columns:
@@ -91,7 +91,7 @@ class StreamPayloads:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give up what is on its way."""
+        """Give up running transfers."""
         uploads = [upload for _, upload in [*self._chunks.values(), *self._reanalyses.values()]]
         for transfer in (*uploads, *self._fetched.values()):
             self._client.cancel(transfer)
@@ -130,7 +130,7 @@ class StreamPayloads:
 
 
 class StreamPolicy:
-    """A PolicyStore: keeps the newest policy that it has fetched."""
+    """A PolicyStore: keeps the newest fetched policy."""
 
     def __init__(self, client: StreamClient, grant: Grant, kind: GetKind, path: Path) -> None:
         self._client, self._grant, self._path = client, grant, path
@@ -149,20 +149,20 @@ class StreamPolicy:
         return None if download.nothing_newer else load(self._path, newer_than=newer_than, deadline_s=0.0)
 
     def close(self) -> None:
-        """Give up what is on its way."""
+        """Give up running transfers."""
         if self._fetched is not None:
             self._client.cancel(self._fetched)
 
 
 class StreamCheckpoints:
-    """A CheckpointStore: keeps the last few that it has fetched, each in a folder named by its checksum."""
+    """A CheckpointStore: keeps the last few fetched checkpoints, each in a folder named by its checksum."""
 
     def __init__(self, client: StreamClient, grant: Grant, folder: Path) -> None:
         self._client, self._grant, self._folder = client, grant, folder
         self._fetched: dict[str, Download] = {}
 
     def fetch(self, file: str, sha256: str) -> Path:
-        """See CheckpointStore. The file is compared with `sha256` as it arrives."""
+        """See CheckpointStore. The file is compared with `sha256` on arrival."""
         place = self._folder / sha256
         path = place / file
         if path.exists():
@@ -182,7 +182,7 @@ class StreamCheckpoints:
         return path
 
     def close(self) -> None:
-        """Give up what is on its way."""
+        """Give up running transfers."""
         for download in self._fetched.values():
             self._client.cancel(download)
 
@@ -205,7 +205,7 @@ _F = TypeVar("_F", bound=OneFile)
 
 
 def _awaited(client: StreamClient, transfer: _F) -> _F:
-    """The transfer, if it is over within a moment. Raises NotNowError."""
+    """Return the transfer, if it is finished within a moment. Raises NotNowError."""
     if not transfer.wait(WAIT_S):
         raise _not_now(client, transfer)
     return transfer
@@ -217,15 +217,15 @@ def _not_now(client: StreamClient, transfer: OneFile) -> NotNowError:
 
 
 class LogStream:
-    """A log that is written on this machine, and grows in the run folder as it grows here. It has no end of its own."""
+    """Copies a local log to the run folder as it grows, without an end of its own."""
 
     def __init__(self, grant: Grant, path: Path) -> None:
         self._grant, self._path = grant, path
         self._number = 0
         self._there = 0
-        """Bytes that the run folder has."""
+        """Bytes in the run folder."""
         self._asked = False
-        """Whether a piece is on its way."""
+        """True while a piece is in flight."""
         self._due_s = 0.0
         self._pause_s = LOG_INTERVAL_S
         self.finished = False
@@ -233,17 +233,17 @@ class LogStream:
 
     @property
     def expects(self) -> bool:
-        """Whether a piece is on its way."""
+        """True while a piece is in flight."""
         return self._asked and not self.finished
 
     @property
     def due_s(self) -> float:
-        """When it is looked at for more."""
+        """Time of the next look at the log."""
         return math.inf if self._asked or self.finished else self._due_s
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run folder has all that was written here so far."""
+        """True if the run folder has the whole log so far."""
         return self._there >= self._size()
 
     def open(self, number: int, now_s: float) -> None:
@@ -251,7 +251,7 @@ class LogStream:
         self._number, self._asked, self._due_s = number, False, now_s
 
     def hurry(self) -> None:
-        """Send what there is without a pause; for the end of the work."""
+        """Send the rest without a pause; for the end of the work."""
         self._due_s = 0.0
 
     def say(self, now_s: float) -> Iterator[Outgoing]:

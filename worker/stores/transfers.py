@@ -1,7 +1,7 @@
-"""The worker's side of a file's transfer, as a state machine: what to say next, and what an answer means.
+"""The worker's side of a file's transfer, as a state machine: next messages, and reactions to answers.
 
-A transfer ends finished: done, or refused for good. After a break in the connection, or where the server was started
-again, it is opened again and goes on where the server says. Callers give the time, and send what it says.
+A transfer ends done, or refused for good. After a broken connection, or a restart of the server, it is opened again and
+continues where the server says. Callers pass the time, and send its messages.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from remuda.wire.streams.messages import (
 )
 
 LARGE_BYTES = 64 << 10
-"""A buffer is not copied from this size on, but is a piece of its own."""
+"""A buffer of at least this size is not copied, but is a piece of its own."""
 _ROOM_BYTES = WINDOW_BYTES - PIECE_BYTES + 1
-"""As long as less is on its way, there is room for a whole piece."""
+"""With fewer bytes in flight, the window has room for a whole piece."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-"""Before something that was refused for now is tried again; the pauses double."""
+"""Retry delays after a temporary refusal; the pauses double."""
 
 Outgoing = tuple[FromWorker, Sequence[Frame]]
-"""A message, and the frames with the bytes of a file that belong to it."""
+"""A message, and its frames with bytes of a file."""
 
 
 class Transfer(Protocol):
-    """What the client does for each of its transfers, in its own thread."""
+    """A transfer of the client's thread."""
 
     @property
     def finished(self) -> bool:
-        """It is over."""
+        """True at the end."""
         ...
 
     def open(self, number: int, now_s: float) -> None:
@@ -61,7 +61,7 @@ class Transfer(Protocol):
         ...
 
     def say(self, now_s: float) -> Iterator[Outgoing]:
-        """What is to be said now. Each is taken to be said when the next is asked for."""
+        """Yield the messages to send now. Asking for the next message confirms the previous one as sent."""
         ...
 
     def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
@@ -70,12 +70,12 @@ class Transfer(Protocol):
 
     @property
     def expects(self) -> bool:
-        """Whether the server owes an answer, so that its silence means something."""
+        """True if the server owes an answer, so that its silence matters."""
         ...
 
     @property
     def due_s(self) -> float:
-        """When it has something to say, even if no answer comes before; infinite if it waits for one."""
+        """Time of the next message without an answer; infinite while waiting for an answer."""
         ...
 
     def give_up(self, reason: str) -> None:
@@ -84,7 +84,7 @@ class Transfer(Protocol):
 
 
 class OneFile(ABC):
-    """What uploads and downloads share. The main thread looks at `finished`, `refused` and `problem`."""
+    """Base of uploads and downloads. The main thread looks at `finished`, `refused` and `problem`."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -92,25 +92,25 @@ class OneFile(ABC):
         self._pause_s = FIRST_PAUSE_S
         self._over = threading.Event()
         self.refused: Refused | None = None
-        """Why it will not be done; None if it was, or is not over."""
+        """Final refusal; None if done or unfinished."""
         self.problem = ""
-        """Why it cannot be done now, if the server has said so."""
+        """The server's reason for a temporary refusal."""
         self.no_room = False
-        """The disk was full when it was last tried."""
+        """True if the disk was full at the last attempt."""
 
     @property
     def finished(self) -> bool:
-        """It is over: done, or refused for good."""
+        """True if done, or refused for good."""
         return self._over.is_set()
 
     @property
     def expects(self) -> bool:
-        """Not while it pauses."""
+        """False during a pause."""
         return not self.finished and self._opening_due_s == math.inf
 
     @property
     def due_s(self) -> float:
-        """When it is opened, for the first time or again."""
+        """Time of the next opening, the first or a repeated one."""
         return self._opening_due_s
 
     @abstractmethod
@@ -122,7 +122,7 @@ class OneFile(ABC):
         """See Transfer."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it is over; whether it is."""
+        """Wait for the end; returns True if reached."""
         return self._over.wait(timeout_s)
 
     def open(self, number: int, now_s: float) -> None:
@@ -147,7 +147,7 @@ class OneFile(ABC):
 
 
 class Upload(OneFile):
-    """A file that is brought to the run folder. Its content must not change."""
+    """A file for the run folder. Its content must not change."""
 
     def __init__(self, grant: Grant, kind: PutKind, file: str, buffers: Sequence[bytes | memoryview]) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Upload(OneFile):
 
     @property
     def lacks_bytes(self) -> int:
-        """Its size, if the disk was full when it was last tried; else 0."""
+        """Size of the file, if the disk was full at the last attempt; else 0."""
         return self._size if self.no_room else 0
 
     def say(self, now_s: float) -> Iterator[Outgoing]:
@@ -192,8 +192,8 @@ class Upload(OneFile):
                 pass
 
     def _put(self) -> Outgoing:
-        """A short file goes with it, so that there is one message each way; its columns are not copied, if they are
-        few."""
+        """Return the opening message, with a short file's bytes, so that each direction has one message; a few columns
+        are not copied."""
         put = Put(self._number, self._grant, self._kind, self._file, self._size)
         if not 0 < self._size <= WHOLE_BYTES:
             return put, []
@@ -227,13 +227,12 @@ class Upload(OneFile):
 
 
 class Download(OneFile):
-    """A file that is fetched to `path`, which it has when it is whole, under a temporary name before."""
+    """A file fetched to `path`, under a temporary name until it is whole."""
 
     def __init__(
         self, grant: Grant, kind: GetKind, file: str, path: Path, *, newer_than: PolicyRef | None = None
     ) -> None:
-        """`newer_than`: a policy that is not newer is not wanted. Policies change, so after a break one is fetched
-        from its beginning."""
+        """`newer_than`: fetch only a newer policy. Policies change, so a policy begins again after a break."""
         super().__init__()
         self._grant, self._file, self._newer_than = grant, file, newer_than
         self._kind: GetKind = kind
@@ -302,7 +301,7 @@ class Download(OneFile):
         self._received += len(data)
 
     def _complete(self) -> None:
-        """Give the file its name; whoever reads it checks it."""
+        """Give the file its name; its reader checks the content."""
         try:
             if self._descriptor < 0:  # it is empty
                 self._write(b"")

@@ -1,1 +1,1 @@
-"""The stream server: files of runs for workers that do not see the runs folder. A process beside the coordinator."""
+"""The stream server: files of runs for workers without the runs folder. A process beside the coordinator."""

@@ -1,4 +1,4 @@
-"""Files that workers fetch: opened once, so that a file which is replaced meanwhile is still sent as it was."""
+"""Files for workers: opened once, so that a replaced file is still sent as it was."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from remuda.wire.streams.messages import (
 )
 
 AT_ONCE = 64
-"""Files that are sent at the same time; with WINDOW_BYTES each, this bounds the server's memory. Others ask again."""
+"""Most files sent at the same time; with WINDOW_BYTES each, this bounds the server's memory. Other requests are
+repeated."""
 FORGET_AFTER_S = 20.0
-"""A file of which no byte was taken for this time is closed; its worker asks again."""
+"""A file without a taken byte for this time is closed; its worker asks again."""
 TOO_MANY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""This process, or its machine, has too many open files for a moment. That says nothing about the file."""
+"""This process, or its machine, has too many open files for a moment: no fault of the file."""
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 Key = tuple[bytes, int]
 
 
 class Say(Protocol):
-    """Sends a message; False if it cannot be sent now."""
+    """Sends a message; returns False if this is not possible now."""
 
     def __call__(self, peer: bytes, message: FromServer, *data: Frame) -> bool: ...
 
@@ -51,7 +52,7 @@ class _Download:
 
 
 class Downloads:
-    """All files that workers are fetching. Callers give the time, and send what it says."""
+    """All files that workers are fetching. Callers pass the time, and send its messages."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -61,7 +62,7 @@ class Downloads:
         return len(self._all)
 
     def get(self, peer: bytes, get: Get, path: Path, now_s: float) -> None:
-        """A worker wants a file, or the rest of it."""
+        """Handle a worker's request for a file, or the rest of a file."""
         self.cancel(peer, get.transfer)
         if len(self._all) >= AT_ONCE:
             self._say(peer, Refused(get.transfer, "too many files are on their way", again=True))
@@ -95,7 +96,7 @@ class Downloads:
         self._send(download)
 
     def took(self, peer: bytes, transfer: int, below: int, now_s: float) -> None:
-        """A worker has so many bytes of a file."""
+        """Note that a worker has all bytes of a file below `below`."""
         download = self._all.get((peer, transfer))
         if download is None:
             return
@@ -113,7 +114,7 @@ class Downloads:
             os.close(download.descriptor)
 
     def tick(self, now_s: float) -> None:
-        """Called from time to time: go on with what could not be sent, and give up what nobody takes."""
+        """Continue unsent files, and give up files that workers do not take; called from time to time."""
         for download in list(self._all.values()):
             if now_s - download.touched_s > FORGET_AFTER_S:
                 self.cancel(download.peer, download.transfer)
@@ -126,7 +127,7 @@ class Downloads:
             self.cancel(peer, transfer)
 
     def _send(self, download: _Download) -> None:
-        """Send what the window allows."""
+        """Send as much as the window permits."""
         while download.sent < min(download.size, download.taken + WINDOW_BYTES):
             try:
                 data = os.pread(download.descriptor, PIECE_BYTES, download.sent)
@@ -145,7 +146,7 @@ class Downloads:
 
 
 def _open(get: Get, path: Path) -> int | None:
-    """A descriptor of the file; None if it is a policy that is not newer. Raises PolicyFileError, OSError."""
+    """Return a descriptor of the file; None for a policy that is not newer. Raises PolicyFileError, OSError."""
     if get.kind in ("policy", "target"):
         file = open_newer(path, newer_than=get.newer_than)
         if file is None:

@@ -1,4 +1,4 @@
-"""Which file of a run folder a worker means, if it may."""
+"""Finds the file of a run folder for a worker's request, if the worker's grant permits it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from remuda.wire.messages import Grant
 from remuda.wire.streams.messages import Get, Put
 
 KNOWN_AT_MOST = 4_096
-"""Checked grants that are kept."""
+"""Most checked grants that are kept."""
 OVER = "the run is over: nothing is kept of what comes now"
 
 
 class NotAllowedError(Exception):
-    """The worker may not bring or fetch this; the text says why."""
+    """The worker may not bring or fetch this file, for the reason in the text."""
 
 
 class RunIsOverError(Exception):
-    """The worker brings something to a run that is over. This is nothing wrong: it could not know."""
+    """The worker brings a file to a finished run. This is no fault of the worker, which could not know."""
 
     def __init__(self) -> None:
         super().__init__(OVER)
 
 
 class GrantedPaths:
-    """Finds files by a worker's grant. Opens none, and nothing outside the runs folder is ever named."""
+    """Finds files by a worker's grant. Opens no file, and never names a path outside the runs folder."""
 
     def __init__(self, runs_dir: Path, grants: Grants) -> None:
         self._runs_dir = Path(os.path.abspath(runs_dir))
         self._grants = grants
         self._known: dict[Grant, RunFolder] = {}
-        """Grants that were checked already. What they mean follows from their text alone, so it never changes."""
+        """Run folders of checked grants. The folder follows from the grant's text alone, so it never changes."""
 
     def run(self, grant: Grant) -> RunFolder:
         """The run folder of a grant. Raises NotAllowedError."""
@@ -56,7 +56,7 @@ class GrantedPaths:
         return run
 
     def to_write(self, put: Put) -> Path:
-        """Where a file that a worker brings belongs. Raises NotAllowedError, RunIsOverError."""
+        """Return the path of a file that a worker brings. Raises NotAllowedError, RunIsOverError."""
         run, grant = self.run(put.grant), put.grant
         if not is_open(run.root):
             raise RunIsOverError
@@ -76,7 +76,7 @@ class GrantedPaths:
                 return run.data / put.file
 
     def to_read(self, get: Get) -> Path:
-        """Where a file that a worker fetches lies. Raises NotAllowedError."""
+        """Return the path of a file that a worker fetches. Raises NotAllowedError."""
         run = self.run(get.grant)
         match get.kind:
             case "policy":
@@ -103,12 +103,12 @@ class GrantedPaths:
 
 
 def is_open(root: Path) -> bool:
-    """Whether a coordinator works on the run of this folder; what comes later would stay in data/ for nobody."""
+    """True if a coordinator works on the run of this folder; later files would stay in data/ unused."""
     return RunFolder(root).owner.exists()
 
 
 def check_arrived(put: Put, path: Path) -> None:
-    """Raise ChunkError unless what has arrived at `path` is a whole file of this name, by its own header."""
+    """Raise ChunkError unless the file at `path` is a whole file of this name, by its own header."""
     if put.kind == "chunk":
         read_meta(path, file=put.file)
     elif put.kind == "reanalysis":

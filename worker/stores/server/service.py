@@ -48,18 +48,18 @@ GRACE_S = 10.0
 
 
 class StreamServer:
-    """Writes and reads files of runs for workers that do not see them.
+    """Writes and reads files of runs for workers without the runs folder.
 
-    It has one thread: a disk that hangs holds up all streams, and no coordinator. All its state is in the files: one
-    that is killed is started again, and workers repeat what was on its way.
+    It has one thread: a hanging disk holds up all streams, and no coordinator. All its state is in the files: after a
+    restart, workers repeat unfinished transfers.
     """
 
     def __init__(
         self, runs_dir: Path, keys: KeysFolder, address: str, listener: int | None = None, refusals: int | None = None
     ) -> None:
-        """Bind to `address`, or take the descriptor `listener`, which listens already. `refusals` is the writing end of
-        a pipe that does not block: it gets a line of JSON (RefusalCounts) whenever somebody was refused. Raises
-        zmq.ZMQError, KeyFileError and NoCurveError."""
+        """Bind to `address`, or take the listening descriptor `listener`. `refusals` is the writing end of a
+        non-blocking pipe, which gets a line of JSON (RefusalCounts) after refusals. Raises zmq.ZMQError, KeyFileError
+        and NoCurveError."""
         self._authorized = AuthorizedKeys(keys.authorized)
         self._authorized.look()
         self._places = GrantedPaths(runs_dir, Grants(keys.server))
@@ -74,7 +74,7 @@ class StreamServer:
 
     @property
     def address(self) -> str:
-        """The address it is bound to, with the real port."""
+        """Bound address, with the real port."""
         return self._socket.address
 
     def watch(self, descriptor: int) -> None:
@@ -87,7 +87,7 @@ class StreamServer:
             self.turn(WAIT_S)
 
     def turn(self, timeout_s: float) -> None:
-        """Wait for messages, at most `timeout_s`, and handle what has come."""
+        """Wait for messages, at most `timeout_s`, and handle them."""
         self._socket.wait(timeout_s)
         now_s = time.monotonic()
         for each in self._socket.take():
@@ -147,7 +147,7 @@ class StreamServer:
             _print(f"the stream server {news}")
 
     def _tell_refusals(self) -> None:
-        """Tell the coordinator, which adds them to its own. A pipe that is full or gone is tried again."""
+        """Report refusals to the coordinator, which adds them to its own. A full or closed pipe is tried again."""
         if self._refusals_pipe is None or self._refusals.total == self._refusals_told:
             return
         total, line = self._refusals.total, msgspec.json.encode(self._refusals.counts) + b"\n"
@@ -156,7 +156,7 @@ class StreamServer:
             self._refusals_told = total
 
     def _answer(self, peer: bytes, message: FromServer) -> None:
-        """An answer that is lost is asked for again."""
+        """Send an answer; a worker whose answer is lost asks again."""
         self._socket.say(peer, message)
 
     def _say(self, peer: bytes, message: FromServer, *data: Frame) -> bool:
@@ -164,7 +164,7 @@ class StreamServer:
 
 
 def _print(text: str) -> None:
-    """A line for the coordinator's own output, which may be gone."""
+    """Print a line to the coordinator's output, which may be gone."""
     with contextlib.suppress(OSError):
         print(unforgeable(text), file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Files that workers bring: written under a temporary name, checked, and renamed when they are whole."""
+"""Files from workers: written under a temporary name, checked, and renamed when whole."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from remuda.worker.stores.server.downloads import TOO_MANY
 from remuda.worker.stores.server.granted_paths import OVER, check_arrived, is_open
 
 AT_ONCE = 32
-"""Longer files that are received at the same time; others wait. With WINDOW_BYTES each, this bounds the server's
-memory. Short ones come whole, two at a time from each collector."""
+"""Most long files received at the same time; others wait. With WINDOW_BYTES each, this bounds the server's memory.
+Short files come whole, two at a time from each collector."""
 REST_AFTER_S = 5.0
-"""A file of which nothing has come for this time leaves its place to another; what has come of it is kept."""
+"""A file without new bytes for this time makes room for another; its received bytes are kept."""
 FORGET_AFTER_S = 150.0
-"""A file of which nothing has come for this time is given up. A network may be away for a minute and more."""
+"""A file without new bytes for this time is given up. A network may be away for a minute and more."""
 WAITING_AT_MOST = 4_096
 """Files that wait or rest."""
 
 Say = Callable[[bytes, FromServer], None]
 Key = tuple[bytes, int]
-"""A worker's connection, and its number for the transfer."""
+"""A worker's connection, and its number of the transfer."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Upload:
     written: int = 0
     begun: bool = False
     named: bool = False
-    """It is whole, and has its name."""
+    """True once the whole file has its name."""
 
     @property
     def key(self) -> Key:
@@ -52,7 +52,7 @@ class _Upload:
 
 
 class Uploads:
-    """All files that workers are bringing. Callers give the time, and send what it says."""
+    """All files that workers are bringing. Callers pass the time, and send its messages."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -65,7 +65,7 @@ class Uploads:
         return len(self._of_path)
 
     def put(self, peer: bytes, put: Put, data: Sequence[Frame], path: Path, now_s: float) -> None:
-        """A worker brings a whole file in these frames, or wants to bring one, or goes on after a break."""
+        """Handle a whole file in these frames, a request to send a file, or the rest of a file after a break."""
         if data:
             self._store(peer, put, data, path, now_s)
             return
@@ -92,7 +92,7 @@ class Uploads:
         self._begin_next(now_s)
 
     def piece(self, peer: bytes, piece: Piece, data: Frame, now_s: float) -> None:
-        """Bytes of a file. Those that are there already are passed over, and so are those after a gap."""
+        """Write the bytes of a file. Known bytes, and bytes after a gap, are skipped."""
         upload = self._of_key.get((peer, piece.transfer))
         if upload is None or not upload.begun:
             self._say(peer, Refused(piece.transfer, "the server does not know this transfer", again=True))
@@ -119,8 +119,7 @@ class Uploads:
             self._begin_next(now_s)
 
     def tick(self, now_s: float) -> None:
-        """Called from time to time: let others have the place of a file of which nothing comes, and tell who waits that
-        the server is there."""
+        """Give the place of a silent file to another, and reassure waiting workers; called from time to time."""
         for upload in list(self._of_path.values()):
             silent_s = now_s - upload.touched_s
             if silent_s > FORGET_AFTER_S:
@@ -132,12 +131,12 @@ class Uploads:
         self._begin_next(now_s)
 
     def close(self) -> None:
-        """Give up all that is not whole."""
+        """Give up all partial files."""
         for upload in list(self._of_path.values()):
             self._drop(upload)
 
     def _store(self, peer: bytes, put: Put, data: Sequence[Frame], path: Path, now_s: float) -> None:
-        """A whole file. It needs no place among those that are received, since nothing more of it comes."""
+        """Store a whole file, which needs no place among the long files."""
         if path in self._of_path:
             self._drop(self._of_path[path])
         size = sum(map(len, data))
@@ -175,7 +174,7 @@ class Uploads:
                 self._complete(upload, now_s)
 
     def _complete(self, upload: _Upload, now_s: float) -> None:
-        """All bytes are there: check them by their own header, and give the file its name."""
+        """Check a file with all bytes by its own header, and give it its name."""
         root = upload.path.parent if upload.put.kind == "description" else upload.path.parent.parent
         if not is_open(root):
             self._drop(upload)
@@ -197,7 +196,7 @@ class Uploads:
         self._begin_next(now_s)
 
     def _refuse(self, upload: _Upload, error: OSError, now_s: float) -> None:
-        """The disk does not take it; a full one may later, and so may a process with too many open files."""
+        """Refuse a file because of the disk; a full disk, or too many open files, may pass."""
         self._drop(upload)
         passes = error.errno in (*DISK_IS_FULL, *TOO_MANY)
         text = f"{upload.path.name}: {error.strerror}"
@@ -205,7 +204,7 @@ class Uploads:
         self._say(upload.peer, Refused(upload.put.transfer, shortened(text), again=passes, no_room=no_room))
 
     def _drop(self, upload: _Upload) -> None:
-        """Forget it, with what has come of it."""
+        """Forget the file with its received bytes."""
         self._of_path.pop(upload.path, None)
         self._of_key.pop(upload.key, None)
         self._active.discard(upload.path)
@@ -218,7 +217,7 @@ class Uploads:
 
 
 def _is_there(put: Put, path: Path) -> bool:
-    """Whether the very file is in place already. A description may be written again."""
+    """True if the very file is in place already. A description may be written again."""
     if put.kind == "description" or not os.path.lexists(path):
         return False
     try:
@@ -229,7 +228,7 @@ def _is_there(put: Put, path: Path) -> bool:
 
 
 def _open_temporary(path: Path) -> tuple[Path, int]:
-    """A new file with a name that is swept where its writer dies (see storage/atomic.py)."""
+    """Return a new file with a name that is swept after its writer's death (see storage/atomic.py)."""
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
@@ -240,9 +239,9 @@ def _write(descriptor: int, data: Sequence[Frame], offset: int) -> None:
 
 
 def append(path: Path, offset: int, data: Frame) -> int:
-    """Append those of these bytes, which belong at `offset`, that the file does not have; returns its size then.
+    """Append the missing part of these bytes, which belong at `offset`; returns the file's new size.
 
-    Bytes after a gap are not appended: their sender learns from the size what is lacking. Raises OSError.
+    Bytes after a gap are not appended: their sender sees the gap by the size. Raises OSError.
     """
     path.parent.mkdir(exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

@@ -1,11 +1,12 @@
-"""What a job of an engine runs: the coordinator with its learner, or workers; and what it does before it is taken away.
+"""Processes of an engine's job: the coordinator with its learner, or workers; and their end when the engine ends the
+job.
 
     python -m remuda.deploy.job head --own-dir DIR --runs-dir RUNS
     python -m remuda.deploy.job collector --own-dir DIR --count 2
 
-At SIGTERM the engine ends this job; SIGUSR1 is a notice that it will soon. Both end the processes in order: the
-coordinator has its runs saved and leaves them to its next start, workers hand in what they have. After a notice, the
-job may ask its engine to be started again (`--requeue`).
+SIGTERM ends this job; SIGUSR1 is an early notice. Both end the processes in order: the coordinator has its runs saved
+and leaves them to its next start, workers hand in their work. After a notice, the job may ask its engine for a restart
+(`--requeue`).
 """
 
 from __future__ import annotations
@@ -37,34 +38,33 @@ CONNECTION_FILE = "connection.json"
 """In the folder of the launch."""
 COORDINATOR = "coordinator"
 EXIT_PREEMPTED = 75
-"""The engine has ended this job, which had not done its work yet: it is to be started again."""
+"""The engine has ended this unfinished job: it is to be started again."""
 EXIT_FAILED = 1
 IDLE_END_S = 600.0
-"""How long the coordinator may have no run, before it ends by itself: whoever launched it may be gone."""
+"""Seconds without a run after which the coordinator ends by itself: its launch may be gone."""
 TERM_S = 25.0
-"""Time from SIGTERM until everything has ended; Slurm and Kubernetes kill the job after 30 s unless told otherwise."""
+"""Time from SIGTERM until everything has ended; Slurm and Kubernetes kill the job after 30 s by default."""
 HEAD_DELAY_S = 5.0
-"""How much later than workers, after a notice, the coordinator ends: workers that had theirs at the same moment still
-hand in."""
+"""Delay of the coordinator's end after a notice: workers with a notice at the same moment still hand in."""
 LATER_S = 10.0
-"""Of the time to end, what is kept for each process that is told later."""
+"""Seconds of the time to end that are kept for each later process."""
 ENDING_S = 8.0
-"""Of the time that a job of workers has to end, what they need beside handing in."""
+"""Seconds of a worker job's time to end that are kept for work other than handing in."""
 COMPANION_S = 30.0
-"""How long the others may take to end by themselves, after one has ended in order."""
+"""Seconds for the other processes to end by themselves, after one has ended in order."""
 POLL_S = 0.05
 _ROLES = ("collector", "evaluator", "reanalyzer")
 
 
 class Job:
-    """Runs processes until they have ended, or until this job is taken away; then it ends them one after the other.
+    """Runs processes until they have ended, or until the engine ends this job; then ends them one after another.
 
-    A coordinator that is killed is started again, and the run goes on, unless it keeps dying.
+    A killed coordinator is started again, and the run continues, unless it keeps dying.
     """
 
     def __init__(self, commands: Mapping[str, Sequence[str]], *, notice_s: float, delay_s: float = 0.0) -> None:
-        """`commands` by name, in the order in which they are told to end. `notice_s`: time from a notice until
-        everything must have ended; of that, nothing is done for `delay_s`."""
+        """`commands` by name, in the order of their ends. `notice_s`: time from a notice until everything must have
+        ended, of which the first `delay_s` pass without action."""
         self._commands = commands
         self._notice_s = notice_s
         self._delay_s = delay_s
@@ -75,7 +75,7 @@ class Job:
 
     @property
     def noticed(self) -> bool:
-        """Whether it ends because of a notice."""
+        """True if the job ends because of a notice."""
         return self._signal == signal.SIGUSR1
 
     def run(self) -> int:
@@ -114,7 +114,7 @@ class Job:
         return EXIT_PREEMPTED
 
     def _restarts(self, name: str, process: subprocess.Popen[bytes]) -> bool:
-        """Whether a process that has ended is started again, now or after a pause."""
+        """True if an ended process is started again, now or after a pause."""
         if name != COORDINATOR:
             return False
         to_do = self._coordinator.after(process.returncode, time.monotonic(), _say)
@@ -123,7 +123,7 @@ class Job:
         return to_do != "give up"
 
     def _handle_exit(self, name: str, process: subprocess.Popen[bytes]) -> int:
-        """The others end by themselves if it ended in order; otherwise they are told to."""
+        """Wait for the other processes after an end in order; otherwise end them."""
         if process.returncode:
             _say(f"the {name} process ended with exit code {process.returncode}")
             self._end_all(TERM_S)
@@ -138,7 +138,7 @@ class Job:
         return max((abs(each.returncode) for each in self._processes.values()), default=0) if not late else EXIT_FAILED
 
     def _end_all(self, within_s: float) -> None:
-        """End what still runs, one after the other: by SIGTERM, and by SIGKILL when its time is over."""
+        """End the running processes, one after another: by SIGTERM, and by SIGKILL when the time is over."""
         end_s = time.monotonic() + within_s
         for later, (name, process) in zip(
             range(len(self._processes) - 1, -1, -1), self._processes.items(), strict=True
@@ -159,7 +159,7 @@ class Job:
 
 
 def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """The coordinator, then its learner."""
+    """Return the commands of the coordinator and its learner, in this order."""
     own_dir: Path = arguments.own_dir
     limits = [part for limit in arguments.limit for part in ("--limit", limit)]
     service = ["--persistent", "--hand-over", "--idle-end", str(IDLE_END_S)]
@@ -172,8 +172,8 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def copy_keys(given: Path, folder: Path) -> None:
-    """Copy keys, of which an engine has made a folder of its own kind, to where the coordinator looks for them; keys
-    that are there already stay. The coordinator's own is last: with it the folder is complete."""
+    """Copy keys from an engine's folder to the coordinator's folder of keys; existing keys stay. The coordinator's own
+    key is last: with it the folder is complete."""
     make_private(folder)
     names = [path.name for path in given.iterdir() if path.is_file() and path.name != SERVER]
     for name in (*sorted(names), SERVER):
@@ -260,7 +260,7 @@ def _workers(arguments: argparse.Namespace) -> Job:
 
 
 def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
-    """Be let in, then run the workers; returns the exit code, and whether it ends because of a notice."""
+    """Wait for access, then run the workers; returns the exit code, and True if the job ends because of a notice."""
     taken: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda number, frame: taken.append(number))
@@ -278,7 +278,7 @@ def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
 
 
 def _run_apart(arguments: argparse.Namespace) -> tuple[int, bool]:
-    """As `_run_guest`, with a connection file that the engine has brought. It may belong to another user there."""
+    """As `_run_guest`, with a connection file from the engine, which may belong to another user."""
     folder = HeldFolder("remuda-job-", str(uuid4()))
     try:
         content = (arguments.brought / CONNECTION_FILE).read_bytes()
@@ -290,7 +290,7 @@ def _run_apart(arguments: argparse.Namespace) -> tuple[int, bool]:
 
 
 def _workers_in(folder: Path, arguments: argparse.Namespace) -> Job:
-    """Workers that see nothing of the launch but a connection file in a folder of their own."""
+    """Return workers that see only a connection file of the launch, in a folder of their own."""
     arguments.own_dir, arguments.runs_dir, arguments.profile = folder, folder, None
     return _workers(arguments)
 

@@ -23,7 +23,7 @@ SETTING = "launch.on"
 
 @dataclass(frozen=True)
 class WorkerCounts:
-    """How many workers of each role to start."""
+    """Number of workers to start per role."""
 
     collectors: int
     evaluators: int
@@ -33,26 +33,26 @@ class WorkerCounts:
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What a launcher is made for. Fields of later versions have defaults."""
+    """Arguments for a launcher. Fields of later versions have defaults."""
 
     runs_dir: Path
-    """The folder, absolute, that the coordinator keeps its own files in."""
+    """The coordinator's folder, absolute."""
     name: str = "run"
     """The experiment's name, for the names of jobs: letters, digits, dots, dashes and underscores."""
     settings: LaunchConfig = field(default_factory=LaunchConfig)
     """The section `launch` of the config, with the settings of each engine."""
     limits: Sequence[str] = ()
-    """What the coordinator's `--limit` takes."""
+    """Arguments for the coordinator's `--limit`."""
     profile: Path | None = None
-    """The folder that the coordinator and every worker write a profile to; None for no profiles."""
+    """Folder for a profile of the coordinator and of every worker; None for no profiles."""
     say: Callable[[str], None] = lambda text: None
-    """Shows a line to the user while the run goes on, such as why a job waits. Must not raise."""
+    """Shows a line to the user during the run, such as the reason why a job waits. Must not raise."""
     sizes: SizeRequest | None = None
-    """Only if all processes are on this machine (`launch.on: local`): what to measure before the workers start. It says
-    how many collectors there are, in place of WorkerCounts; see remuda.deploy.sizing."""
+    """Measurement before the start of workers; only if all processes are on this machine (`launch.on: local`). Its
+    number of collectors replaces that of WorkerCounts; see remuda.deploy.sizing."""
     nanny: NannyProcess | None = None
-    """Only for `launch.on: local`, and only where it was started before the launcher could be made. Whoever has started
-    it ends it, where the launcher has not done so before."""
+    """A nanny started before the launcher; only for `launch.on: local`. Its starter ends it, unless the launcher has
+    done so."""
 
 
 class LaunchError(Error):
@@ -68,8 +68,8 @@ class Launcher(Protocol):
         ...
 
     def planned(self, workers: WorkerCounts) -> str:
-        """What `start` would run or submit, as text: commands, scripts, manifests. Starts and writes nothing, and holds
-        no secret. Raises LaunchError if it could not be submitted."""
+        """Return the commands, scripts or manifests of `start` as text. Starts and writes nothing, and holds no secret.
+        Raises LaunchError for an impossible launch."""
         ...
 
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
@@ -98,7 +98,7 @@ class Launcher(Protocol):
         ...
 
     def stop(self) -> None:
-        """End everything that was started and wait until it is gone. Safe to call twice."""
+        """End all started processes and wait for their ends. Safe to call twice."""
         ...
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class LauncherClass(Protocol):
     """Makes a launcher; nothing is started yet."""
 
     def __call__(self, request: LaunchRequest) -> Launcher:
-        """Make it. Whatever it raises is told to the user."""
+        """Make a launcher. Any exception is shown to the user."""
         ...
 
 
@@ -140,15 +140,15 @@ def find_launcher(on: str, *, source_dir: str | None) -> LauncherClass:
 
 
 def _own_class(on: str) -> str | None:
-    """Return `module:Class` of one of Remuda's own launchers, whose module is imported only when it is used."""
+    """Return `module:Class` of one of Remuda's own launchers; the module is imported on use only."""
     if on == LOCAL:
         return "remuda.deploy.local:LocalLauncher"
     return f"remuda.deploy.{on}.launcher:{on.capitalize()}Launcher" if on in ENGINES else None
 
 
 def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher:
-    """Make the launcher that the settings name; see find_launcher. Raises UserCodeError, and LaunchError where one of
-    Remuda's own cannot be used here."""
+    """Make the launcher of the settings; see find_launcher. Raises UserCodeError, and LaunchError if one of Remuda's
+    own cannot be used here."""
     on = request.settings.on
     kind = find_launcher(on, source_dir=source_dir)
     if _own_class(on) is not None:

@@ -1,4 +1,4 @@
-"""A coordinator and its workers as processes of this machine, which all end with the process that started them."""
+"""A coordinator and its workers as processes of this machine, which all end with their starting process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from remuda.worker.process import child_environment
 
 START_DEADLINE_S = 30.0
 MEASURE_DEADLINE_S = 120.0
-"""The process that measures is given up by its parent before."""
+"""Longer than the nanny's own limit for the measuring process."""
 STOP_DEADLINE_S = 15.0
 ORPHANS_DEADLINE_S = 10.0
-"""How long workers of a killed nanny may take to end by themselves, after the lifeline was broken."""
+"""Seconds for workers of a killed nanny to end by themselves, after the lifeline was broken."""
 TAIL_LINES = 30
 """Lines of output of each process in an error message."""
 
@@ -48,17 +48,18 @@ class LocalLauncher(Launcher):
 
     @property
     def connection_file(self) -> Path:
-        """The connection file, in a folder used by this launch alone, so that it never finds another coordinator."""
+        """Connection file in a folder of this launch alone, so that it never belongs to another coordinator."""
         assert self._folder is not None, "nothing has been started"
         return self._folder / "connection.json"
 
     def planned(self, workers: WorkerCounts) -> str:
-        """The two commands; each gets the lifeline and a temporary folder besides. The nanny is told its arguments."""
+        """Return the two commands, without the lifeline and the temporary folder. The nanny gets its arguments by a
+        pipe."""
         nanny = [sys.executable, "-P", "-m", "remuda.deploy.nanny", *self._nanny_arguments(workers)]
         return "".join(f"{shlex.join(command)}\n" for command in (self._coordinator_command(), nanny))
 
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Start everything; returns once the coordinator can be reached, and what was asked for is measured."""
+        """Start everything; returns once the coordinator can be reached, and a requested measurement is done."""
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
         self._lifeline = os.pipe()
         if self._request.sizes is not None:
@@ -97,7 +98,7 @@ class LocalLauncher(Launcher):
         self._remove_folder()
 
     def stop(self) -> None:
-        """End what is still running: first by SIGTERM, then by force. Then remove the temporary folder."""
+        """End running processes, first by SIGTERM, then by force, and remove the temporary folder."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -119,7 +120,7 @@ class LocalLauncher(Launcher):
         self._nanny.tell([*self._nanny_arguments(workers), "--connection-file", str(self.connection_file)])
 
     def _await(self, file: Path, deadline_s: float, given_up: Callable[[], bool], otherwise: str) -> None:
-        """Wait for a file that one of the processes writes. Raises LaunchError."""
+        """Wait for a file of the processes. Raises LaunchError."""
         end_s = time.monotonic() + deadline_s
         while not file.exists():
             self.check()
@@ -130,11 +131,11 @@ class LocalLauncher(Launcher):
             time.sleep(0.01)
 
     def _has_ended(self, name: str, exit_code: int) -> None:
-        """Called by `check` for a process that is gone. Raises LaunchError unless the run goes on without it."""
+        """Handle the end of a process; called by `check`. Raises LaunchError unless the run continues."""
         raise LaunchError(f"the {name} process ended with exit code {exit_code}\n{self._tails()}")
 
     def _coordinator_command(self) -> list[str]:
-        """Without what only this launch has: its folder and its lifeline."""
+        """Return the command without this launch's folder and lifeline."""
         limits = [part for limit in self._request.limits for part in ("--limit", limit)]
         return [sys.executable, "-P", "-m", "remuda.coordinator", *self._common(), *limits]
 
@@ -185,7 +186,7 @@ class LocalLauncher(Launcher):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _tails(self) -> str:
-        """The last lines of output of each process: they explain a crash before there is a run folder."""
+        """Return the last lines of output of each process, which explain a crash before a run folder exists."""
         parts: list[str] = []
         for name, process in self._processes.items():
             parts += [f"--- {name} ---", *self._said(name, process).splitlines()[-TAIL_LINES:]]

@@ -1,6 +1,6 @@
-"""What a run's steps, actions and updates cost on this machine, measured in this process.
+"""Measures a run's steps, actions and updates on this machine, in this process.
 
-It takes some tenths of a second, and more where a step or an update takes long.
+Takes some tenths of a second, and more for slow steps or updates.
 """
 
 # torch's annotations are partial: pyright does not know what fork_rng takes.
@@ -38,23 +38,23 @@ from remuda.wire.messages import PolicyRef
 from remuda.worker.affinity import MOST_THREADS
 
 ENOUGH_S = 0.03
-"""Each figure is measured so long."""
+"""Measuring time for each figure."""
 SLOW_S = 0.5
-"""A call that took so long is not repeated."""
+"""A call of this length is not repeated."""
 MOST = 100
-"""Calls for one figure."""
+"""Most calls for one figure."""
 MANY_ENVS, MANY_OBSERVATIONS = 32, (8, 64)
 FEW_SLOTS = 8
-"""Steps of a vector that are taken first; then as many at a time as ENOUGH_S allows."""
+"""First steps of a vector; then as many at a time as ENOUGH_S allows."""
 LONGEST_WAIT_FOR_ROWS_S = 5.0
 FEW_ENV_STEPS = 128
-"""Of the first update of an on-policy algorithm. Whole ones are computed if they take WHOLE_UPDATE_S at most; else one
-of twice as many steps, and a whole one is on the line through both."""
+"""Environment steps of the first update of an on-policy algorithm. Whole updates within WHOLE_UPDATE_S are computed;
+else one of twice as many steps, and a whole update is extrapolated from both."""
 WHOLE_UPDATE_S = 0.2
 GAIN = 1.1
-"""More threads are tried while they make updates so much faster."""
+"""More threads are tried as long as they speed up updates by this factor."""
 _LATE = 2**50
-"""At this environment step policies explore as little as they ever do: they compute their actions."""
+"""At this environment step policies explore least: they compute their actions."""
 
 Clock = Callable[[], float]
 
@@ -65,26 +65,26 @@ class NoRowsError(Exception):
 
 @dataclass(frozen=True)
 class _Collecting:
-    """How long a step of a vector takes, and what came of it."""
+    """Seconds of a vector's step, and its rows."""
 
     stepping_s: float
     recording_s: float
     """All but stepping the environments and calling the policy."""
     columns: Arrays
-    """Rows, at least one."""
+    """At least one row."""
 
 
 def measure(config: ExperimentConfig, *, serial: bool, try_threads: bool, clock: Clock | None = None) -> Costs:
-    """Measure with environments, networks and rows of this config. Raises what environment and algorithm raise, and
-    NoRowsError.
+    """Measure with environments, networks and rows of this config. Raises the exceptions of environment and algorithm,
+    and NoRowsError.
 
-    Torch's random numbers and number of threads are as before afterwards.
+    Restores torch's random numbers and number of threads.
 
     Args:
         config: an experiment, whose environments have one agent.
-        serial: whether it is to run in serial mode.
-        try_threads: measure updates with several numbers of threads, in place of the one that the config means.
-        clock: seconds; None: real ones, after all that was asked of the learner's device is done.
+        serial: True for serial mode.
+        try_threads: measure updates with several numbers of threads, in place of the config's number.
+        clock: seconds; None: real seconds, once the learner's device has finished its work.
     """
     clock = clock or partial(device_clock, torch.device(config.learner.device))
     vector_s: dict[int, float] = {}
@@ -103,8 +103,8 @@ def measure(config: ExperimentConfig, *, serial: bool, try_threads: bool, clock:
 
 
 def seconds(call: Callable[[], object], clock: Clock) -> float:
-    """The least time of at least two calls: other work on the machine, and a first call, only add to it. Of one call,
-    if that took SLOW_S."""
+    """Return the least time of at least two calls: other work on the machine, and a first call, only add to the time. A
+    call of SLOW_S is not repeated."""
     times_s: list[float] = []
     while len(times_s) < MOST and (len(times_s) < 2 or sum(times_s) < ENOUGH_S):
         begin_s = clock()
@@ -116,7 +116,7 @@ def seconds(call: Callable[[], object], clock: Clock) -> float:
 
 
 def _steps_together(config: ExperimentConfig) -> bool:
-    """Whether the environments of a vector have a class for all of them, in place of single objects."""
+    """True if the environments of a vector have a class for all of them, in place of single objects."""
     env = config.env
     return env.vectorization == "envpool" or (
         env.vectorization in ("auto", "native") and obstacle_to_native(env) is None
@@ -138,7 +138,7 @@ def _policy(config: ExperimentConfig, algorithm: Algorithm) -> Policy:
 
 
 def _collecting(config: ExperimentConfig, vector: Vector, policy: Policy, clock: Clock) -> _Collecting:
-    """Collect for ENOUGH_S, and until there are rows."""
+    """Collect for ENOUGH_S, and until rows exist."""
     own = config.model_copy(update={"env": config.env.model_copy(update={"num_envs": vector.num_envs})})
     timers, plan = Timers(clock), row_plan(own)
     copies = VectorCopies(vector)
@@ -234,7 +234,7 @@ def _env_steps_per_update(config: ExperimentConfig, plan: RowPlan) -> float:
 
 
 def _update_s(algorithm: Algorithm, plan: RowPlan, columns: Arrays, clock: Clock) -> float:
-    """Of a whole update; where that is long, on the line through two smaller ones."""
+    """Return the seconds of a whole update; a long update is extrapolated from two smaller ones."""
     held = len(columns["reward"])
     ring = ColumnRing(held)
     ring.write(0, dict(columns))
@@ -257,5 +257,5 @@ def _update_s(algorithm: Algorithm, plan: RowPlan, columns: Arrays, clock: Clock
 
 
 def _not_compiled(config: ExperimentConfig) -> ExperimentConfig:
-    """The same without `learner.compile`: compiling would be all that the first updates are timed for."""
+    """Return the config without `learner.compile`: otherwise the first updates would measure compiling."""
     return config.model_copy(update={"learner": config.learner.model_copy(update={"compile": False})})

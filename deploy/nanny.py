@@ -1,8 +1,8 @@
-"""Keeps the workers of one machine alive: forks them from one process, and starts dead ones again.
+"""Keeps the workers of one machine alive: forks them from one process, and starts dead workers again.
 
-The nanny imports once what the roles need, and never starts a thread. So its children begin to work within
-milliseconds and share the memory of torch. When its lifeline breaks (its parent process is gone) or when it is told to
-stop, it ends every child: first by SIGTERM, and after a grace period by SIGKILL.
+The nanny imports the modules of all roles once, and never starts a thread. So its children begin to work within
+milliseconds and share the memory of torch. At the end of its lifeline (its parent process is gone) or at a signal, it
+ends every child: first by SIGTERM, and after a grace period by SIGKILL.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from remuda.worker.serve import HAND_IN_S
 LONGEST_WAIT_S = 1.0
 """Between two looks at the workers; signals, ended children and the lifeline end a wait at once."""
 GRACE_S = 10.0
-"""How long children may take to end in order before they are killed, where they may take HAND_IN_S to hand in."""
+"""Seconds for children to end in order before they are killed, if they may take HAND_IN_S to hand in."""
 KILL_DEADLINE_S = 5.0
-"""How long a killed child may take to end (a process ends only after its current disk operation)."""
+"""Seconds for the end of a killed child (a process ends only after its current disk operation)."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -61,8 +61,8 @@ class Nanny:
         self._woken, self._wakes = -1, -1
 
     def run(self) -> int:
-        """Supervise until told to stop, or until no worker is left. Returns the worst exit code of the workers:
-        EXIT_FAILED if a role kept dying, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
+        """Supervise until a signal, or until no worker is left. Returns the worst exit code of the workers: EXIT_FAILED
+        if a role kept dying, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
         with self._woken_by_signals():
             while not (self._stopping or self._hopeless or all(worker.given_up for worker in self._workers)):
                 now_s = time.monotonic()
@@ -95,7 +95,7 @@ class Nanny:
 
     @property
     def _hopeless(self) -> bool:
-        """Whether every worker of a role keeps dying, and this nanny gives up then."""
+        """True if every worker of a role keeps dying, and this nanny then gives up."""
         roles = {worker.role for worker in self._workers} if self._gives_up else set[str]()
         return any(all(worker.keeps_dying for worker in self._workers if worker.role == role) for role in roles)
 
@@ -141,16 +141,16 @@ class Nanny:
             self._note_end(self._alive.pop(pid), exit_code)
 
     def _note_end(self, worker: SupervisedWorker, exit_code: int) -> None:
-        """Note the end of a process, and print whether and when it is started again."""
+        """Note the end of a process, and print the decision about a restart."""
         said = worker.ended(exit_code, time.monotonic())
         if exit_code != EXIT_DONE:
             print(f"{worker.role} {worker.uuid} {said}", file=sys.stderr, flush=True)
 
     def _ended(self) -> list[tuple[int, int]]:
-        """Children that have ended, with their exit codes; reaps them.
+        """Reap ended children, and return them with their exit codes.
 
-        Also reaps processes that are not its own workers: as the first process of a container it inherits those whose
-        parent is gone."""
+        Also reaps processes other than its own workers: as the first process of a container it inherits orphans.
+        """
         ended: list[tuple[int, int]] = []
         with contextlib.suppress(ChildProcessError):  # there are no children
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -167,7 +167,7 @@ class Nanny:
             self._stopping = True
 
     def _sleep(self, longest_s: float, watched: Sequence[int] = ()) -> bool:
-        """Wait until a signal has come; returns whether one of the `watched` descriptors is why it ended."""
+        """Wait for a signal; returns True if one of the `watched` descriptors ended the wait."""
         readable, _, _ = select.select([self._woken, *watched], [], [], max(longest_s, 0.0))
         if self._woken in readable:
             os.read(self._woken, 4_096)
@@ -195,7 +195,7 @@ def _noted(number: int, frame: FrameType | None) -> None:
 
 
 def new_workers(counts: Mapping[str, int]) -> list[SupervisedWorker]:
-    """New workers to supervise, by role, each with a new UUID."""
+    """Return new workers to supervise, by role, each with a new UUID."""
     return [SupervisedWorker(role=role, uuid=str(uuid4())) for role, count in counts.items() for _ in range(count)]
 
 
@@ -212,7 +212,8 @@ def supervise(
 ) -> int:
     """Supervise these workers in this process; returns the exit code. See Nanny.
 
-    Each worker has a lifeline that only this process holds, so all of them end with it, however it ends."""
+    Each worker has a lifeline that only this process holds, so all workers end with this process.
+    """
     for number in _SIGNALS:  # until the nanny handles them: there are no workers yet that must be ended
         signal.signal(number, _leave)
     with gc_frozen():  # keeps these pages shared: a garbage collection in a child would write to all of them

@@ -1,4 +1,4 @@
-"""The nanny's process, seen by the process that starts it: first it imports, and then it is told what to do."""
+"""The nanny's process, for its starting process: it first imports modules, and then gets its arguments."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from remuda.wire.child_end import ended
 from remuda.worker.process import child_environment
 
 PIPE_OPTION = "--told"
-"""The nanny's option for the descriptor through which it is told its other arguments, and which is its lifeline."""
+"""The nanny's option for the descriptor through which it gets its other arguments, and which is its lifeline."""
 _KILLED_S = 5.0
 _PIECE_BYTES = 4_096
 _SHOWN_BYTES = 65_536
 
 
 class NannyProcess:
-    """May be started before it is known what the nanny has to do: until then it imports what workers need. That takes
-    longer than reading and checking a config and starting a coordinator, and happens meanwhile.
+    """A nanny that may be started before its arguments are known: until then it imports the workers' modules. This
+    takes longer than reading and checking a config and starting a coordinator, and happens meanwhile.
 
-    It holds the reading end of a pipe; only this process has the writing end. It ends when the pipe breaks, and if it
-    was told nothing until then, it has done nothing. A context manager, which ends it if it still runs.
+    The nanny holds the reading end of a pipe; only this process has the writing end. It ends when the pipe breaks,
+    without any effect if it had no arguments until then. A context manager, which ends a running nanny.
     """
 
     def __init__(self) -> None:
-        """Start it. Raises OSError."""
+        """Start the process. Raises OSError."""
         reading_end, self._writing_end = os.pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - has no name, so that nothing is left of it
         try:
@@ -52,26 +52,26 @@ class NannyProcess:
             os.close(reading_end)
 
     def tell(self, arguments: Sequence[str]) -> None:
-        """Tell it what to do. One that has died is left to whoever looks after it."""
+        """Send the arguments. A dead nanny is handled by its supervisor."""
         line = json.dumps(list(arguments)).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(self._writing_end, line) :]
 
     def said(self) -> str:
-        """The end of what it and its workers have written to standard output and error."""
+        """Return the end of the output of the nanny and its workers."""
         output = self._output.fileno()
         begin = max(0, os.fstat(output).st_size - _SHOWN_BYTES)
         return os.pread(output, _SHOWN_BYTES, begin).decode(errors="replace")
 
     def break_lifeline(self) -> None:
-        """What it has started, and itself, end when they notice. Safe to call twice."""
+        """End the nanny and its workers, as soon as they notice. Safe to call twice."""
         if self._writing_end >= 0:
             os.close(self._writing_end)
             self._writing_end = -1
 
     def end(self) -> None:
-        """End it at once if it still runs, and wait until it is gone. Safe to call twice."""
+        """End a running nanny at once, and wait for its end. Safe to call twice."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -89,7 +89,7 @@ class NannyProcess:
 
 
 def read_arguments(lifeline: int) -> list[str] | None:
-    """In the nanny's process: what it was told, once that has come. None if the pipe has broken before."""
+    """Return the arguments, in the nanny's process, once they have come. None if the pipe has broken before."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(lifeline, _PIECE_BYTES)

@@ -1,4 +1,4 @@
-"""Which learner rank this process is, as torchrun says in its environment variables."""
+"""Learner rank of this process, from torchrun's environment variables."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ GROUP_VARIABLE = "TORCHELASTIC_RUN_ID"
 
 
 class RankPlace(Struct, frozen=True):
-    """The place of one process among the ranks of a learner."""
+    """Position of one process among the ranks of a learner."""
 
     rank: int
     world_size: int
     local_rank: int
-    """Among the ranks of its host."""
+    """Rank within its host."""
     host_of_rank_0: str
     port: int
-    """Where torchrun's store is, on the host of rank 0."""
+    """Port of torchrun's store on the host of rank 0."""
     group: str
     """The name of all these ranks together (torchrun's --rdzv-id)."""
 
 
 class RankPlaceError(Exception):
-    """These variables cannot be of one rank."""
+    """These variables contradict each other."""
 
 
 def rank_place(environment: Mapping[str, str]) -> RankPlace | None:
-    """The place that these environment variables name; None if they name none, or that of a rank alone. Raises
+    """Return the position in these environment variables; None without one, or for a single rank. Raises
     RankPlaceError."""
     if any(not environment.get(name) for name in VARIABLES):
         return None

@@ -1,4 +1,4 @@
-"""Runs a worker of a given role: what each child of the nanny executes."""
+"""Runs a worker of a given role, in each child of the nanny."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 5.0
-"""How long a worker that was asked to end may take, beside the time for handing in; together less than its nanny waits
-before SIGKILL."""
+"""Seconds for the end of a worker, beside the time for handing in; together less than its nanny
+waits before SIGKILL."""
 
 _AFTER_REFUSAL = {"unknown": EXIT_FAILED, "dismissed": EXIT_FAILED, "closing": EXIT_DONE}
 """Exit codes by the code of the coordinator's Rejected; any other code is final."""
@@ -57,13 +57,13 @@ def run_worker(
     profile: Path | None = None,
     recruits: Recruits | None = None,
 ) -> int:
-    """Run a worker until it is told to leave; returns the exit code that tells the nanny why it ended.
+    """Run a worker until it is dismissed; returns the exit code, which informs the nanny about the reason.
 
-    The runs folder is looked for in `runs_dirs`, beside the connection file, and where that file says; a worker that
-    does not see it works by streams. Waits `coordinator_timeout_s` for a coordinator that is missing or silent.
-    `former_exit` says how the incarnation before this one ended. A process that is asked to end waits at most
-    `hand_in_s` until others can find what it has collected. With `profile`, a profile is written to that folder.
-    `recruits` gets the ranks of a learner that has them already; None: it starts them.
+    The runs folder is searched in `runs_dirs`, beside the connection file, and at the path in that file; a worker
+    without it works by streams. Waits `coordinator_timeout_s` for a missing or silent coordinator. `former_exit`
+    describes the end of the former incarnation. A process that is asked to end waits at most `hand_in_s` until its
+    collected work is stored. With `profile`, a profile is written to that folder. `recruits` gets the existing ranks of
+    a learner; None: it starts them.
     """
     bound_threads()
     again = identity.incarnation > 1
@@ -110,13 +110,14 @@ def run_worker(
 
 
 def _say(text: str) -> None:
-    """Print on standard error; errors are ignored, since a worker must not end because nobody reads its output."""
+    """Print on standard error; errors are ignored, since a worker must not end for lack of a reader."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
 def _look_again(connection_file: Path) -> ConnectionFile | None:
-    """The present connection file; None if it is missing or incomplete, as while a coordinator is restarted."""
+    """Return the present connection file; None if it is missing or incomplete, as during a restart
+    of the coordinator."""
     try:
         return read(connection_file)
     except ConnectionFileError:

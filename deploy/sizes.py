@@ -1,8 +1,8 @@
-"""From what things cost on this machine to the number of collectors, environments and threads of a run.
+"""Chooses the number of collectors, environments and threads of a run from measured costs.
 
-The model: a collector's step of its vector is a step of the environments and one call of the policy; the learner takes
-its time for each environment step that it learns from. In serial mode and strictly on-policy the two take turns;
-otherwise they run beside each other, each with cores of its own, and the slower one sets the pace.
+The model: a collector's step of its vector is a step of the environments and one call of the policy; the learner needs
+time for each environment step. In serial mode and strictly on-policy the two take turns; otherwise they run beside each
+other, each with cores of its own, and the slower one sets the pace.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ GOOD_ENOUGH = 0.9
 and processes cost memory."""
 
 Curve = Mapping[int, float]
-"""Seconds by size: those that were measured."""
+"""Seconds by measured size."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured."""
+    """Measured costs."""
 
     cores: int
-    """That this process may use."""
+    """Cores that this process may use."""
     vector_s: Curve
-    """A step of a vector, by its environments, in one process. Where only one was measured they are single objects, and
-    several are stepped in turn."""
+    """A step of a vector, by its environments, in one process. A single measured size means single objects, which are
+    stepped in turn."""
     act_s: Curve
     """A call of the policy and recording the step, by the number of observations."""
     learn_s: Curve
-    """Learning, by threads: per environment step that was collected, or per update where the two are not coupled."""
+    """Learning, by threads: per collected environment step, or per update if the two are not coupled."""
 
 
 @dataclass(frozen=True)
@@ -50,32 +50,32 @@ class Sizes:
 
 @dataclass(frozen=True)
 class SizingTask:
-    """What is to be chosen, and how the run works."""
+    """Sizes to choose, and properties of the run."""
 
     collectors: int | None
-    """None: to be chosen."""
+    """None: to choose."""
     num_envs: int | None
-    """None: to be chosen."""
+    """None: to choose."""
     least_collectors: int = 1
     segments: int | None = None
-    """On-policy: what an update learns from. A round of all environments brings a part of it without remainder."""
+    """On-policy: segments of an update. A round of all environments brings a part without remainder."""
     serial: bool = False
-    """One process does everything, whatever `collectors` says."""
+    """True if one process does everything; `collectors` is ignored."""
     takes_turns: bool = False
-    """Collectors wait while the learner learns, and the other way round."""
+    """True if collectors wait while the learner learns, and the reverse."""
     coupled: bool = True
-    """Each environment step is learned from so and so often; otherwise neither waits for the other."""
+    """True if each environment step is learned from a fixed number of times; otherwise neither side waits."""
     in_processes: bool = False
     """Single objects may be stepped in several processes."""
 
 
 def choose(costs: Costs, task: SizingTask) -> Sizes:
-    """Choose sizes: the smallest among those that reach GOOD_ENOUGH of the best rate.
+    """Choose sizes: the smallest of those that reach GOOD_ENOUGH of the best rate.
 
-    On-policy, where an update always learns from as much, of those with equally many busy cores it is the one with most
-    environments: their experience is more varied.
+    On-policy, where updates have a fixed size, choose the most environments for equally many busy cores: their
+    experience is more varied.
 
-    What `task` names stays as it is. Otherwise no more processes than cores work at a time, if that is possible.
+    Sizes in `task` stay. The other sizes keep no more processes than cores busy, if possible.
     """
     rising = monotone(costs)
     everything = list(_candidates(rising, task))
@@ -92,7 +92,7 @@ def choose(costs: Costs, task: SizingTask) -> Sizes:
 
 
 def env_steps_per_s(costs: Costs, task: SizingTask, sizes: Sizes) -> float:
-    """The expected rate of collecting, where learning keeps up with it if it has to."""
+    """Return the expected rate of collecting, limited by coupled learning."""
     share = min(1.0, costs.cores / _busy_cores(costs, task, sizes))
     collected = sizes.collectors * _collector_env_steps_per_s(costs, task, sizes) * share
     learned_s = costs.learn_s[sizes.threads]
@@ -104,7 +104,7 @@ def env_steps_per_s(costs: Costs, task: SizingTask, sizes: Sizes) -> float:
 
 
 def _value(costs: Costs, task: SizingTask, sizes: Sizes) -> float:
-    """What is to be large. Where nothing ties learning to collecting, cores are worth as much here as there."""
+    """Return the objective. If learning and collecting are not coupled, cores count the same for both."""
     rate = env_steps_per_s(costs, task, sizes)
     return rate if task.coupled else rate / max(costs.learn_s[sizes.threads], 1e-12)
 
@@ -121,15 +121,15 @@ def _candidates(costs: Costs, task: SizingTask) -> Iterator[Sizes]:
 
 
 def _vectors(segments: int | None) -> list[int]:
-    """Numbers of environments that are tried."""
+    """Return the candidate numbers of environments."""
     if segments is None:
         return [2**power for power in range(int(math.log2(MOST_ENVS)) + 1)]
     return [count for count in range(1, min(segments, MOST_ENVS) + 1) if segments % count == 0]
 
 
 def _whole_parts(candidates: Collection[Sizes], task: SizingTask) -> Collection[Sizes]:
-    """Those that bring whole parts of what an update learns from; else those that bring no more; else all: what was
-    given by hand may leave no choice."""
+    """Return the candidates that bring whole parts of an update; else candidates that bring no more; else all: given
+    sizes may leave no choice."""
     if task.segments is None:
         return candidates
     total = {sizes: sizes.collectors * sizes.num_envs for sizes in candidates}
@@ -138,7 +138,7 @@ def _whole_parts(candidates: Collection[Sizes], task: SizingTask) -> Collection[
 
 
 def _collector_env_steps_per_s(costs: Costs, task: SizingTask, sizes: Sizes) -> float:
-    """Of a collector with the cores that its environments want."""
+    """Return the rate of a collector with all cores for its environments."""
     processes = _processes(costs, task, sizes)
     if processes:
         stepping_s = interpolated(costs.vector_s, -(-sizes.num_envs // processes)) + ROUND_TRIP_S
@@ -148,7 +148,7 @@ def _collector_env_steps_per_s(costs: Costs, task: SizingTask, sizes: Sizes) -> 
 
 
 def _processes(costs: Costs, task: SizingTask, sizes: Sizes) -> int:
-    """Processes of each collector's environments, 0 for none, as `env.vectorization: auto` chooses them."""
+    """Return the processes of each collector's environments, 0 for none, as `env.vectorization: auto` chooses them."""
     if not task.in_processes or len(costs.vector_s) > 1:
         return 0
     cores = max(costs.cores // sizes.collectors, 1)
@@ -156,7 +156,7 @@ def _processes(costs: Costs, task: SizingTask, sizes: Sizes) -> int:
 
 
 def _busy_cores(costs: Costs, task: SizingTask, sizes: Sizes) -> int:
-    """How many work at a time."""
+    """Return the number of cores busy at a time."""
     collecting = sizes.collectors * max(_processes(costs, task, sizes), 1)
     if task.serial or task.takes_turns:
         return max(collecting, sizes.threads)
@@ -164,8 +164,8 @@ def _busy_cores(costs: Costs, task: SizingTask, sizes: Sizes) -> int:
 
 
 def interpolated(curve: Curve, size: int) -> float:
-    """Seconds at a size: on the line through the two sizes around it that were measured, or through the last two; in
-    proportion where one was measured."""
+    """Return the seconds at a size: on the line through the two neighbouring measured sizes, or through the last two;
+    in proportion for a single measured size."""
     known = sorted(curve)
     if size <= known[0]:
         return curve[known[0]]
@@ -180,7 +180,7 @@ def interpolated(curve: Curve, size: int) -> float:
 
 
 def monotone(costs: Costs) -> Costs:
-    """The same costs where no curve falls: a larger size that took less time was disturbed less."""
+    """Return the costs without falling curves: a larger size with less time was disturbed less."""
     return replace(costs, vector_s=_rising(costs.vector_s), act_s=_rising(costs.act_s))
 
 
@@ -199,7 +199,7 @@ def settings_of(sizes: Sizes) -> dict[str, int]:
 
 
 def log_lines(costs: Costs, task: SizingTask, sizes: Sizes, auto: Collection[str]) -> list[str]:
-    """The decision about the settings that were `auto`, and its figures, for the log."""
+    """Return log lines with the chosen `auto` settings and the figures behind them."""
     chosen = ", ".join(f"{key} {number}" for key, number in settings_of(sizes).items() if key in auto)
     rate = env_steps_per_s(costs, task, sizes)
     per = "env step" if task.coupled else "update"

@@ -1,4 +1,4 @@
-"""Sizes that are measured for a run: in this process, or by the nanny before it starts the workers."""
+"""Measures sizes for a run: in this process, or by the nanny before it starts the workers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class SizeRequest:
     """A run whose sizes are to be measured."""
 
     config: ExperimentConfig
-    """Has the defaults in their places."""
+    """Config with defaults for the sizes."""
     asked: SizingTask
     auto: frozenset[str]
-    """The settings (dotted keys) that are to be chosen."""
+    """Settings (dotted keys) to choose."""
 
     def write(self, folder: Path) -> None:
         """Ask the nanny; see collectors_measured. Raises OSError."""
@@ -41,7 +41,7 @@ class SizeRequest:
         write_bytes(folder / REQUEST, msgspec.json.encode(content), durable=False)
 
     def answer_file(self, folder: Path) -> Path:
-        """Where the nanny's answer will be."""
+        """Return the path of the nanny's answer."""
         return folder / ANSWER
 
     def answer(self, folder: Path) -> Measurement:
@@ -51,17 +51,17 @@ class SizeRequest:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured, or why nothing was."""
+    """Measured costs, or the reason for their lack."""
 
     costs: Costs | None = None
     problem: str = ""
 
     def sizes(self, asked: SizingTask) -> Sizes | None:
-        """The choice, the same wherever it is made; None where nothing was measured: then the defaults stay."""
+        """Return the choice, the same in every process; None without costs: then the defaults stay."""
         return None if self.costs is None else choose(self.costs, asked)
 
     def numbers(self, request: SizeRequest) -> dict[str, int]:
-        """The settings that were auto; none where nothing was measured."""
+        """Return the values of the auto settings; none without costs."""
         sizes = self.sizes(request.asked)
         return {} if sizes is None else {key: one for key, one in settings_of(sizes).items() if key in request.auto}
 
@@ -75,7 +75,7 @@ class Measurement:
 
 
 def measured(request: SizeRequest) -> Measurement:
-    """Measure in this process. An environment or algorithm that cannot be used is no error here: the run will tell."""
+    """Measure in this process. A broken environment or algorithm is no error here: the run will report it."""
     bound_threads()
     from remuda.deploy.measuring import measure
 
@@ -89,11 +89,10 @@ def measured(request: SizeRequest) -> Measurement:
 
 
 def collectors_measured(folder: Path) -> int:
-    """Measure what the request in `folder` asks for, write the answer there, and return how many collectors the run
-    needs.
+    """Measure for the request in `folder`, write the answer there, and return the run's number of collectors.
 
     A child measures: environments cannot harm this process, which never starts a thread and forks the workers later.
-    What is imported for it here, workers share. Raises OSError.
+    Workers share the modules imported here. Raises OSError.
     """
     stored = msgspec.json.decode((folder / REQUEST).read_bytes(), type=_Stored)
     config = ExperimentConfig.model_validate_json(stored.config)

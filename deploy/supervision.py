@@ -1,4 +1,4 @@
-"""When a process that died is started again."""
+"""Decides about restarts of dead processes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
 STABLE_AFTER_S = 60.0
-"""A process that lived this long resets the count of short runs, and the next one is started at once: the cause of its
-end is not one that ends every process at its start."""
+"""A process of this age resets the count of short runs, and the next one is started at once: its end has another cause
+than a failure of every process at its start."""
 DEATHS_IN_A_ROW = 8
-"""After this number of short runs in a row a worker counts as one that keeps dying."""
+"""After this number of short runs in a row, a worker counts as one that keeps dying."""
 
 EXIT_DONE = 0
-"""The worker was told to leave, or received SIGTERM: it is not started again."""
+"""The worker was dismissed, or received SIGTERM: it is not started again."""
 EXIT_FAILED = 1
 EXIT_REFUSED = 3
 """The coordinator refused it (another protocol version): starting it again changes nothing."""
@@ -28,46 +28,46 @@ _FINAL = {EXIT_DONE: "left", EXIT_REFUSED: "was refused", EXIT_ORPHANED: "lost i
 
 @dataclass
 class SupervisedWorker:
-    """One worker that is kept alive: it keeps its UUID, and each process of it has its own incarnation.
+    """A worker that is kept alive: it keeps its UUID, and each process has its own incarnation.
 
-    However often it dies it is started again: the cause may be one run, and the next run may be fine.
+    It is started again after any number of deaths: the cause may be one run, and the next run may be fine.
     """
 
     role: str
     uuid: str
     incarnation: int = 0
     early_deaths: int = 0
-    """In a row until now: processes that ended within STABLE_AFTER_S."""
+    """Number of processes in a row that ended within STABLE_AFTER_S."""
     started_s: float = 0.0
     due_s: float | None = 0.0
-    """When to start it next; None while it runs, or if it is not started again."""
+    """Time of the next start; None while it runs, or if it is not started again."""
     given_up: str | None = None
-    """Why it is not started again, as the end of a sentence; None while it is kept alive."""
+    """Reason against a restart, as the end of a sentence; None while it is kept alive."""
     exit_code: int = EXIT_DONE
-    """Exit code of its newest process that has ended."""
+    """Exit code of its newest ended process."""
     how: str = ""
-    """How that process ended, for people."""
+    """End of this process, for people."""
 
     @property
     def keeps_dying(self) -> bool:
-        """Whether each of its newest processes ended soon after its start."""
+        """True if each of its newest processes ended soon after its start."""
         return self.early_deaths >= DEATHS_IN_A_ROW
 
     @property
     def former_exit(self) -> str:
-        """How its newest process ended, for people; empty before the first end."""
+        """End of its newest process, for people; empty before the first end."""
         return self.how if self.incarnation > 1 else ""
 
     def started(self, now_s: float) -> int:
-        """Note that a new process begins; returns its incarnation."""
+        """Note a new process; returns its incarnation."""
         self.incarnation += 1
         self.started_s = now_s
         self.due_s = None
         return self.incarnation
 
     def ended(self, exit_code: int, now_s: float, how: str = "") -> str:
-        """Note that its process has ended; decide whether and when it is started again, and return that as text. `how`
-        says more than the exit code, if something is known."""
+        """Note the end of its process, decide about a restart, and return the decision as text. `how` describes the end
+        better than the exit code, if known."""
         self.exit_code, self.how = exit_code, how or describe_exit(exit_code)
         if exit_code in _FINAL:
             self.given_up = _FINAL[exit_code]
@@ -83,18 +83,18 @@ class SupervisedWorker:
 
 
 class KeptProcess:
-    """A process that is started again where a signal has ended it: one that ended by itself would do so again."""
+    """A process that is started again after a signal has ended it: a process that ended by itself would do so again."""
 
     def __init__(self, name: str) -> None:
         """`name`: for people."""
         self._life = SupervisedWorker(name, "")
 
     def started(self, now_s: float) -> None:
-        """Note that it begins."""
+        """Note the start."""
         self._life.started(now_s)
 
     def after(self, exit_code: int, now_s: float, say: Callable[[str], None]) -> Literal["start", "wait", "give up"]:
-        """What to do about its end; to be asked again until it is started. `say` is told of each end once."""
+        """Decide after its end; ask again until it is started. `say` gets each end once."""
         if exit_code >= 0:
             return "give up"
         if self._life.due_s is None:
@@ -105,7 +105,7 @@ class KeptProcess:
 
 
 def describe_exit(exit_code: int) -> str:
-    """`exit code 1`, or `signal 9 (SIGKILL)` for a process that was killed (negative code)."""
+    """Return `exit code 1`, or `signal 9 (SIGKILL)` for a killed process (negative code)."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

@@ -1,7 +1,7 @@
-"""A learner whose ranks torchrun has started, on one host or on several: the part of each of its processes.
+"""One process of a learner whose ranks torchrun has started, on one host or on several.
 
 The ranks meet at torchrun's own store, which has no keys. So rank 0 seals the beginning of each lease, which names
-code, with a key that only the learner's workers have. What ranks compute together is neither sealed nor encrypted.
+code, with a key that only the learner's workers have. The data of computations is neither sealed nor encrypted.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
@@ -40,7 +40,7 @@ from remuda.worker.process import bound_threads
 from remuda.worker.serve import HopelessError, LastLeaseError
 
 GATHER_S = 300.0
-"""How long the ranks may take to come together."""
+"""Seconds for the ranks to come together."""
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 _PURPOSE = b"remuda: ranks of a learner: "
 
@@ -56,9 +56,9 @@ class RanksGoneError(RankLostError, LastLeaseError):
 def run_rank(
     place: RankPlace, connection_file: Path, *, runs_dirs: Sequence[Path] = (), coordinator_timeout_s: float
 ) -> int:
-    """Be this rank of a learner until the learner is told to leave; returns the exit code.
+    """Be this rank of a learner until the learner is dismissed; returns the exit code.
 
-    Rank 0 joins the herd once all others are there. No rank is started again here: any other exit code than EXIT_DONE
+    Rank 0 joins the herd once all others are present. No rank is started again here: any other exit code than EXIT_DONE
     makes torchrun start all of them again, as often as --max-restarts allows.
     """
     bound_threads()
@@ -84,13 +84,13 @@ def run_rank(
 
 
 def group_secret(own: KeyPair, group: str) -> bytes:
-    """The key of all ranks of a group whose workers have the key `own`."""
+    """Return the key of all ranks of a group whose workers have the key `own`."""
     return hmac.digest(own.secret, _PURPOSE + group.encode(), hashlib.sha256)
 
 
 def own_address(place: RankPlace, interface: str) -> str:
-    """The address of this host on its way to rank 0, or of its `interface` if that is given: no other one is listened
-    on. Raises RankLostError if this host has no such interface."""
+    """Return the address of this host on its way to rank 0, or of its `interface`, if given: the only listening
+    address. Raises RankLostError if this host has no such interface."""
     if interface:
         addresses = psutil.net_if_addrs().get(interface, [])
         for each in addresses:
@@ -120,7 +120,7 @@ def recruits(meeting: Meeting, world_size: int) -> Recruits:
 def _lead(
     place: RankPlace, meeting: Meeting, connection_file: Path, runs_dirs: Sequence[Path], coordinator_timeout_s: float
 ) -> int:
-    """Be rank 0: the learner. Raises RankLostError if the others do not come."""
+    """Be rank 0, the learner. Raises RankLostError if other ranks do not come."""
     _say(f"learner rank 0 of {place.world_size}: with {meeting.gather(place.world_size, GATHER_S)}")
     exit_code = run_worker(
         "learner",

@@ -1,4 +1,4 @@
-"""`kubectl`, each call with a deadline, and what it says about a launch."""
+"""Calls `kubectl` with deadlines, and reads its answers about a launch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from remuda.wire.child_end import end_within
 
 DEADLINE_S = 30.0
 FORWARD_S = 30.0
-"""How long `kubectl port-forward` may take to begin."""
+"""Seconds for `kubectl port-forward` to begin."""
 END_S = 5.0
-"""How long it may take to end."""
+"""Seconds for its end."""
 _FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 _Answer = TypeVar("_Answer", bound=Struct)
 
 
 class KubectlError(Exception):
-    """kubectl has failed, or says what nobody understands; the text has its own words."""
+    """kubectl has failed, or its answer is not understood; the text quotes it."""
 
 
 class _Metadata(Struct, frozen=True):
@@ -72,23 +72,22 @@ class ObjectState:
     phase: str
     """Of a pod: Pending, Running, Succeeded, Failed."""
     ready: bool
-    """A pod that answers its probes."""
+    """True for a pod that answers its probes."""
     complete: bool
     failed: str | None
-    """Why a job has failed for good; None while it has not."""
+    """Reason of a job's final failure; None without one."""
     waits: str
-    """Why a pod is not placed yet; empty otherwise."""
+    """Reason why a pod is not placed yet; empty otherwise."""
 
 
 class Kubectl:
-    """Speaks to the cluster of the user's current context, about one namespace."""
+    """Access to the cluster of the user's current context, for one namespace."""
 
     def __init__(self, namespace: str) -> None:
         self._base = ["kubectl", f"--namespace={namespace}"]
 
     def apply(self, manifests: str) -> None:
-        """Make these objects. They go through standard input: arguments can be seen by everybody. Raises
-        KubectlError."""
+        """Make these objects. They go through standard input: every user can see arguments. Raises KubectlError."""
         self._said(["apply", "--filename=-"], given=manifests)
 
     def objects(self, launch: str) -> list[ObjectState]:
@@ -101,19 +100,19 @@ class Kubectl:
         return self._said(["exec", pod, "--", "cat", path])
 
     def tail(self, launch: str, role: str, lines: int) -> str:
-        """The last lines that the pods of a role have printed."""
+        """Return the last printed lines of a role's pods."""
         selector = f"--selector={LAUNCH_LABEL}={launch},{ROLE_LABEL}={role}"
         with contextlib.suppress(KubectlError):
             return self._said(["logs", selector, f"--tail={lines}", "--prefix"]).decode(errors="replace")
         return ""
 
     def delete(self, launch: str, *, wait: bool) -> None:
-        """Remove everything of a launch; its pods are told to end in order. Raises KubectlError."""
+        """Remove all objects of a launch; its pods end in order. Raises KubectlError."""
         what = ["delete", "jobs,services,secrets", f"--selector={LAUNCH_LABEL}={launch}", "--ignore-not-found"]
         self._said([*what, f"--wait={str(wait).lower()}", "--cascade=foreground"], deadline_s=90.0)
 
     def forward(self, pod: str, port: int) -> tuple[subprocess.Popen[bytes], int]:
-        """Lead a free port of this machine to one of a pod, until the process is ended; returns both. Raises
+        """Forward a free port of this machine to a pod's port, until the process is ended; returns both. Raises
         KubectlError."""
         process = subprocess.Popen(
             [*self._base, "port-forward", "--address=127.0.0.1", f"pod/{pod}", f":{port}"],
@@ -151,7 +150,7 @@ class Kubectl:
 
 
 def end_forwarding(process: subprocess.Popen[bytes]) -> None:
-    """End what `forward` has started. May be called again."""
+    """End the process from `forward`. May be called again."""
     process.terminate()
     end_within(process, END_S)
 
@@ -187,7 +186,7 @@ def _decoded(said: bytes, kind: type[_Answer]) -> _Answer:
 
 
 def _first_line(process: subprocess.Popen[bytes], deadline_s: float) -> bytes:
-    """What it prints first; empty if that takes too long."""
+    """Return its first printed line; empty after the deadline."""
     assert process.stdout is not None
     end_s = time.monotonic() + deadline_s
     with selectors.DefaultSelector() as selector:

@@ -1,4 +1,4 @@
-"""A run as jobs of a Kubernetes cluster: coordinator and learner in one pod, and a pod for each other worker."""
+"""A run as jobs of a Kubernetes cluster: coordinator and learner in one pod, and a pod per further worker."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TAIL_LINES = 30
 
 
 class KubernetesLauncher(Launcher):
-    """Makes the objects, leads a port of this machine to the coordinator, and removes everything at the end.
+    """Makes the objects, forwards a port of this machine to the coordinator, and removes everything at the end.
 
-    Kubernetes itself replaces pods that fail or are evicted. The keys are made here and given to it as a Secret.
+    Kubernetes itself replaces failed or evicted pods. The keys are made here and given to Kubernetes as a Secret.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
-        """Nothing is made or written. Raises LaunchError for what cannot be launched there."""
+        """Makes and writes nothing. Raises LaunchError for an unsupported request."""
         if request.profile is not None:
             raise LaunchError("--profile: what pods write cannot be fetched from their volume; profile a local run")
         self._request = request
@@ -49,12 +49,12 @@ class KubernetesLauncher(Launcher):
 
     @property
     def connection_file(self) -> Path:
-        """The connection file of this machine: its address is the port that leads to the coordinator."""
+        """Connection file of this machine: its address is the forwarded port."""
         assert self._folder is not None, "nothing has been started"
         return self._folder / CONNECTION_FILE
 
     def planned(self, workers: WorkerCounts) -> str:
-        """The manifests; the Secret without its content."""
+        """Return the manifests; the Secret without its content."""
         return as_yaml(self._plan.manifests(workers))
 
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
@@ -108,7 +108,7 @@ class KubernetesLauncher(Launcher):
             self._kubectl.delete(self._plan.name, wait=False)
 
     def stop(self) -> None:
-        """Remove everything and wait until it is gone."""
+        """Remove everything and wait for the removal."""
         self._end_forwarding()
         if self._begun:
             self._begun = False
@@ -120,7 +120,8 @@ class KubernetesLauncher(Launcher):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _connection_of_workers(self, keys: KeysFolder) -> str:
-        """What workers that do not mount the volume need. The name in it leads to every coordinator of this launch."""
+        """Return the connection file for workers without the volume. Its host name leads to every coordinator of this
+        launch."""
         worker = read_secret(keys.path / "worker")
         address = f"tcp://{self._plan.host}:{self._settings.port}"
         connection = ConnectionFile(
@@ -154,7 +155,7 @@ class KubernetesLauncher(Launcher):
             self._forward(ready.name)
 
     def _forward(self, pod: str) -> None:
-        """Lead a port of this machine to the coordinator, and write its connection file for this machine."""
+        """Forward a port of this machine to the coordinator, and write its connection file for this machine."""
         text = self._kubectl.read(pod, str(self._plan.own_dir / CONNECTION_FILE))
         try:
             there = msgspec.json.decode(text, type=ConnectionFile)

@@ -19,27 +19,27 @@ Manifest: TypeAlias = Mapping[str, Value]
 GRACE_S = 30
 """From SIGTERM to SIGKILL. A job of Remuda has ended after 25 s."""
 KEPT_S = 86_400
-"""How long Kubernetes keeps a job that is over, if nobody removes it."""
+"""Seconds that Kubernetes keeps a finished job without a removal."""
 KEYS_AT, CONNECTION_AT = "/etc/remuda/keys", "/etc/remuda/connection"
 LAUNCH_LABEL = "remuda.launch"
 ROLE_LABEL = "remuda.role"
 KEY_FILES = ("authorized", "coordinator", "operator", "worker")
-"""What a folder of keys has."""
+"""Files of a folder of keys."""
 NOT_SHOWN = "(made when it is launched)"
 _STARTING_S, _STALLED_S = 600, 3_600
-"""How long a coordinator may read the journals of its runs, and how long it may drain (docs/monitoring.md)."""
+"""Seconds that a coordinator may read the journals of its runs, and that it may drain (docs/monitoring.md)."""
 
 
 @dataclass(frozen=True)
 class KubernetesPlan:
-    """What is needed to write the manifests of one launch."""
+    """Inputs for the manifests of one launch."""
 
     request: LaunchRequest
     name: str
     """The beginning of all names, see `object_name`."""
 
     def __post_init__(self) -> None:
-        """Raises LaunchError for a setting without which nothing can be submitted."""
+        """Raises LaunchError for a missing required setting."""
         missing = [name for name in ("image", "claim") if getattr(self._settings, name) is None]
         if missing:
             raise LaunchError(
@@ -57,14 +57,14 @@ class KubernetesPlan:
 
     @property
     def host(self) -> str:
-        """The name by which pods reach the coordinator, wherever its pod is."""
+        """Name by which pods reach the coordinator on any node."""
         return f"{self.name}-head.{self._settings.namespace}.svc"
 
     def manifests(
         self, workers: WorkerCounts, keys: Mapping[str, str] | None = None, connection: str | None = None
     ) -> list[Manifest]:
-        """All objects. `keys`: the files of the keys by name; `connection`: the connection file, with a key, of workers
-        that do not mount the volume. Without them the Secrets have the names alone."""
+        """Return all objects. `keys`: the files of the keys by name; `connection`: the connection file, with a key, of
+        workers without the volume. Without these arguments the Secrets have the names alone."""
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
         shown: Mapping[str, str] = dict.fromkeys(KEY_FILES, NOT_SHOWN) if keys is None else keys
         first = [self._secret("keys", shown)]
@@ -82,7 +82,7 @@ class KubernetesPlan:
         }
 
     def _service(self) -> Manifest:
-        """Leads workers without the volume, which cannot read the address of the coordinator's pod, to it."""
+        """Leads workers without the volume to the coordinator: they cannot read its pod's address."""
         ports = {"coordinator": self._settings.port, "files": self._settings.stream_port}
         return {
             "apiVersion": "v1",
@@ -142,7 +142,7 @@ class KubernetesPlan:
         }
 
     def _job(self, kind: str, count: int, container: Manifest, volumes: Sequence[Manifest]) -> Manifest:
-        """A job whose pods are started again when they fail. Evictions do not count as failures."""
+        """Return a job that starts failed pods again. Evictions do not count as failures."""
         settings = self._settings
         user = {"runAsNonRoot": True, "runAsUser": settings.user, "runAsGroup": settings.user, "fsGroup": settings.user}
         pod: Manifest = {
@@ -187,24 +187,25 @@ class KubernetesPlan:
 
 
 def object_name(experiment: str, id: str) -> str:
-    """The beginning of the names of all objects: `remuda-<experiment>-<id>`, with what names of Kubernetes may have."""
+    """Return the beginning of all object names: `remuda-<experiment>-<id>`, with the characters
+    that Kubernetes allows."""
     slug = re.sub(r"[^a-z0-9]+", "-", experiment.lower()).strip("-")[:30].strip("-")
     return f"remuda-{slug or 'run'}-{id}"
 
 
 def as_yaml(manifests: Sequence[Manifest]) -> str:
-    """All of them as one file for `kubectl apply -f`."""
+    """Return all of them as one file for `kubectl apply -f`."""
     return yaml.dump_all(manifests, Dumper=_WithoutAnchors, sort_keys=False)
 
 
 class _WithoutAnchors(yaml.SafeDumper):
-    """Writes what is used several times each time in full, for people."""
+    """Writes repeated parts in full each time, for people."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def _resources(cpus: float, memory_mib: int, gpus: int) -> Manifest:
-    """As much as is asked for is what it may use."""
+    """Return the requested amounts, which are also the limits."""
     amount = {"cpu": f"{cpus:g}", "memory": f"{memory_mib}Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     return {"requests": amount, "limits": amount}

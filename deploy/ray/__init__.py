@@ -1,1 +1,1 @@
-"""Workers as actors of a Ray cluster: Ray places them and starts them again, and carries nothing of a run."""
+"""Workers as actors of a Ray cluster: Ray places and restarts them, and carries no data of a run."""

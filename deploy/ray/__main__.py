@@ -1,7 +1,7 @@
-"""`python -m remuda.deploy.ray`: speaks with Ray for one launch, and ends with it.
+"""`python -m remuda.deploy.ray`: talks with Ray for one launch, and ends with it.
 
-Ray runs in this process, not in that of `remuda launch`: it has threads and handlers of signals, and ends its process
-where its cluster is lost.
+Ray runs in this process, not in the process of `remuda launch`: it has threads and signal handlers, and ends its
+process when its cluster is lost.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from remuda.wire.connection_file import ConnectionFileError, wait_for
 from remuda.wire.keys.folder import HerdKeys
 
 START_DEADLINE_S = 60.0
-"""How long the coordinator may take to start."""
+"""Seconds for the coordinator's start."""
 
 
 class StopRequest:
-    """Whether this process has been asked to end: by a signal, or by the end of its lifeline."""
+    """True once this process has been asked to end: by a signal, or by the end of its lifeline."""
 
     def __init__(self, lifeline: int | None) -> None:
         self._lifeline = lifeline
@@ -41,7 +41,7 @@ class StopRequest:
             signal.signal(number, self._on_signal)
 
     def __call__(self) -> bool:
-        """Whether it has been asked."""
+        """True once asked."""
         if self._lifeline is not None and not self._signalled:
             readable, _, _ = select.select([self._lifeline], [], [], 0.0)
             self._signalled = bool(readable)

@@ -19,15 +19,15 @@ from remuda.deploy.ray.worker import RayWorker
 ADDRESS = "RAY_ADDRESS"
 """Ray's own environment variable with the address of a cluster."""
 OBJECT_STORE_BYTES = 100 << 20
-"""Of a Ray that is started here. No experience passes through it, and Ray asks for 75 MiB at least."""
+"""Object store of a Ray that is started here. No experience passes through it, and Ray requires at least 75 MiB."""
 REACH_S = 10.0
-"""How long a cluster's address may take to accept a connection."""
+"""Seconds for a cluster's address to accept a connection."""
 _LOCAL_IP = "127.0.0.1"
 _RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody unasked
     "RAY_timeout_ms_task_wait_for_death_info": "0",  # why an actor is gone: by default its loss is told 1 to 2 s later
 }
-"""Of this process; whoever has set another one in the environment keeps it. A cluster keeps its own."""
+"""For this process; values from the user's environment stay. A cluster keeps its own."""
 
 Actor: TypeAlias = Any
 Answer: TypeAlias = Any
@@ -39,19 +39,19 @@ class LostError(Exception):
 
 
 class FailedError(Exception):
-    """The actor's process is there and raised this; it is of no use any more."""
+    """The actor's process raised this error and must be replaced."""
 
 
 class BrokenError(Exception):
-    """The actor's process cannot begin, or Ray has given it up; the text says why."""
+    """The actor's process cannot begin, or Ray has given it up, for the reason in the text."""
 
 
 class RayEngine:
     """A Ray cluster that this process has joined."""
 
     def __init__(self, settings: RayConfig, counts: Mapping[str, int]) -> None:
-        """Join the cluster that the settings or RAY_ADDRESS name, or start one here that `counts` workers by role fit
-        into. Signal handlers stay as they are. Raises BrokenError."""
+        """Join the cluster of the settings or of RAY_ADDRESS, or start a cluster here with room for `counts` workers by
+        role. Signal handlers stay as they are. Raises BrokenError."""
         for name, value in _RAY_SETTINGS.items():
             os.environ.setdefault(name, value)  # before it is imported
         self._ray: Any = import_module("ray")
@@ -75,16 +75,16 @@ class RayEngine:
 
     @property
     def node_ip(self) -> str:
-        """The address by which the nodes of the cluster reach this one."""
+        """Address of this node within the cluster."""
         return str(self._ray.util.get_node_ip_address())
 
     @property
     def nodes(self) -> int:
-        """How many nodes are alive."""
+        """Number of live nodes."""
         return sum(bool(node["Alive"]) for node in self._ray.nodes())
 
     def place(self, role: str, name: str) -> Actor:
-        """Have an actor placed. It may wait for resources without a limit."""
+        """Have an actor placed, which may wait for resources without a limit."""
         needs = self._settings.of(role)
         return self._kind.options(
             name=name,
@@ -106,7 +106,7 @@ class RayEngine:
         return actor.work.remote(order)
 
     def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
-        """Return the finished ones of these answers, as soon as one is finished, and after at most this time."""
+        """Return the finished answers, as soon as one is finished, and at the latest after `timeout_s`."""
         first, _ = self._ray.wait(list(answers), num_returns=1, timeout=timeout_s)
         if not first:
             return []
@@ -129,7 +129,7 @@ class RayEngine:
         return found
 
     def renew(self, actor: Actor) -> None:
-        """End the actor's process; Ray starts another one."""
+        """End the actor's process; Ray starts another."""
         self._ray.kill(actor, no_restart=False)
 
     def end(self, actor: Actor) -> None:
@@ -137,12 +137,12 @@ class RayEngine:
         self._ray.kill(actor)
 
     def shortage(self, role: str) -> str:
-        """Return, for people, what a worker of this role needs and what the cluster has free."""
+        """Return, for people, the needs of a worker of this role and the cluster's free resources."""
         wanted = {name: number for name, number in needed(self._settings.of(role)).items() if number}
         return f"needs {_amounts(wanted)}; free in the cluster: {_amounts(self._free(wanted))}"
 
     def close(self) -> None:
-        """Leave the cluster, or end the one that was started here."""
+        """Leave the cluster, or end a cluster that was started here."""
         self._ray.shutdown()
 
     def _free(self, wanted: Mapping[str, float]) -> dict[str, float]:
@@ -158,13 +158,14 @@ def _reach(address: str) -> None:
 
 
 def needed(resources: RayResources) -> dict[str, float]:
-    """By the names that Ray has for them."""
+    """Return the amounts by Ray's names."""
     own = {"CPU": resources.num_cpus, "GPU": resources.num_gpus, "memory": float(resources.memory_bytes or 0)}
     return {**own, **resources.custom}
 
 
 def _local(settings: RayConfig, counts: Mapping[str, int]) -> dict[str, object]:
-    """How a Ray is started here: on the loopback interface, with room for all workers whatever this machine has."""
+    """Return the arguments for a Ray started here: on the loopback interface, with room for all
+    workers on any machine."""
     total: dict[str, float] = {}
     for role, count in counts.items():
         for name, number in needed(settings.of(role)).items():
@@ -188,6 +189,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    """Of an error in an actor, the line that Python prints last: the error itself."""
+    """Return the last line of an actor's error text: the error itself."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__

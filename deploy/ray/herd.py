@@ -1,4 +1,4 @@
-"""The workers of one launch as actors: which of them is asked what, and when. Ray places them and starts them again."""
+"""The workers of one launch as actors: requests to them and their answers. Ray places and restarts them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import shortened
 
 PLACING_S = 10.0
-"""After this time without a place the user is told that a worker waits, and again each time that this has doubled."""
+"""Waiting time for a place after which the user is informed, and again whenever it has doubled."""
 POLL_S = 0.2
 AGAIN_S = 0.2
-"""Between two questions to an actor whose next process Ray is about to start: each fails at once."""
+"""Between two requests to an actor whose next process Ray is about to start: each request fails at once."""
 FAREWELL_S = 6.0
-"""A coordinator that has sent its workers home is gone after this time."""
+"""A coordinator that has dismissed its workers is gone after this time."""
 
 
 @dataclass
 class ActorWorker:
-    """One worker, the actor that it is, and what that was asked last."""
+    """One worker, its actor, and its last request."""
 
     worker: SupervisedWorker
     actor: Actor = None
     answer: Answer = None
-    """What it was asked last and has not answered; None if it is to be asked next."""
+    """Pending answer to the last request; None if a request is next."""
     works: bool = False
-    """Whether that is its work."""
+    """True if the last request is for work."""
     since_s: float = 0.0
-    """Since when it has been waiting for a place."""
+    """Begin of the wait for a place."""
     say_after_s: float = PLACING_S
     has_left: bool = False
-    """Whether it has left in order and it is not known yet why."""
+    """True if the worker has left in order, for a reason that is not known yet."""
     has_begun: bool = False
-    """Whether any process of it has ever introduced itself."""
+    """True once a process of this worker has introduced itself."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class ActorWorker:
 
 @dataclass(frozen=True)
 class LaunchTerms:
-    """What is the same for every worker."""
+    """Common values for every worker."""
 
     connection_file: Path
     runs_dir: Path
@@ -59,7 +59,7 @@ class LaunchTerms:
 
 
 class Herd:
-    """Keeps every worker at work. Reads no clock and calls nothing of Ray but its engine."""
+    """Keeps every worker at work. Reads no clock and calls Ray through its engine only."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Herd:
         terms: LaunchTerms,
         say: Callable[[str], None],
     ) -> None:
-        """`counts` by role. `let_in` gets a name and a public key, which the coordinator is to let in as a worker, in
-        place of the key before it of that name. `say` gets lines for the user."""
+        """`counts` by role. `let_in` gets a name and a public key, which the coordinator then accepts as a worker's, in
+        place of this name's former key. `say` gets lines for the user."""
         self.posts = [
             ActorWorker(SupervisedWorker(role, str(uuid4()))) for role, count in counts.items() for _ in range(count)
         ]
@@ -79,26 +79,26 @@ class Herd:
         self._terms = terms
         self._say = say
         self.unusable: str | None = None
-        """Why no worker of some role can work in this cluster, if that has turned out."""
+        """Reason why no worker of some role can work in this cluster, if found."""
 
     @property
     def over(self) -> bool:
-        """Whether no worker is to be started again."""
+        """True if no worker is to be started again."""
         return all(post.worker.given_up for post in self.posts)
 
     @property
     def hopeless(self) -> bool:
-        """Whether every worker of a role keeps dying."""
+        """True if every worker of a role keeps dying."""
         roles = {post.worker.role for post in self.posts}
         return any(all(each.worker.keeps_dying for each in self._of(role)) for role in roles)
 
     @property
     def exit_code(self) -> int:
-        """The worst of the exit codes of workers that are not started again."""
+        """Worst exit code of workers that are not started again."""
         return max((post.worker.exit_code for post in self.posts if post.worker.given_up), default=EXIT_DONE)
 
     def step(self, now_s: float) -> None:
-        """Ask whom there is something to ask, and handle the answers that are there."""
+        """Send due requests, and handle finished answers."""
         for post in self.posts:
             if post.answer is None and post.worker.due_s is not None and post.worker.due_s <= now_s:
                 (self._left if post.has_left else self._ask)(post, now_s)
@@ -126,7 +126,7 @@ class Herd:
         post.since_s = post.since_s or now_s
 
     def _answered(self, post: ActorWorker, now_s: float) -> None:
-        """Handle an answer. What may have ended meanwhile is only a process: its worker goes on in the next one."""
+        """Handle an answer. Only a process may have ended meanwhile: its worker continues in the next process."""
         answer, post.answer = post.answer, None
         try:
             found = self._engine.take(answer)
@@ -179,8 +179,8 @@ class Herd:
         post.answer, post.works = self._engine.ask_to_work(post.actor, msgspec.json.encode(order)), True
 
     def _worked(self, post: ActorWorker, exit_code: int, now_s: float) -> None:
-        """It has ended by itself. Why a worker left in order shows a little later: a coordinator that sends its workers
-        home is gone then."""
+        """Handle a worker's own end. The reason of an end in order shows a little later: a coordinator that dismisses
+        its workers is gone then."""
         if exit_code == EXIT_DONE:
             post.has_left, post.worker.due_s = True, now_s + FAREWELL_S
             return
@@ -191,7 +191,8 @@ class Herd:
             self.unusable = f"no {post.worker.role} is left: each {post.worker.given_up}; Ray's logs say why"
 
     def _left(self, post: ActorWorker, now_s: float) -> None:
-        """Sent home, or asked to end as processes of a node are that is to go: then it goes on in another one."""
+        """Decide after an end in order: dismissed, or asked to end with its node, and then continued in another
+        process."""
         post.has_left, post.worker.due_s = False, None
         if not self._terms.connection_file.exists():
             post.worker.ended(EXIT_DONE, now_s)

@@ -19,16 +19,16 @@ from remuda.deploy.supervision import KeptProcess
 from remuda.wire import connection_file
 
 JOIN_DEADLINE_S = 180.0
-"""How long it may take to join a cluster, or to start one here."""
+"""Seconds to join a cluster, or to start one here."""
 NODE_FILE = "node.txt"
 """The address of this node in the cluster, written once it has joined."""
 SAID = "ray: "
-"""How lines for the user begin in the output of the process that speaks with Ray."""
+"""Prefix of lines for the user in the output of the process that talks with Ray."""
 _RAY_ADDRESS = "RAY_ADDRESS"
 
 
 class RayPlan(BaseModel):
-    """Holds no secret: it can be read in the list of processes."""
+    """Arguments of `remuda.deploy.ray`, without secrets: the list of processes shows them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,10 +53,10 @@ class RayPlan(BaseModel):
 
 
 class RayLauncher(LocalLauncher):
-    """Starts `remuda.coordinator` and `remuda.deploy.ray`, which speaks with Ray in a process of its own.
+    """Starts `remuda.coordinator` and `remuda.deploy.ray`, which talks with Ray in a process of its own.
 
-    Both end with this process, as those of LocalLauncher do, and Ray ends the actors when the second one is gone. A
-    coordinator that is killed is started again, as workers are by Ray: it goes on with the run, and with its workers.
+    Both end with this process, as in LocalLauncher, and Ray ends the actors when the second process is gone. A killed
+    coordinator is started again, as workers are by Ray: it continues the run with its workers.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -68,9 +68,9 @@ class RayLauncher(LocalLauncher):
             )
         super().__init__(request)
         self._shown_bytes = 0
-        """Of the output of the process that speaks with Ray."""
+        """Shown bytes of the output of the process that talks with Ray."""
         self._coordinator: list[str] = []
-        """Its command, without the address that it is bound to."""
+        """The coordinator's command, without its bound address."""
         self._keeper = KeptProcess("coordinator")
 
     def planned(self, workers: WorkerCounts) -> str:
@@ -82,7 +82,7 @@ class RayLauncher(LocalLauncher):
         return "".join([f"{coordinator} --persistent --bind NODE_IP:0\n", f"actors of Ray at {where}:\n", *actors])
 
     def check(self) -> None:
-        """Show the user what Ray's side says, and raise LaunchError if one of both processes has ended."""
+        """Show the user the lines of the Ray process, and raise LaunchError if one of both processes has ended."""
         self._relay()
         super().check()
 
@@ -101,8 +101,8 @@ class RayLauncher(LocalLauncher):
         self._keeper.started(time.monotonic())
 
     def _has_ended(self, name: str, exit_code: int) -> None:
-        """A coordinator that was killed is started again, at the same address: workers that see neither its connection
-        file nor the runs folder know no other. One that ended by itself would do so again."""
+        """Restart a killed coordinator at the same address: workers that see neither its connection file nor the runs
+        folder know no other. A coordinator that ended by itself would do so again."""
         to_do = "give up"
         if name == "coordinator" and self.connection_file.exists():
             to_do = self._keeper.after(exit_code, time.monotonic(), self._request.say)

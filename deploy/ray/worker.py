@@ -19,16 +19,16 @@ from remuda.worker.link import WorkerIdentity
 from remuda.worker.process import bound_threads
 
 PREFIX = "remuda-actor-"
-"""Of the temporary folder with the secret key of a process. One that was killed leaves it behind; the next process of
-any worker on that host removes it."""
+"""Prefix of the temporary folder with a process's secret key. A killed process leaves it behind; the next process of
+any worker on the host removes it."""
 _MODE = 0o600
 
 
 class Introduction(Struct, frozen=True):
-    """An actor's process, as soon as it runs."""
+    """Key and identity of an actor's new process."""
 
     public_key: PublicKey
-    """Of a pair that this process has made; the secret key never leaves it."""
+    """From a pair of this process; the secret key never leaves it."""
     host: str
     pid: int
     version: str
@@ -41,23 +41,23 @@ class Order(Struct, frozen=True):
     uuid: str
     incarnation: int
     former_exit: str
-    """How the incarnation before ended, for people."""
+    """End of the former incarnation, for people."""
     connection_path: str
-    """The connection file. Hosts that cannot see it use the copy."""
+    """The connection file. Hosts without access to it use the copy."""
     connection: str
-    """Its content: an address and the coordinator's public key."""
+    """Content of the connection file: an address and the coordinator's public key."""
     runs_dir: str
-    """The runs folder; a worker on a host that does not see it works by streams."""
+    """The runs folder; a worker on a host without it works by streams."""
     coordinator_timeout_s: float
     profile: str | None
 
 
 class UsedError(Exception):
-    """The process has been a worker already: another one has to take its place."""
+    """The process has been a worker already, and must be replaced."""
 
 
 class RayWorker:
-    """Made an actor by RayEngine. Its methods run in the main thread of its process, one after the other."""
+    """Made an actor by RayEngine. Its methods run in the main thread of its process, one after another."""
 
     def __init__(self, role: str) -> None:
         self._role = role
@@ -65,7 +65,7 @@ class RayWorker:
         self._used = False
 
     def introduce(self) -> bytes:
-        """An Introduction, as JSON. Raises UsedError where it has worked, and Ray did not hand its exit code on."""
+        """Return an Introduction, as JSON. Raises UsedError after work whose exit code Ray lost."""
         if self._used:
             raise UsedError("this process has been a worker already")
         return msgspec.json.encode(
@@ -73,8 +73,8 @@ class RayWorker:
         )
 
     def work(self, order: bytes) -> int:
-        """Be the worker of this Order (as JSON) until it ends; returns its exit code. The process is of no use after
-        that."""
+        """Be the worker of this Order (as JSON) until its end; returns its exit code. The process must be replaced
+        afterwards."""
         self._used = True
         told = msgspec.json.decode(order, type=Order)
         bound_threads()
@@ -96,8 +96,8 @@ class RayWorker:
             folder.remove()
 
     def _connection_file(self, told: Order, folder: Path) -> Path:
-        """The file itself where this host sees it, since a coordinator that is started again replaces it; otherwise a
-        copy, with the key of this process beside it."""
+        """Return the file itself if this host sees it, since a restarted coordinator replaces it; otherwise a copy,
+        with the key of this process beside it."""
         seen, copy = Path(told.connection_path), folder / "connection.json"
         copy.touch(mode=_MODE)
         copy.write_text(told.connection, encoding="utf-8")

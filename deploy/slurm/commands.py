@@ -1,4 +1,4 @@
-"""The commands of Slurm, each with a deadline, and the job states that they print."""
+"""The commands of Slurm, each with a deadline, and their printed job states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SQUEUE_FORMAT = "%i|%T|%r|%N|%k"
 SACCT_FORMAT = "JobID,State,Reason,NodeList"
 Fate = Literal["alive", "done", "failed", "cancelled", "lost"]
 """alive: waits, runs or is about to end; done: ended in order; failed: by its own exit code or for its memory;
-cancelled: somebody did that; lost: the cluster took it away."""
+cancelled: by a user; lost: the cluster took it away."""
 _FATES: dict[str, Fate] = {
     "COMPLETED": "done",
     "FAILED": "failed",
@@ -26,36 +26,36 @@ _FATES: dict[str, Fate] = {
     "BOOT_FAIL": "lost",
     "UNKNOWN": "lost",
 }
-"""By Slurm's word for the state; every other one is alive."""
+"""By Slurm's word for the state; every other state is alive."""
 UNKNOWN = "UNKNOWN"
-"""The state of a job that Slurm does not know any more."""
+"""The state of a job that Slurm has forgotten."""
 DEADLINE_S = 30.0
 _NO_SUCH_JOB = "Invalid job id specified"
-"""What squeue says if it knows none of the jobs that it is asked about."""
+"""squeue's message if it knows none of the requested jobs."""
 
 
 class SlurmError(Exception):
-    """A command of Slurm has failed or says what nobody understands; the text has its own words."""
+    """A command of Slurm has failed or its output is not understood; the text quotes it."""
 
 
 @dataclass(frozen=True)
 class JobState:
-    """One job, or one task of an array, at a moment."""
+    """State of one job, or one task of an array."""
 
     id: str
     """`12`, or `12_3` for a task."""
     state: str
     """Slurm's word, such as PENDING."""
     reason: str = ""
-    """Why it waits, where it does."""
+    """Reason of a wait."""
     nodes: str = ""
-    """Where it runs."""
+    """Nodes of a running job."""
     comment: str = ""
-    """What the job, or somebody who owns it, has noted."""
+    """Comment from the job or its owner."""
 
     @property
     def fate(self) -> Fate:
-        """What that means for whoever needs the job."""
+        """Meaning of the state for the launch."""
         return _FATES.get(self.state, "alive")
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class JobState:
 
 
 def parse(text: str) -> list[JobState]:
-    """The lines of `squeue --format` or `sacct --parsable2`, one job each. Raises SlurmError."""
+    """Return the jobs in the lines of `squeue --format` or `sacct --parsable2`. Raises SlurmError."""
     return [_job(line) for line in text.splitlines() if line.strip()]
 
 
@@ -81,7 +81,7 @@ def _job(line: str) -> JobState:
 
 
 def submitted(text: str) -> str:
-    """The id of a job as `sbatch --parsable` prints it, `12` or `12;cluster`. Raises SlurmError."""
+    """Return the job id from the output of `sbatch --parsable`, `12` or `12;cluster`. Raises SlurmError."""
     id = text.strip().partition(";")[0]
     if not id.isdigit():
         raise SlurmError(f"sbatch printed {text.strip()[:200]!r} instead of the id of a job")
@@ -99,8 +99,7 @@ def submit(command: Sequence[str]) -> str:
 
 
 def states(ids: Sequence[str]) -> dict[str, JobState]:
-    """How these jobs stand, each in the answer; UNKNOWN for what even the accounting does not know. Raises
-    SlurmError."""
+    """Return the state of each job; UNKNOWN for jobs that even the accounting has forgotten. Raises SlurmError."""
     if not ids:
         return {}
     jobs = ",".join(sorted({id.partition("_")[0] for id in ids}))
@@ -118,24 +117,24 @@ def states(ids: Sequence[str]) -> dict[str, JobState]:
 
 
 def cancel(ids: Sequence[str]) -> None:
-    """Cancel these jobs; those that are over are left alone. Raises SlurmError."""
+    """Cancel these jobs; finished jobs are left alone. Raises SlurmError."""
     if ids:
         _said(["scancel", "--quiet", *ids])
 
 
 def comment_of(id: str) -> str:
-    """What is noted at a job; empty if nothing is. Raises SlurmError."""
+    """Return the comment of a job; empty without one. Raises SlurmError."""
     said = _said(["squeue", "--array", "--noheader", f"--jobs={id}", f"--format={SQUEUE_FORMAT}"])
     return next((job.comment for job in parse(said) if job.id == id), "")
 
 
 def note(id: str, comment: str) -> None:
-    """Note something at a job, in place of what was noted before. Raises SlurmError."""
+    """Replace the comment of a job. Raises SlurmError."""
     _said(["scontrol", "update", f"JobId={id}", f"Comment={comment}"])
 
 
 def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
-    """Jobs that squeue has forgotten, from the accounting database. Many clusters have none."""
+    """Return jobs that squeue has forgotten, from the accounting database. Many clusters have none."""
     sacct = ["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={','.join(ids)}"]
     with contextlib.suppress(SlurmError):
         return {job.id: job for job in parse(_said([*sacct, f"--format={SACCT_FORMAT}"]))}
@@ -143,7 +142,7 @@ def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
 
 
 def _said(command: Sequence[str]) -> str:
-    """What the command prints. Raises SlurmError with its own words if it fails."""
+    """Return the output of the command. Raises SlurmError with its own words on failure."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     except FileNotFoundError:
@@ -161,14 +160,14 @@ def _said(command: Sequence[str]) -> str:
 
 
 def own_job(environment: Mapping[str, str]) -> str:
-    """How Slurm calls the job that has this environment; for a task of an array not by its id alone, since the last
+    """Return Slurm's name of the job with this environment; for a task of an array not its id alone, since the last
     task of an array has the same id as the whole array. Raises KeyError outside a job."""
     array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else environment["SLURM_JOB_ID"]
 
 
 def requeue(environment: Mapping[str, str]) -> str:
-    """Ask for this job to be started again; returns what came of it, for the job's output. Slurm then ends the job."""
+    """Ask for a restart of this job; returns the result, for the job's output. Slurm then ends the job."""
     try:
         job = own_job(environment)
     except KeyError:

@@ -1,4 +1,4 @@
-"""Which jobs of a launch there are, and which are to be submitted again. Pure: what Slurm says and a clock go in."""
+"""The jobs of a launch, and jobs to submit again. Pure: the inputs are Slurm's job states and a clock."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from remuda.deploy.slurm.commands import Fate, JobState
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 300.0
 STABLE_AFTER_S = 60.0
-"""Jobs that ran for this long do not lengthen the pause before the next ones: their end has another cause than one that
-ends every job at its start."""
+"""Jobs that ran for this long do not lengthen the pause before the next ones: their end has another cause than a
+failure of every job at its start."""
 
 
 @dataclass
@@ -24,9 +24,9 @@ class _Job:
 @dataclass
 class _Role:
     lost: int = 0
-    """Jobs that are to be submitted again."""
+    """Jobs to submit again."""
     early: int = 0
-    """In a row until now: times at which jobs were lost soon after their start."""
+    """Number of losses in a row soon after a start."""
     due_s: float = 0.0
 
 
@@ -47,15 +47,15 @@ class WorkerJobs:
 
     @property
     def alive(self) -> list[str]:
-        """The ids of the jobs that are not over."""
+        """Ids of unfinished jobs."""
         return [id for id, job in self._jobs.items() if job.fate == "alive"]
 
     def count(self, role: str) -> int:
-        """Jobs of a role that are not over."""
+        """Return the number of a role's unfinished jobs."""
         return sum(job.role == role and job.fate == "alive" for job in self._jobs.values())
 
     def note(self, states: Mapping[str, JobState], now_s: float) -> list[str]:
-        """Note what Slurm says; returns a line for each job that has ended out of order."""
+        """Note Slurm's job states; returns a line for each job that has ended out of order."""
         said: list[str] = []
         for id, found in states.items():
             job = self._jobs.get(id)
@@ -82,7 +82,7 @@ class WorkerJobs:
             role.early += 1
 
     def due(self, now_s: float) -> dict[str, int]:
-        """How many jobs of each role to submit now in place of those that were lost."""
+        """Return the number of jobs of each role to submit now in place of lost ones."""
         left = self.max_replacements - self.replaced
         found: dict[str, int] = {}
         for name, role in self._roles.items():
@@ -92,14 +92,14 @@ class WorkerJobs:
         return found
 
     def submitted(self, role: str, ids: list[str]) -> None:
-        """Jobs have been submitted in place of lost ones."""
+        """Note jobs that were submitted in place of lost ones."""
         for id in ids:
             self.add(role, id)
         self._roles[role].lost -= len(ids)
         self.replaced += len(ids)
 
     def exhausted(self) -> str | None:
-        """What to say, once, when jobs are missing that may not be replaced."""
+        """Return a line, once, if jobs are missing that may not be replaced."""
         missing = {name: role.lost for name, role in self._roles.items() if role.lost}
         if self._told or not missing or self.replaced < self.max_replacements:
             return None
@@ -109,8 +109,7 @@ class WorkerJobs:
 
     @property
     def hopeless(self) -> str | None:
-        """The role without which the run cannot go on, and that has no job left and gets none; None while there is
-        hope."""
+        """A role that the run needs and that has no job left and gets none; None without one."""
         if self.replaced < self.max_replacements:
             return None
         needed = (name for name in self._roles if name != "reanalyzer")

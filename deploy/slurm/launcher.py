@@ -20,9 +20,9 @@ from remuda.storage.existing_folder import make_private
 from remuda.wire.connection_file import ConnectionFileError, read
 
 FOLDER = ".launches"
-"""In the runs folder: a folder for each launch, which all nodes see."""
+"""In the runs folder: a folder for each launch, visible on all nodes."""
 STOP_DEADLINE_S = 60.0
-"""How long cancelled jobs may take to end; Slurm kills what is left after its KillWait (30 s by default)."""
+"""Seconds for the end of cancelled jobs; Slurm kills the rest after its KillWait (30 s by default)."""
 LOOK_S = 0.2
 """Between two looks for the connection file."""
 ENDING_LOOK_S = 1.0
@@ -31,10 +31,10 @@ TAIL_LINES = 30
 
 
 class SlurmLauncher(Launcher):
-    """Submits the jobs, replaces those that are lost, and cancels what is left at the end.
+    """Submits the jobs, replaces lost jobs, and cancels the rest at the end.
 
-    Slurm itself starts jobs again that were preempted or whose node has failed, and a job that comes to the end of its
-    walltime asks for that. If this process dies, the jobs go on, and the run ends in order.
+    Slurm itself restarts jobs after preemption or a node's failure, and a job at the end of its walltime asks for a
+    restart. If this process dies, the jobs continue, and the run ends in order.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -48,17 +48,17 @@ class SlurmLauncher(Launcher):
         self._guests = RemoteJobs(self.connection_file, request.say)
         self._head: JobState | None = None
         self._heads = 0
-        """How often the job with the coordinator was submitted."""
+        """Number of submissions of the coordinator's job."""
         self._next_look_s = 0.0
         self._trouble = ""
 
     @property
     def connection_file(self) -> Path:
-        """The connection file, in a folder that all nodes see."""
+        """Connection file, in a folder visible on all nodes."""
         return self._plan.own_dir / CONNECTION_FILE
 
     def planned(self, workers: WorkerCounts) -> str:
-        """Each command, and the script that it submits."""
+        """Return each command, and its submitted script."""
         commands = {"head": self._plan.submit("head")}
         commands |= {role: self._plan.submit(role, jobs=jobs) for role, jobs in self._arrays(workers).items()}
         return "\n".join(f"$ {shlex.join(command)}\n{self._script(kind)}" for kind, command in commands.items())
@@ -83,7 +83,7 @@ class SlurmLauncher(Launcher):
             time.sleep(LOOK_S)
 
     def check(self) -> None:
-        """Ask Slurm from time to time how the jobs stand, and submit lost ones again. Raises LaunchError."""
+        """Ask Slurm from time to time for the jobs' states, and submit lost jobs again. Raises LaunchError."""
         now_s = time.monotonic()
         if now_s < self._next_look_s:
             return
@@ -113,7 +113,7 @@ class SlurmLauncher(Launcher):
             cancel(self._alive())
 
     def stop(self) -> None:
-        """Cancel what is left, wait until it is gone, and remove the folder of the launch unless it tells of a
+        """Cancel the remaining jobs, wait for their ends, and remove the folder of the launch unless it explains a
         failure."""
         if self._head is None:
             shutil.rmtree(self._plan.own_dir, ignore_errors=True)
@@ -137,7 +137,7 @@ class SlurmLauncher(Launcher):
     # --- submitting ---
 
     def _arrays(self, workers: WorkerCounts) -> dict[str, int]:
-        """How many jobs each role gets."""
+        """Return the number of jobs of each role."""
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
         return {role: -(-count // self._settings.workers_per_job) for role, count in counts.items() if count}
 
@@ -179,7 +179,7 @@ class SlurmLauncher(Launcher):
             raise LaunchError(f"no {missing} job is left, and none may be submitted again\n{self._tail(missing)}")
 
     def _note(self, found: dict[str, JobState]) -> list[str]:
-        """Note what Slurm says; returns what to tell."""
+        """Note Slurm's job states; returns lines for the user."""
         before, said = self._head, list[str]()
         if before is not None and before.id in found:
             self._head = found[before.id]
@@ -188,7 +188,7 @@ class SlurmLauncher(Launcher):
         return said + self._workers.note(found, time.monotonic())
 
     def _head_has_ended(self, head: JobState) -> None:
-        """Submit it again if the cluster has taken it away; else raise LaunchError."""
+        """Submit the job again if the cluster has taken it away; else raise LaunchError."""
         if head.fate == "lost" and self._heads <= self._settings.max_replacements:
             self._submit_head()
             return
@@ -202,7 +202,7 @@ class SlurmLauncher(Launcher):
         return False
 
     def _tail(self, kind: str) -> str:
-        """The last lines that the newest job of this kind has printed."""
+        """Return the last printed lines of the newest job of this kind."""
         outputs = sorted(self._plan.own_dir.glob(f"{kind}_*.txt"), key=lambda path: path.stat().st_mtime)
         if not outputs:
             return "it has printed nothing"

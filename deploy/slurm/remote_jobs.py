@@ -1,7 +1,7 @@
 """Jobs on nodes without the folder of their launch: job and launch find each other by the comment of the job.
 
-Comments can be read by others, so nothing in them is secret: first the job's public key, then the same key with the
-address and the public key of the coordinator. Only the job's owner, and who administers Slurm, can write them.
+Other users can read comments, so they hold no secret: first the job's public key, then the same key with the address
+and the public key of the coordinator. Only the job's owner and administrators of Slurm can write them.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ from remuda.wire.sockets import DealerSocket
 _ASKS, _ANSWER = "remuda-key:", "remuda-connection:"
 _PUBLIC = re.compile(r"[0-9a-f]{64}")
 _PREFIX = "slurm-"
-"""What the names of jobs begin with in the coordinator's list of keys."""
+"""Prefix of jobs' names in the coordinator's list of keys."""
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
 """Between two questions to Slurm for the answer; doubled each time."""
 CHECK_S = 10.0
-"""Between two attempts to reach the coordinator. Slurm is asked only after one that failed."""
+"""Between two attempts to reach the coordinator. Slurm is asked only after a failed attempt."""
 KNOCK_S = 2.0
-"""How long the coordinator may take to let in a connection."""
+"""Seconds for the coordinator to accept a connection."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What lets a job in."""
+    """Access for a job."""
 
     public: str
-    """The key that was let in. A job that was started again has another one; this is no answer to it."""
+    """The authorized key. A restarted job has another key, and ignores this answer."""
     connection: bytes
     """The content of the connection file."""
 
 
 def key_comment(public: str) -> str:
-    """The comment of a job that has this key, and wants to be let in."""
+    """Return the comment of a job with this key that requests access."""
     return _ASKS + public
 
 
 def key_in(comment: str) -> str | None:
-    """The public key in such a comment; None if it is another one."""
+    """Return the public key in such a comment; None for another comment."""
     public = comment.removeprefix(_ASKS)
     return public if comment.startswith(_ASKS) and _PUBLIC.fullmatch(public) else None
 
 
 def answer_comment(answer: Answer) -> str:
-    """The comment of a job that is let in."""
+    """Return the comment of a job with access."""
     return f"{_ANSWER}{answer.public}:{base64.urlsafe_b64encode(answer.connection).decode('ascii')}"
 
 
 def answer_in(comment: str) -> Answer | None:
-    """What such a comment says; None if it is another one."""
+    """Return the answer in such a comment; None for another comment."""
     public, _, connection = comment.removeprefix(_ANSWER).partition(":")
     if not (comment.startswith(_ANSWER) and _PUBLIC.fullmatch(public)):
         return None
@@ -80,7 +80,7 @@ def answer_in(comment: str) -> Answer | None:
 
 
 class RemoteJobs:
-    """Looks at the comments of all jobs whenever Slurm has told how they stand."""
+    """Answers jobs through their comments, after each query of Slurm."""
 
     def __init__(self, connection_file: Path, say: Callable[[str], None]) -> None:
         self._connection_file = connection_file
@@ -89,8 +89,8 @@ class RemoteJobs:
         self._told = ""
 
     def look(self, jobs: Mapping[str, JobState]) -> None:
-        """Answer the jobs that ask, and those whose answer names a coordinator that has moved. What cannot be done now
-        is told once, and done at another look."""
+        """Answer new requests, and update jobs whose answer names a moved coordinator. A problem is reported once, and
+        tried again at the next call."""
         running = [job for job in jobs.values() if job.state == "RUNNING"]
         self._let_out(jobs)
         waiting = [job for job in running if key_in(job.comment) or answer_in(job.comment)]
@@ -112,7 +112,7 @@ class RemoteJobs:
         self._told = trouble
 
     def _let_out(self, jobs: Mapping[str, JobState]) -> None:
-        """A key of a job that has ended opens nothing any more: a job that was killed has left it on its node."""
+        """Revoke the keys of ended jobs: a killed job has left its key on its node."""
         if self._keys is None:
             return
         for name in self._keys.names:
@@ -134,7 +134,7 @@ class RemoteJobs:
 
 
 class NotLetInError(Exception):
-    """Nobody has answered in time; the text says what to do."""
+    """No answer came in time; the text names the remedy."""
 
 
 class RemoteJob:
@@ -148,17 +148,17 @@ class RemoteJob:
         self._over = threading.Event()
         self._watch: threading.Thread | None = None
         self._public = ""
-        """Its key, once it has asked."""
+        """Public key, once requested."""
         self._held = HeldFolder("remuda-job-", job)
         self.folder = self._held.path
 
     @property
     def connection_file(self) -> Path:
-        """How the coordinator is reached, once `ask` has returned."""
+        """Connection file of the coordinator, once `ask` has returned."""
         return self.folder / "connection.json"
 
     def ask(self, within_s: float, given_up: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
-        """Make a key, tell the launch its public part, and wait for the answer. Raises NotLetInError."""
+        """Make a key, publish its public part for the launch, and wait for the answer. Raises NotLetInError."""
         pair = new_pair(f"job-{self._job}")
         write_secret(self.folder / "key", pair)
         os.environ[KEY_FILE] = str(self.folder / "key")  # a path; the processes of this job read it
@@ -188,7 +188,7 @@ class RemoteJob:
         self._watch.start()
 
     def look(self) -> None:
-        """Where the coordinator cannot be reached any more, look whether it has moved."""
+        """Look for a moved coordinator, if it cannot be reached any more."""
         if not _answers(self.connection_file):
             try:
                 self._take_answer(comment_of(self._job))
@@ -201,7 +201,7 @@ class RemoteJob:
             self.look()
 
     def _take_answer(self, comment: str) -> bool:
-        """Whether this is an answer to its question; it is written to the connection file."""
+        """Write an answer to the job's request to the connection file; returns False for another comment."""
         found = answer_in(comment)
         if found is None or found.public != self._public:
             return False
@@ -222,7 +222,7 @@ class RemoteJob:
 
 
 def _answers(connection_file: Path) -> bool:
-    """Whether the coordinator listens at its address, and lets this job in."""
+    """True if the coordinator listens at its address, and accepts this job."""
     try:
         found = read(connection_file)
         identity = f"knock-{secrets.token_hex(8)}".encode()

@@ -1,4 +1,4 @@
-"""The scripts of a launch on Slurm: from settings to text. Reads nothing but its template."""
+"""The scripts of a launch on Slurm: from settings to text. Reads only its template."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from remuda.deploy.launcher import LaunchError, LaunchRequest
 HANDING_IN_ENDS_S = 10
 """Seconds before the end of the walltime at which everything must have ended, so that the job can be requeued."""
 SUBMIT = ("sbatch", "--parsable", "--export=NIL")
-"""With NIL the environment of whoever submits, which may hold secrets, is not kept by Slurm."""
+"""With NIL, Slurm does not keep the user's environment, which may hold secrets."""
 _FOLDER = Path(__file__).parent / "templates"
 _PLACE = re.compile(r"@\{([a-z_]+)\}")
 
 
 @dataclass(frozen=True)
 class SlurmPlan:
-    """What is needed to write the scripts of one launch."""
+    """Inputs for the scripts of one launch."""
 
     request: LaunchRequest
     own_dir: Path
-    """The folder of this launch, which all nodes see: scripts, connection file, keys, and what jobs print."""
+    """Folder of this launch, visible on all nodes: scripts, connection file, keys, and output of jobs."""
     profile: Path | None = None
-    """Where processes write their profiles, if they do."""
+    """Folder for profiles, if any."""
     python: str = sys.executable
 
     def __post_init__(self) -> None:
@@ -41,22 +41,22 @@ class SlurmPlan:
         return self.request.settings.slurm
 
     def job_name(self, kind: str) -> str:
-        """How `squeue` shows the job; `kind` is head or a role."""
+        """Return the job's name in `squeue`; `kind` is head or a role."""
         return f"remuda-{self.request.name}-{kind}"
 
     def output(self, kind: str) -> Path:
-        """Where jobs of this kind print, with Slurm's %j in place of the job's id; workers where they see this
-        folder."""
+        """Return the output file of jobs of this kind, with Slurm's %j in place of the job's id; for workers, where
+        visible."""
         return self.own_dir / f"{kind}_%j.txt"
 
     def _slurms_output(self, kind: str) -> str:
-        """What Slurm is to do with what a job prints. It fails one whose node has no such folder, so that workers'
-        scripts open the file themselves."""
+        """Return Slurm's own output file. Slurm fails a job without this folder on its node, so that workers' scripts
+        open the file themselves."""
         path = self.output(kind)
         return f'"{str(path.parent).replace("%", "%%")}/{path.name}"' if kind == "head" else "/dev/null"
 
     def _opening(self, kind: str) -> str:
-        """The lines of a workers' script that choose where it prints, and tell the job if the folder is not seen."""
+        """Return the lines of a workers' script that choose its output, and inform the job about a missing folder."""
         if kind == "head":
             return ""
         return filled(
@@ -67,7 +67,8 @@ class SlurmPlan:
         )
 
     def submit(self, kind: str, *, jobs: int = 1, after: str = "HEAD") -> list[str]:
-        """The command that submits a script. `jobs`: the length of the array; `after`: the id of the head's job."""
+        """Return the command that submits a script. `jobs`: the length of the array; `after`: the
+        id of the head's job."""
         path = str(self.own_dir / f"{kind}.sh")
         if kind == "head":
             return [*SUBMIT, path]
@@ -87,7 +88,7 @@ class SlurmPlan:
         return self._script("head", "coordinator and learner", own, command)
 
     def worker_script(self, role: str) -> str:
-        """The script of each job of an array."""
+        """Return the script of each job of an array."""
         settings = self._settings
         count = settings.workers_per_job
         memory = settings.memory_mib_per_worker
@@ -141,8 +142,8 @@ class SlurmPlan:
 
 
 def filled(name: str, **values: str) -> str:
-    """The text of the template `name` with these values. Raises KeyError for one that is missing, ValueError for one
-    that the template has no place for."""
+    """Return the text of the template `name` with these values. Raises KeyError for a missing value, ValueError for an
+    unused one."""
     template = (_FOLDER / name).read_text(encoding="utf-8")
     unknown = sorted(values.keys() - set(_PLACE.findall(template)))
     if unknown:

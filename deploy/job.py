@@ -1,5 +1,4 @@
-"""Processes of an engine's job: the coordinator with its learner, or workers; and their end when the engine ends the
-job.
+"""Runs the processes of an engine's job, the coordinator with its learner or workers, and ends them with the job.
 
     python -m remuda.deploy.job head --own-dir DIR --runs-dir RUNS
     python -m remuda.deploy.job collector --own-dir DIR --count 2

@@ -1,5 +1,4 @@
-"""A reanalyzer's lease: reads chunks, recomputes their columns with the target network, writes and announces the
-results."""
+"""A reanalyzer's lease: reads chunks, recomputes columns with the target network, writes and announces results."""
 
 from __future__ import annotations
 

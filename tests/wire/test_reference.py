@@ -53,8 +53,8 @@ def test_every_link_inside_the_page_leads_to_a_heading() -> None:
     ("name", "line"),
     [
         ("BatchRequest", "| `batches` | integer, 1 … 4096 |  |"),
-        ("BatchRequest", "| `priorities` | array of float32 | float32 [n]: their absolute errors"),
-        ("Assign", "| `checkpoint` | `FileName` or null; default `null` | Name inside the run folder's ckpt/"),
+        ("BatchRequest", "| `priorities` | array of float32 | "),
+        ("Assign", "| `checkpoint` | `FileName` or null; default `null` | "),
         ("Assign", "| `replay` | list of [IndexedChunk](#indexedchunk); default empty | For a learner"),
         ("Assign", "| `exploration` | map of text to number; default empty |  |"),
         ("Submit", '| `on_exists` | `error` or `resume` or `force` or `rename`; default `"error"` |  |'),

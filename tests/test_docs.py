@@ -12,6 +12,7 @@ import pytest
 from remuda import learning
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.suggest import all_keys
+from remuda.tests.test_coming_from import verbs
 from remuda.tests.test_house import LAYERS
 
 ROOT = Path(__file__).parents[1]
@@ -133,6 +134,26 @@ def test_the_examples_of_pieces_run_as_they_stand() -> None:
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, namespace)
     assert set(learning.__all__) <= set(re.findall(r"\w+", page)), "every piece is on the page"
+
+
+def commands(page: Path) -> list[str]:
+    """Returns what follows `remuda` in the console blocks and the code spans of a page."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.DOTALL)
+    console = "\n".join(block for language, block in blocks if language in ("", "console")).replace("\\\n", "")
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.DOTALL)
+    return re.findall(r"^(?:\w*\$ +)?remuda (\w.*)$", console, re.M) + re.findall(r"`remuda (\w[^`]*)`", prose)
+
+
+def test_every_command_and_option_that_a_page_shows_exists() -> None:
+    shown = [(page.name, command) for page in (ROOT / "README.md", *PAGES) for command in commands(page)]
+    assert len(shown) > 150
+    for page, command in shown:
+        words = command.partition(" #")[0].partition(" | ")[0].split()
+        verb = next((verb for verb in (" ".join(words[:2]), words[0]) if verb in verbs()), None)
+        assert verb, f"{page}: remuda {command}"
+        options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert options <= verbs()[verb], f"{page}: remuda {command}"
 
 
 def test_every_test_that_keeps_a_promise_exists() -> None:

@@ -97,22 +97,6 @@ def test_a_worker_that_is_still_importing(tmp_path: Path, started: list[Verb]) -
     assert verb.said() == waiting(tmp_path)
 
 
-def test_a_worker_that_waits_for_a_coordinator(tmp_path: Path, started: list[Verb]) -> None:
-    verb = Verb(tmp_path, "worker", "collector")
-    started.append(verb)
-    nanny = psutil.Process(verb.process.pid)
-    verb.until(lambda: any(has_threads(child) for child in nanny.children()), "its worker waits")
-    assert verb.interrupted() == 0
-    assert verb.said() == waiting(tmp_path)
-
-
-def has_threads(child: psutil.Process) -> bool:
-    try:
-        return child.num_threads() > 1
-    except psutil.NoSuchProcess:  # a program that an import has asked for something
-        return False
-
-
 def waiting(folder: Path) -> str:
     """What a worker says without a coordinator; nothing more follows where it is interrupted then."""
     file = folder / "runs" / "connection.json"
@@ -190,11 +174,3 @@ def test_a_run_that_is_followed_goes_on(tmp_path: Path, coordinator: FakeCoordin
     assert verb.out.read_text() == f"{UUID}\n"
     assert f"type: remuda stop {UUID[:8]} --connection-file connection.json\n" in verb.err.read_text()
     assert coordinator.heard_of(StopExperiment) == []
-
-
-def test_a_status_that_is_watched(tmp_path: Path, coordinator: FakeCoordinator, started: list[Verb]) -> None:
-    coordinator.answer = lambda message: status_of(UUID)
-    verb = Verb(tmp_path, "status", "--watch", "--connection-file", "connection.json")
-    started.append(verb)
-    verb.until(asked(coordinator, StatusRequest, times=2), "it watches")
-    assert verb.interrupted() == 0

@@ -186,14 +186,6 @@ def test_weights_that_are_not_there(terminal: Terminal, config: Path, tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_trained_policy_acts_without_learning(terminal: Terminal, config: Path, tmp_path: Path) -> None:
-    assert terminal.remuda("train", config, "--run-dir", tmp_path / "old", *SHORT).code == 0
-    new = ("train", config, "--run-dir", tmp_path / "new", "--initialize-from", tmp_path / "old", "--inference")
-    ended = terminal.remuda(*new, *SHORT)
-    assert ended.code == 0, ended.err
-    assert "train_iter 0, " in ended.out
-
-
 def test_weights_that_do_not_fit_are_named(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     assert terminal.remuda("train", config, "--run-dir", tmp_path / "old", *SHORT).code == 0
     new = ("train", config, "--run-dir", tmp_path / "new", "--initialize-from", tmp_path / "old")

@@ -40,8 +40,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_user_folder(tmp_path / "user")
 
 
-def test_train_cartpole_and_play_what_was_learned(tmp_path: Path) -> None:
-    result = remuda.train(CARTPOLE, run_dir=tmp_path / "pole", progress=False, stop={"max_env_steps": 400})
+def test_train_cartpole_and_play_what_was_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = remuda.ExperimentConfig.model_validate(CARTPOLE)
+    result = remuda.train(settings, run_dir=tmp_path / "pole", progress=False, stop={"max_env_steps": 400})
+    assert capsys.readouterr() == ("", "")
+    assert settings.stop.max_env_steps != 400, "it is not changed"
     assert (result.state, result.reason, result.run_dir) == ("finished", "max_env_steps", tmp_path / "pole")
     assert result.env_step >= 400
     assert result.train_iter > 0
@@ -61,10 +64,13 @@ def test_train_cartpole_and_play_what_was_learned(tmp_path: Path) -> None:
     assert math.isfinite(remuda.load_value(result.run_dir)(observation))
 
 
-def test_overrides_beat_a_file_and_leave_the_rest_of_a_section(config: Path, tmp_path: Path) -> None:
+def test_overrides_beat_a_file_and_leave_the_rest_of_a_section(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMUDA_RUNS_DIR", str(tmp_path / "elsewhere"))
     overrides: dict[str, Any] = {"env.num_envs": 1, "learner": {"batch_size": 4}}
     result = remuda.train(config, progress=False, seed=7, stop=SHORT, **overrides)
-    assert result.run_dir == tmp_path / "runs" / "tiny"
+    assert result.run_dir == tmp_path / "elsewhere" / "tiny"
     used = json.loads((result.run_dir / "config.json").read_text())
     assert (used["seed"], used["env"]["num_envs"], used["env"]["make"]) == (7, 1, "walk:make")
     assert (used["learner"]["batch_size"], used["learner"]["prefetch_batches"]) == (4, 4)
@@ -85,18 +91,6 @@ def test_a_dict_is_meant_from_the_working_directory(
     assert ",  # file" not in text
     again = remuda.train(used, run_dir=tmp_path / "again", progress=False)  # with its exp_name
     assert again.train_iter == result.train_iter
-
-
-def test_a_config_object_takes_overrides_too(config: Path, tmp_path: Path) -> None:
-    settings = remuda.ExperimentConfig.model_validate(CARTPOLE)
-    result = remuda.train(settings, run_dir="run", progress=False, stop=SHORT)
-    assert result.run_dir == tmp_path / "run"
-    assert settings.stop.max_env_steps != 60, "it is not changed"
-
-
-def test_the_runs_folder_of_the_commands(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMUDA_RUNS_DIR", str(tmp_path / "elsewhere"))
-    assert remuda.train(config, progress=False, stop=SHORT).run_dir == tmp_path / "elsewhere" / "tiny"
 
 
 def test_a_run_that_is_there_is_refused_resumed_or_kept(config: Path) -> None:
@@ -150,13 +144,6 @@ def test_a_run_that_fails_raises_with_the_place_of_its_log(config: Path, tmp_pat
     assert "the floor gave way" in log.read_text()
 
 
-def test_progress_is_shown_unless_it_is_not_wanted(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remuda.train(config, run_dir="shown", stop=SHORT)
-    assert "tiny: finished | env_step 6" in capsys.readouterr().err
-    remuda.train(config, run_dir="silent", stop=SHORT, progress=False)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_only_the_main_thread_can_hear_of_ctrl_c(config: Path) -> None:
     errors: list[str] = []
 
@@ -192,6 +179,7 @@ def test_ctrl_c_saves_and_the_script_goes_on(config: Path, tmp_path: Path) -> No
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, out) == (0, "stopped stopped run\n"), err
+    assert "tiny: stopped | env_step " in err, "progress is shown"
     assert (tmp_path / "run" / "ckpt" / "ckpt_interrupt.pth.tar").exists()
 
 

@@ -38,14 +38,8 @@ def test_one_that_declares_some_is_taken() -> None:
     muzero = reanalyzed_by_workers(config({"type": "muzero", "reanalyze_ratio": 0.25}))
     assert muzero is not None
     assert muzero.share == 0.25
-
-
-def test_there_is_nothing_to_do_with_a_share_of_zero() -> None:
-    assert reanalyzed_by_workers(config({"type": "muzero"})) is None
-
-
-def test_a_custom_algorithm_is_judged_once_its_declaration_is_known() -> None:
-    assert isinstance(config({"type": "mine:Mine"}).policy, CustomConfig)
+    assert reanalyzed_by_workers(config({"type": "muzero"})) is None, "its share is 0"
+    assert isinstance(config({"type": "mine:Mine"}).policy, CustomConfig), "not declared yet"
 
 
 def test_rows_that_are_used_once_are_never_computed_again() -> None:

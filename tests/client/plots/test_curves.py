@@ -41,11 +41,6 @@ def test_of_two_rows_at_one_position_the_later_counts() -> None:
     assert got.y.tolist() == [2, 4, 3]
 
 
-def test_nothing_comes_of_nothing() -> None:
-    got = line(array(0, 1), array(np.nan, np.nan), smooth=5)
-    assert (got.x.tolist(), got.y.tolist()) == ([], [])
-
-
 @pytest.mark.parametrize(
     ("window", "expected"),
     [
@@ -163,11 +158,3 @@ def test_one_seed_is_itself_and_has_no_band(one: Line, estimator: Estimator) -> 
     np.testing.assert_allclose(got.y, one.y)
     assert np.isnan(got.low).all()
     assert np.isnan(got.high).all()
-
-
-@settings(deadline=None)
-@given(st.lists(lines(), min_size=1, max_size=4))
-def test_the_order_of_seeds_does_not_matter(several: list[Line]) -> None:
-    forward, backward = combined("", several), combined("", several[::-1])
-    np.testing.assert_allclose(forward.y, backward.y, atol=1e-6)
-    np.testing.assert_allclose(forward.high, backward.high, atol=1e-6)

@@ -53,10 +53,6 @@ def test_runs_their_configs_and_their_folders(tmp_path: Path) -> None:
     assert not (tmp_path / "sweep").exists()
 
 
-def test_without_seeds_the_config_has_one(tmp_path: Path) -> None:
-    assert [run.name for run in planned(tmp_path, LR)] == ["hills_lea-lea0-001_s3", "hills_lea-lea0-0003_s3"]
-
-
 def test_a_run_by_hand_is_the_same_experiment(tmp_path: Path) -> None:
     """What `remuda train` is told comes to the very config."""
     for run in planned(tmp_path, {**LR, "env.kwargs": [{"fails_at": None}], "policy.hidden": [[4], [8, 8]]}, seeds=2):
@@ -72,25 +68,6 @@ def test_every_problem_of_every_variant_is_told_once_with_its_line(tmp_path: Pat
     grid = tmp_path / "user" / "grid.yaml"
     assert said[0] == f"{grid}:4: learner.bath_size: no such setting; did you mean learner.batch_size?"
     assert said[1].startswith(f"{grid}:7: policy.discount: should be less than or equal to 1")
-
-
-def test_variants_that_do_not_fit_together(tmp_path: Path) -> None:
-    said = problems(tmp_path, {"buffer.min_rows": [40, 500]})
-    assert "buffer.min_rows (500) is more than buffer.capacity (300)" in said[0]
-
-
-def test_names_that_are_too_long(tmp_path: Path) -> None:
-    said = problems(
-        tmp_path, {"env.kwargs": [{"fails_at": "a" * 60}, {"fails_at": "b" * 60}], "env.make": ["x:" + "c" * 40, "y:z"]}
-    )
-    assert any("name: should match" in line for line in said)
-
-
-def test_a_missing_config(tmp_path: Path) -> None:
-    grid = write_grid(tmp_path / "user", LR)
-    (tmp_path / "user" / "tiny.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"tiny\.yaml: cannot be read"):
-        plan(read_grid(grid), tmp_path / "sweep")
 
 
 @pytest.mark.parametrize("text", ["learner.learning_rate=1", "learner={}", "seed=3", "name=x"])

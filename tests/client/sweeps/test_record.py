@@ -71,11 +71,6 @@ def test_what_was_written_is_known_again_and_replaced_by_name(tmp_path: Path) ->
     assert book(tmp_path).runs == writer.runs == {"a_x1_s0": failed, "a_x2_s0": SECOND}
 
 
-def test_nothing_is_written_by_reading(tmp_path: Path) -> None:
-    book(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -89,8 +84,3 @@ def test_what_is_not_ours(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(SweepFileError, match=said):
         book(tmp_path)
-
-
-def test_over() -> None:
-    assert SECOND.over
-    assert not FIRST.over

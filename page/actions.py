@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_text
 from remuda.coordinator.rights import MAY_SAY
-from remuda.page.commands import BrokenOffError, Commands, RequestedEvaluation
+from remuda.page.commands import BrokenOffError, Commands, OutputSizeError, RequestedEvaluation
 from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.process import PageRight
 from remuda.page.run_ids import whole_run
@@ -289,6 +289,8 @@ class Actions:
             ended = self._commands.run(
                 command("submit", str(config), *where, *options, *sets_), folder=self._folder, within_s=SUBMIT_S
             )
+        except OutputSizeError as error:
+            raise RefusedByCommandError(str(error)) from error
         except subprocess.TimeoutExpired as error:
             raise RefusedByCommandError(f"the submission took longer than {SUBMIT_S:g} s") from error
         except BrokenOffError as error:

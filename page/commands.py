@@ -10,8 +10,9 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import IO, Literal, cast
 
@@ -36,59 +37,76 @@ class BrokenOffError(Exception):
     """The page ended before the command; the text is for the waiting user."""
 
 
+class OutputSizeError(Exception):
+    """The command printed too much."""
+
+
 class Commands:
-    """Runs commands to completion, as separate process groups. Thread-safe; needs `close`."""
+    """Runs commands as process groups, with output in files, which takes no memory. Thread-safe; needs `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._going_on: set[subprocess.Popen[str]] = set()
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = threading.Event()
 
-    def run(self, command: Sequence[str], *, folder: Path, within_s: float) -> subprocess.CompletedProcess[str]:
-        """Run a command in a folder, and return its exit code and output. After `within_s` the command is killed.
+    def start(
+        self, command: Sequence[str], *, folder: Path | None = None
+    ) -> Callable[[float], subprocess.CompletedProcess[str]]:
+        """Start a command in a folder. The result waits for the command, and kills it after the given seconds.
 
-        Raises BrokenOffError once closed, subprocess.TimeoutExpired, and OSError for a command that cannot start.
+        Raises BrokenOffError once closed, and OSError if the command cannot start. The result raises BrokenOffError,
+        subprocess.TimeoutExpired, and OutputSizeError.
         """
-        with self._lock:
+        with self._lock, ExitStack() as opened:
             if self._closed.is_set():
                 raise BrokenOffError("the page's server is ending: the command was not started")
+            output, errors = (opened.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
             )
-            self._going_on.add(process)
-        try:
-            with process:
-                try:
-                    output, errors = process.communicate(timeout=within_s)
-                except BaseException:
-                    kill_group(process)
-                    raise
-        finally:
-            with self._lock:
-                self._going_on.discard(process)
-        if self._closed.is_set() and process.returncode == -signal.SIGKILL:
-            raise BrokenOffError("the page's server ended before the command")
-        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+            self._running.add(process)
+            return partial(self._wait, process, output, errors, opened.pop_all())
+
+    def run(self, command: Sequence[str], *, folder: Path, within_s: float) -> subprocess.CompletedProcess[str]:
+        """Run a command to completion; see `start`."""
+        return self.start(command, folder=folder)(within_s)
 
     def close(self) -> None:
         """Kill running commands, and refuse new ones. May be called again."""
         with self._lock:
             self._closed.set()
-            for process in self._going_on:
-                kill_group(process)
+            for process in self._running:
+                _kill_group(process)
+
+    def _wait(
+        self, process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes], opened: ExitStack, within_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        with opened:
+            try:
+                code = process.wait(within_s)
+            except BaseException:
+                _kill_group(process)
+                end_within(process, 0.0)
+                raise
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+            if self._closed.is_set() and code == -signal.SIGKILL:
+                raise BrokenOffError("the page's server ended before the command")
+            if output.seek(0, os.SEEK_END) > MOST_OUTPUT_BYTES:
+                raise OutputSizeError(f"the command printed more than {MOST_OUTPUT_BYTES >> 20} MiB")
+            return subprocess.CompletedProcess(process.args, code, _end_of(output), _end_of(errors, _MOST_ERROR_BYTES))
 
 
-def kill_group(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill the leader of a process group and all its members."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end_of(file: IO[bytes], most_bytes: int = MOST_OUTPUT_BYTES) -> str:
+    file.seek(max(file.seek(0, os.SEEK_END) - most_bytes, 0))
+    return file.read().decode("utf-8", "replace")
 
 
 class RequestedEvaluation(Struct, frozen=True, kw_only=True):
@@ -114,10 +132,10 @@ class Evaluations:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._commands = Commands()
         self._all: OrderedDict[str, RequestedEvaluation] = OrderedDict()
-        self._going_on: dict[str, tuple[subprocess.Popen[bytes], threading.Thread]] = {}
+        self._threads: dict[str, threading.Thread] = {}
         self._count = 0
-        self._closed = False
 
     @property
     def all(self) -> list[RequestedEvaluation]:
@@ -133,8 +151,12 @@ class Evaluations:
         self, run: str, train_iter: int | str, episodes: int, deterministic: bool, command: Sequence[str]
     ) -> RequestedEvaluation | None:
         """Start an evaluation; return None at the limit or once closed. Raises OSError if the command cannot start."""
-        with self._lock, ExitStack() as opened:
-            if len(self._going_on) >= AT_ONCE or self._closed:
+        with self._lock:
+            if len(self._threads) >= AT_ONCE:
+                return None
+            try:
+                wait = self._commands.start(command)
+            except BrokenOffError:
                 return None
             self._count += 1
             found = RequestedEvaluation(
@@ -145,63 +167,38 @@ class Evaluations:
                 deterministic=deterministic,
                 began_s=time.time(),
             )
-            # files, since output of any size takes no memory here
-            output, errors = (opened.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
-            )
             self._all[found.id] = found
             while len(self._all) > KEPT:
                 self._all.popitem(last=False)
             thread = threading.Thread(
-                target=self._wait_for,
-                args=(found, process, output, errors, opened.pop_all()),
-                name=f"remuda-page-{found.id}",
-                daemon=True,
+                target=self._wait_for, args=(found, wait), name=f"remuda-page-{found.id}", daemon=True
             )
-            self._going_on[found.id] = process, thread
+            self._threads[found.id] = thread
             thread.start()
         return found
 
     def close(self) -> None:
         """End running evaluations, and refuse new ones. May be called again."""
+        self._commands.close()
         with self._lock:
-            self._closed = True
-            going_on = list(self._going_on.values())
-        for process, _ in going_on:
-            kill_group(process)
-        for _, thread in going_on:
+            threads = list(self._threads.values())
+        for thread in threads:
             thread.join(KILLED_S)
 
     def _wait_for(
-        self,
-        evaluation: RequestedEvaluation,
-        process: subprocess.Popen[bytes],
-        output: IO[bytes],
-        errors: IO[bytes],
-        opened: ExitStack,
+        self, evaluation: RequestedEvaluation, wait: Callable[[float], subprocess.CompletedProcess[str]]
     ) -> None:
-        with opened:
-            try:
-                code = process.wait(LONGEST_S)
-                found = _outcome(evaluation, code, output, errors)
-            except subprocess.TimeoutExpired:
-                kill_group(process)
-                end_within(process, 0.0)
-                found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
+        try:
+            ended = wait(LONGEST_S)
+            found = outcome(evaluation, ended.returncode, ended.stdout, ended.stderr)
+        except subprocess.TimeoutExpired:
+            found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
+        except (BrokenOffError, OutputSizeError) as error:
+            found = structs.replace(evaluation, state="failed", message=str(error))
         with self._lock:
-            del self._going_on[evaluation.id]
+            del self._threads[evaluation.id]
             if evaluation.id in self._all:
                 self._all[evaluation.id] = found
-
-
-def _outcome(evaluation: RequestedEvaluation, code: int, output: IO[bytes], errors: IO[bytes]) -> RequestedEvaluation:
-    if output.seek(0, os.SEEK_END) > MOST_OUTPUT_BYTES:
-        text = f"the command printed more than {MOST_OUTPUT_BYTES >> 20} MiB"
-        return structs.replace(evaluation, state="failed", message=text)
-    output.seek(0)
-    errors.seek(max(errors.seek(0, os.SEEK_END) - _MOST_ERROR_BYTES, 0))
-    return outcome(evaluation, code, output.read().decode("utf-8", "replace"), errors.read().decode("utf-8", "replace"))
 
 
 def outcome(evaluation: RequestedEvaluation, code: int, output: str, errors: str) -> RequestedEvaluation:

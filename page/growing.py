@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -57,6 +58,61 @@ def moved(path: Path, mark: ReadPosition, offset: int) -> ReadPosition:
     with open_regular(path, follow_link=False) as file:
         length = min(_TAIL_BYTES, offset)
         return ReadPosition(mark.inode, offset, os.pread(file.fileno(), length, offset - length))
+
+
+class GrowingReader(ABC):
+    """Reads on in a growing file, and begins again in a replaced file. Not thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop everything read."""
+        self._mark = ReadPosition()
+        self.size_bytes = 0
+
+    @property
+    @abstractmethod
+    def kept_bytes(self) -> int:
+        """Bytes of memory, approximately."""
+
+    @abstractmethod
+    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Read blocks while `go_on()`; return True at the end. Raises OSError."""
+
+    @property
+    def offset(self) -> int:
+        """Bytes read."""
+        return self._mark.offset
+
+    @property
+    def read_share(self) -> float:
+        """Share of the file read."""
+        return min(self.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
+
+    @property
+    def unread_bytes(self) -> int:
+        """Unread bytes of the known size."""
+        return max(self.size_bytes - self.offset, 0)
+
+    def look(self) -> None:
+        """Update the size, and detect a replaced file. A missing file counts as empty. Raises OSError."""
+        try:
+            now = look(self._path, self._mark)
+        except FileNotFoundError:
+            if self._mark != ReadPosition():
+                self._forget()
+            return
+        if not now.is_same:
+            if self._mark.inode:
+                self._forget()
+            self._mark = now.mark
+        self.size_bytes = now.size
+
+    def _advance(self, offset: int) -> None:
+        if offset > self.offset:
+            self._mark = moved(self._path, self._mark, offset)
 
 
 class Pyramid:

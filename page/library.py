@@ -7,9 +7,11 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from remuda.page.growing import GrowingReader
 from remuda.page.progress_reader import ProgressReader
 from remuda.page.run_ids import RunIds
 from remuda.page.series_reader import SeriesReader
@@ -26,7 +28,7 @@ SOME_BYTES = 8 << 20
 """Unread bytes up to this size are read at once within the budget."""
 _PIECE_S = 0.05
 """Seconds of reading one file before the thread turns to the next file."""
-_R = TypeVar("_R", SeriesReader, ProgressReader)
+_R = TypeVar("_R", bound=GrowingReader)
 
 
 class Budget:
@@ -69,31 +71,23 @@ class Library:
 
     @property
     def kept_bytes(self) -> int:
-        """Of memory, by all readers."""
+        """Bytes of memory of all readers."""
         with self._lock:
             series = sum(kept.reader.kept_bytes for kept in self._series.values())
             return series + sum(kept.reader.kept_bytes for kept in self._progress.values())
 
-    @contextlib.contextmanager
-    def series(self, run: str, budget: Callable[[], bool], *, in_part: bool = True) -> Generator[SeriesReader]:
+    def series(
+        self, run: str, budget: Callable[[], bool], *, in_part: bool = True
+    ) -> AbstractContextManager[SeriesReader]:
         """Lend the reader of a run's time series, after reading within the budget. Without `in_part` a long file is
         read whole or not at all. Raises UnknownRunError, OSError."""
-        folder = self._ids.folder(run)
-        kept = self._of(self._series, run, lambda: SeriesReader(folder.series))
-        with kept.lock:
-            self._read_on(run, kept, budget, in_part)
-            yield kept.reader
-        self._forget_oldest()
+        return self._lent(self._series, run, lambda: SeriesReader(self._ids.folder(run).series), budget, in_part)
 
-    @contextlib.contextmanager
-    def progress(self, run: str, budget: Callable[[], bool], *, in_part: bool = True) -> Generator[ProgressReader]:
-        """Lend the reader of a run's progress.txt, as `series`."""
-        folder = self._ids.folder(run)
-        kept = self._of(self._progress, run, lambda: ProgressReader(folder.progress))
-        with kept.lock:
-            self._read_on(run, kept, budget, in_part)
-            yield kept.reader
-        self._forget_oldest()
+    def progress(
+        self, run: str, budget: Callable[[], bool], *, in_part: bool = True
+    ) -> AbstractContextManager[ProgressReader]:
+        """Lend the reader of a run's progress.txt, like `series`."""
+        return self._lent(self._progress, run, lambda: ProgressReader(self._ids.folder(run).progress), budget, in_part)
 
     def columns(self, run: str) -> list[str]:
         """Return the columns of a run's progress.txt, from its header alone. Raises UnknownRunError, OSError."""
@@ -122,6 +116,22 @@ class Library:
             self._lock.notify_all()
         if self._thread is not None:
             self._thread.join()
+
+    @contextlib.contextmanager
+    def _lent(
+        self,
+        shelf: OrderedDict[str, _Entry[_R]],
+        run: str,
+        make: Callable[[], _R],
+        budget: Callable[[], bool],
+        in_part: bool,
+    ) -> Generator[_R]:
+        self._ids.folder(run)
+        kept = self._of(shelf, run, make)
+        with kept.lock:
+            self._read_on(run, kept, budget, in_part)
+            yield kept.reader
+        self._forget_oldest()
 
     def _of(self, shelf: OrderedDict[str, _Entry[_R]], run: str, make: Callable[[], _R]) -> _Entry[_R]:
         with self._lock:

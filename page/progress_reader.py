@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from remuda.page.growing import FloatArray, Pyramid, ReadPosition, Reduction, look, moved
+from remuda.page.growing import FloatArray, GrowingReader, Pyramid, Reduction
 from remuda.storage.untrusted import open_regular
 
 X_COLUMNS = {"env_step": "TotalEnvInteracts", "wall_s": "Time"}
@@ -24,76 +23,43 @@ _SAMPLE_BYTES = 4 << 10
 _OF_VALUE: tuple[Reduction, ...] = ("last", "min", "max")
 
 
-class ProgressReader:
-    """Reads the table of a run. Not thread-safe.
+class ProgressReader(GrowingReader):
+    """Reads the table of a run.
 
     Each column of the file has three columns in `table`: last, least and largest value of each bucket.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._forget()
-
     def _forget(self) -> None:
-        self._mark = ReadPosition()
-        self.size_bytes = 0
+        super()._forget()
         self.names: tuple[str, ...] = ()
         """Columns of the file; empty without a first line."""
         self.table = Pyramid(())
 
     @property
-    def read_share(self) -> float:
-        """Share of the file read."""
-        return min(self._mark.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
-
-    @property
-    def unread_bytes(self) -> int:
-        """Unread bytes of the known size."""
-        return max(self.size_bytes - self._mark.offset, 0)
-
-    @property
     def kept_bytes(self) -> int:
-        """Of memory, about."""
         return self.table.size_bytes + 4_096
 
     def look(self) -> None:
-        """Update the size, and read a new first line. A missing file counts as empty. Raises OSError."""
-        try:
-            now = look(self._path, self._mark)
-        except FileNotFoundError:
-            if self._mark != ReadPosition():
-                self._forget()
-            return
-        if not now.is_same:
-            if self._mark.inode:
-                self._forget()
-            self._mark = now.mark
-        self.size_bytes = now.size
-        if not self.names:
+        """Update the size, and read a new first line. Raises OSError."""
+        super().look()
+        if self._mark.inode and not self.names:
             self._read_header()
 
     def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Read blocks while `go_on()`; return True at the end. Raises OSError."""
         self.look()
-        offset = self._mark.offset
-        done = not self.names
-        with_rows = bool(self.names)
-        while with_rows:
+        offset, done = self.offset, not self.names
+        while not done:
             with open_regular(self._path, follow_link=False) as file:
                 block = os.pread(file.fileno(), _BLOCK_BYTES, offset)
             whole = block.rfind(b"\n") + 1
-            if not whole:
-                done = True  # an unfinished line, or a line longer than a block: not a table
-                break
-            self.table.extend(self._rows(block[:whole]))
+            if whole:
+                self.table.extend(self._rows(block[:whole]))
             offset += whole
-            if len(block) < _BLOCK_BYTES:
-                done = True
-                break
+            # an unfinished line, or a line longer than a block: not a table
+            done = not whole or len(block) < _BLOCK_BYTES
             if not go_on():
                 break
-        if offset > self._mark.offset:
-            self._mark = moved(self._path, self._mark, offset)
+        self._advance(offset)
         if done and self.names:
             self.size_bytes = offset  # without an unfinished last line
         return done
@@ -126,7 +92,7 @@ class ProgressReader:
             return
         self.names = tuple(names)
         self.table = Pyramid(_OF_VALUE * len(names))
-        self._mark = moved(self._path, self._mark, len(line) + 1)
+        self._advance(len(line) + 1)
 
     def _rows(self, block: bytes) -> FloatArray:
         """Return the rows of whole lines in the form of `table`."""

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from remuda.page.growing import finite
 from remuda.page.herd import MissingWorkers, QueueEntry, words
 from remuda.page.run_ids import RunIds, of_policy
-from remuda.page.stored_run import PolicyRow, StoredRun, StoredState
+from remuda.page.stored_run import PolicyRow, RunFacts, StoredRun
 from remuda.training.commander.together import mean_return
 from remuda.wire.messages import OVER, ExperimentStatus, PolicyStatus, Status
 
@@ -21,6 +21,11 @@ _NEVER = 0.02
 """Least share of a wait for disks or workers that is mentioned; such waits should not occur."""
 Shares = Mapping[str, Mapping[str, float]]
 """Share of time of each kind, by role."""
+_SAME = (
+    *("name", "state", "reason", "priority", "env_step", "train_iter", "episode", "policy_version", "wall_s"),
+    *("env_steps_per_s", "train_iters_per_s", "policy_lag"),
+)
+"""Fields with the same name in ExperimentStatus and RunRow."""
 Tone = Literal["good", "wait", "bad", "still"]
 _TONES: Mapping[str, Tone] = {
     "queued": "wait",
@@ -152,46 +157,21 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-class RunRow(Struct, frozen=True, kw_only=True):
-    """A run in the list of the page. See StoredRun and ExperimentStatus."""
+class RunRow(RunFacts, frozen=True, kw_only=True):
+    """A run in the list of the page. See ExperimentStatus."""
 
-    run: str | None
-    """None for a folder outside of the runs folder."""
-    name: str
-    group: str
-    seed: int | None = None
-    algorithm: str | None = None
-    env: str | None = None
-    sweep: str | None = None
-    mode: Literal["serial", "parallel"] = "parallel"
-    experiment: str | None = None
-    state: StoredState = "unknown"
-    reason: str | None = None
     why: str | None = None
     """Reason of the current wait."""
     priority: int | None = None
-    env_step: int = 0
-    train_iter: int = 0
-    episode: int = 0
-    policy_version: int = 0
-    wall_s: float = 0.0
-    last_return: float | None = None
-    best_return: float | None = None
     env_steps_per_s: float | None = None
     train_iters_per_s: float | None = None
     policy_lag: int | None = None
     samples_per_insert: float | None = None
-    changed_s: float | None = None
-    policies: list[PolicyRow] = []
-    """Several policies; the numbers above are then sums, and the returns means."""
-    note: str = ""
-    """Note of users about the run."""
-    tags: list[str] = []
     tone: Tone = "still"
     says: str = ""
     """Sentence about the state, with the reason of a wait."""
     live: bool = False
-    """These are the coordinator's numbers of this moment."""
+    """True for current numbers of the coordinator."""
 
 
 def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) -> list[RunRow]:
@@ -220,9 +200,7 @@ def run_ids(status: Status, ids: RunIds) -> dict[str, str]:
 
 def stored_row(stored: StoredRun) -> RunRow:
     """The row of a run folder alone."""
-    shown = asdict(stored)
-    del shown["tasks"]  # marks of the run's curves
-    return RunRow(**shown)
+    return RunRow(**{name: getattr(stored, name) for name in RunFacts.__struct_fields__})
 
 
 def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = None) -> RunRow:
@@ -237,23 +215,8 @@ def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = Non
 
 
 def _of(status: ExperimentStatus) -> dict[str, object]:
-    return {
-        "name": status.name,
-        "experiment": status.id,
-        "state": status.state,
-        "reason": status.reason,
-        "why": status.waiting_for,
-        "priority": status.priority,
-        "env_step": status.env_step,
-        "train_iter": status.train_iter,
-        "episode": status.episode,
-        "policy_version": status.policy_version,
-        "wall_s": status.wall_s,
-        "env_steps_per_s": status.env_steps_per_s,
-        "train_iters_per_s": status.train_iters_per_s,
-        "policy_lag": status.policy_lag,
-        **_finite(status),
-    }
+    same = {name: getattr(status, name) for name in _SAME}
+    return {**same, "experiment": status.id, "why": status.waiting_for, **_finite(status)}
 
 
 def _finite(status: ExperimentStatus | PolicyStatus) -> dict[str, float | None]:

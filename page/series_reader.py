@@ -23,7 +23,7 @@ from remuda.logbook.series import (
     decode_records,
     marker,
 )
-from remuda.page.growing import FloatArray, Pyramid, ReadPosition, Reduction, look, moved
+from remuda.page.growing import FloatArray, GrowingReader, Pyramid, Reduction
 from remuda.storage.record_file import LONGEST_BYTES
 from remuda.storage.untrusted import open_regular
 from remuda.training.vitals import ROLES
@@ -207,16 +207,11 @@ def covered(spans: list[tuple[float, float]], begin_s: float, end_s: float) -> f
     return min(inside / (end_s - begin_s), 1.0)
 
 
-class SeriesReader:
-    """Reads `log/series.msgpack` of a run. Not thread-safe."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._forget()
+class SeriesReader(GrowingReader):
+    """Reads `log/series.msgpack` of a run."""
 
     def _forget(self) -> None:
-        self._mark = ReadPosition()
-        self.size_bytes = 0
+        super()._forget()
         self.intervals = Pyramid(_INTERVAL)
         self.evaluations = Pyramid(_EVALUATION)
         self.logged: dict[str, Pyramid] = {}
@@ -227,46 +222,15 @@ class SeriesReader:
         self.last: Interval | None = None
 
     @property
-    def read_share(self) -> float:
-        """Share of the file read."""
-        return min(self._mark.offset / self.size_bytes, 1.0) if self.size_bytes else 1.0
-
-    @property
     def kept_bytes(self) -> int:
-        """Of memory, about."""
         logged = sum(one.size_bytes for one in self.logged.values())
         return self.intervals.size_bytes + self.evaluations.size_bytes + logged + 400 * len(self.events) + 4_096
 
-    @property
-    def offset(self) -> int:
-        """Bytes read."""
-        return self._mark.offset
-
-    @property
-    def unread_bytes(self) -> int:
-        """Unread bytes of the known size."""
-        return max(self.size_bytes - self._mark.offset, 0)
-
-    def look(self) -> None:
-        """Update the size, and detect a replaced file. A missing file counts as empty. Raises OSError."""
-        try:
-            now = look(self._path, self._mark)
-        except FileNotFoundError:
-            if self._mark != ReadPosition():
-                self._forget()
-            return
-        if not now.is_same:
-            if self._mark.inode:
-                self._forget()
-            self._mark = now.mark
-        self.size_bytes = now.size
-
     def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Read blocks while `go_on()`; return True at the end. Raises OSError."""
         self.look()
         if not self._mark.inode:
             return True
-        offset, done = self._mark.offset, False
+        offset, done = self.offset, False
         with open_regular(self._path, follow_link=False) as file:
             while True:
                 records, length, done = records_at(file.fileno(), offset)
@@ -274,11 +238,8 @@ class SeriesReader:
                 offset += length
                 if done or not go_on():
                     break
-        if offset > self._mark.offset:
-            self._mark = moved(self._path, self._mark, offset)
-            self.size_bytes = max(self.size_bytes, offset)
-        if done:  # without a torn end
-            self.size_bytes = self._mark.offset
+        self._advance(offset)
+        self.size_bytes = offset if done else max(self.size_bytes, offset)  # without a torn end
         return done
 
     def sample_evaluations(self, rows: int) -> FloatArray:

@@ -74,39 +74,45 @@ class PolicyRow(Struct, frozen=True, kw_only=True):
     samples_per_insert: float | None = None
 
 
-class StoredRun(Struct, frozen=True, kw_only=True):
-    """A run folder. With several policies counters are sums; the returns are means, if every policy has a return."""
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """Facts of a run. With several policies counters are sums; the returns are means, if every policy has a return."""
 
-    run: str
-    """Id: the path below the runs folder."""
+    run: str | None
+    """Id: the path below the runs folder; None outside of the runs folder."""
     name: str
     group: str
     """Runs with the same group differ in the seed alone."""
-    seed: int | None
-    algorithm: str | None
-    env: str | None
-    sweep: str | None
+    seed: int | None = None
+    algorithm: str | None = None
+    env: str | None = None
+    sweep: str | None = None
     """Folder of the run's sweep, below the runs folder."""
-    mode: Literal["serial", "parallel"]
-    experiment: str | None
+    mode: Literal["serial", "parallel"] = "parallel"
+    experiment: str | None = None
     """Experiment id at the coordinator."""
-    state: StoredState
-    reason: str | None
-    env_step: int
-    train_iter: int
-    episode: int
-    policy_version: int
-    wall_s: float
-    last_return: float | None
+    state: StoredState = "unknown"
+    reason: str | None = None
+    env_step: int = 0
+    train_iter: int = 0
+    episode: int = 0
+    policy_version: int = 0
+    wall_s: float = 0.0
+    last_return: float | None = None
     """Return of the newest evaluated checkpoint."""
-    best_return: float | None
-    changed_s: float
+    best_return: float | None = None
+    changed_s: float | None = None
     """Last change of the files: seconds since 1970."""
     policies: list[PolicyRow] = []
     """Several policies; otherwise empty."""
     note: str = ""
     """Note of users about the run."""
     tags: list[str] = []
+
+
+class StoredRun(RunFacts, frozen=True, kw_only=True):
+    """A run folder."""
+
+    run: str
     tasks: list[NewTask] = []
     """Tasks of the evaluations, with the begin of each: more than one after a resume with another task."""
 

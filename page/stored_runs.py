@@ -89,7 +89,7 @@ class StoredRuns:
         groups = _groups(reads)
         sweeps = _Sweeps(self._ids.runs_dir)
         listed = [stored_run(each, groups[each.run], sweeps.of(each.run)) for each in reads]
-        return sorted(listed, key=lambda each: each.changed_s, reverse=True)
+        return sorted(listed, key=lambda each: each.changed_s or 0.0, reverse=True)
 
     def _look(self, run: str) -> FolderFacts | None:
         try:

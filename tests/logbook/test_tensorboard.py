@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+from remuda.logbook.tensorboard import as_markdown, hyperparameters, listed, results_of
+from remuda.tests.client.statuses import status
 import socket
 from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from remuda.logbook.event_file import read_frames, scalar_event, version_event
 from remuda.logbook.lines import Value
 from remuda.logbook.tensorboard import EventWriter
 from remuda.tests.imports import imported_by
 from remuda.tests.logbook.event_reader import Buckets, curves, films, histograms, hyperparameters, texts
 from remuda.wire.messages import Counters, Film, Histogram
+
+SETTINGS: dict[str, JsonValue] = {
+    "name": "x",
+    "seed": 3,
+    "policy": {"type": "dqn", "hidden": [8, 8], "double": True, "lambda": None},
+    "env": {"id": "A-v1", "kwargs": {}},
+    "log": {"interval_train_iters": 100},
+    "checkpoint": {"keep": 5},
+}
+
+
+def test_settings_are_a_block_of_yaml() -> None:
+    assert as_markdown({"seed": 3, "policy": {"hidden": [8]}}) == "    seed: 3\n    policy:\n      hidden:\n      - 8\n"
+
+
+def test_runs_are_compared_by_what_makes_them_learn() -> None:
+    assert hyperparameters(SETTINGS) == {
+        "seed": 3,
+        "policy.type": "dqn",
+        "policy.hidden": "[8, 8]",
+        "policy.double": True,
+        "env.id": "A-v1",
+        "env.kwargs": "{}",
+    }
+    assert ("policy.lambda", None) in listed(SETTINGS)
+
+
+def test_results_are_numbers() -> None:
+    ended = status(best_return=None, last_return=float("nan"))
+    assert set(results_of(ended)) == {"env_step", "train_iter", "wall_s"}
+    assert results_of(status())["best_return"] == status().best_return
 
 
 def run_updates(writer: EventWriter, *train_iters: int) -> None:
@@ -233,6 +265,8 @@ def test_writing_events_does_not_load_torch(tmp_path: Path) -> None:
 
 
 COUNTS = Histogram(-1.0, [0.0, 1.0, 2.0, 3.0], [0, 2, 5, 0], total=8.5, total_squares=12.0)
+
+
 FILM = Film(b"GIF89a" + bytes(range(256)) * 400, height=36, width=50)
 """Some 100 KiB: more than what lies between two marks."""
 

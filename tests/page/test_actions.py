@@ -1,16 +1,16 @@
-"""What operators may do by the page, and that nobody else may."""
+"""Operators carry out actions by the page, and nobody else does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
-
+import pytest
+from pathlib import Path
 import pytest
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
-
 from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, Problem, allowed, checked, problem
 from remuda.page.app import make_app
 from remuda.page.commands import RequestedEvaluation, outcome
@@ -26,6 +26,9 @@ from remuda.tests.patience import until
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import AnyMessage, Done, Prioritize, Rejected, Status, StopExperiment
+from remuda.page.actions import on_page
+from remuda.storage.existing_folder import OnExists, RunFolderError, check
+from remuda.tests.page.folders import run_folder
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
@@ -227,3 +230,34 @@ def test_a_submission_that_the_command_refuses_says_why(client: TestClient) -> N
     status, answer = post(client, "/api/submit", text=GOOD.replace("CartPole-v1", "Nothing-v1"))
     assert (status, answer["error"]["code"]) == (422, "config")
     assert "Nothing" in answer["error"]["problems"][0]["message"]
+
+
+@pytest.mark.parametrize("on_exists", ["error", "force", "resume"])
+@pytest.mark.parametrize("folder", ["run", "other", "new"])
+def test_what_the_run_folder_says(tmp_path: Path, on_exists: OnExists, folder: str) -> None:
+    run_folder(tmp_path, "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").touch()
+    refusal = ""
+    try:
+        check(tmp_path / folder, on_exists, mode="parallel")
+    except RunFolderError as error:
+        refusal = on_page(str(error)).replace("`remuda submit --initialize-from`", "")
+    assert not any(word in refusal for word in ("--", "in Python"))
+
+
+def test_a_name_that_is_taken(tmp_path: Path) -> None:
+    root = run_folder(tmp_path, "run").root
+    with pytest.raises(RunFolderError) as refused:
+        check(root, "error", mode="parallel")
+    assert on_page(str(refused.value)) == (
+        f"{root} already holds a run: continue it with “resume”, start over with “force” (its files are moved to "
+        f"{root}/.replaced), keep it and add a date to the new name with “rename”, or choose another name; these are "
+        "choices of “If its run folder exists” under Submit"
+    )
+
+
+def test_what_names_no_option_stays_as_it_is() -> None:
+    text = "the algorithm 'x' is not allowed here: allow it with --allow-algorithms"
+    assert on_page(text) == text
+    assert on_page("policy: is “wrong”") == "policy: is “wrong”"

@@ -1,12 +1,30 @@
-"""The herd by hosts and workers, with what each worker waits for, and the newest failures."""
+"""The herd by hosts and workers, the queue with missing workers and their holders, failures, and counts of chunks."""
 
 from __future__ import annotations
 
 import pytest
-
 from remuda.page.herd import MOST_FAILURES, failures_of, herd, newest, waits_for
 from remuda.tests.page.folders import WORKER, event
 from remuda.tests.page.statuses import status, uuid, worker
+import pytest
+from remuda.coordinator.scheduler import Demand, Holding, plan
+from remuda.page.herd import MissingWorkers, lacks, queue
+from remuda.tests.page.statuses import experiment, status, uuid, worker
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import cast
+import pytest
+from remuda.client.client import Client
+from remuda.logbook.series import Ledger
+from remuda.page.coordinator_link import CoordinatorLink
+from remuda.page.herd import LedgerView, ledger_view
+from remuda.page.views import Views
+from remuda.tests.page.folders import EXPERIMENT, evaluation, interval, run_folder, write_series
+from remuda.tests.page.statuses import experiment, status
+from remuda.wire.messages import LedgerCounts, Status
+
+WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0 free)"
+COUNTS = LedgerCounts(accepted=10, repeated=2, refused=1, refused_env_steps=64, lost_collectors=3)
 
 
 def test_workers_and_hosts() -> None:
@@ -61,3 +79,137 @@ def test_failures_are_those_of_events_and_the_newest_come_first() -> None:
     found = newest(many)
     assert len(found) == MOST_FAILURES
     assert found[0].run == f"{MOST_FAILURES + 4}"
+
+
+def test_the_coordinator_s_sentence_in_parts() -> None:
+    assert lacks(WHY) == [
+        MissingWorkers("learner", 1, 1, 0, ""),
+        MissingWorkers("collector", 1, 2, 1, ""),
+        MissingWorkers("evaluator", 1, 1, 0, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "note"),
+    [
+        ("1 learner (1 free, kept for those before it)", "kept for those before it"),
+        ("1 learner (2 free, 1 of them resting after a failure)", "1 of them resting after a failure"),
+        ("1 learner (0 free, 1 coming back from low, high)", "1 coming back from low, high"),
+    ],
+)
+def test_what_it_adds_is_a_note(part: str, note: str) -> None:
+    (lack,) = lacks(f"waits for {part}")
+    assert (lack.role, lack.note) == ("learner", note)
+
+
+def test_it_is_the_scheduler_s_own_sentence() -> None:
+    demand = Demand("x", 0, 1, {"learner": 1, "collector": 2}, {"learner": 1, "collector": 2}, started=False)
+    holding = Holding("y", "other", 0, 0, {}, {"learner": 1})
+    decided = plan([demand], {"collector": ["c"]}, [holding], {"learner": 1, "collector": 2})
+    found = lacks(decided.waiting["x"])
+    assert [(each.role, each.missing, each.needs, each.free) for each in found] == [
+        ("learner", 1, 1, 0),
+        ("collector", 1, 2, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "why", [None, "", "takes no workers for 4 s: 3 failures in a row", "runs with 1 of 2 collectors"]
+)
+def test_other_sentences_have_no_parts(why: str | None) -> None:
+    assert lacks(why) == []
+
+
+def test_the_order_in_which_they_get_workers_and_who_holds_them() -> None:
+    low, high, urgent, done = uuid(1), uuid(2), uuid(3), uuid(4)
+    found = queue(
+        status(
+            [
+                experiment(id=low, name="low", state="running"),
+                experiment(id=done, name="done", state="finished"),
+                experiment(id=high, name="high", state="queued", waiting_for=WHY),
+                experiment(id=urgent, name="urgent", state="queued", priority=5, waiting_for=WHY),
+            ],
+            [
+                worker(1, role="learner", state="busy", experiment=low),
+                worker(2, state="busy", experiment=low),
+                worker(3),
+                worker(4, role="evaluator", state="lost"),
+            ],
+        ),
+        {low: "low", high: "sweep/high"},
+    )
+    assert [(each.name, each.place) for each in found.experiments] == [("urgent", 1), ("low", None), ("high", 2)]
+    assert found.free == {"learner": 0, "collector": 1, "evaluator": 0, "reanalyzer": 0}
+    waiting = found.experiments[2]
+    assert (waiting.run, waiting.why, waiting.priority) == ("sweep/high", WHY, 0)
+    assert [(holder.run, holder.role, holder.workers) for holder in waiting.held_by] == [
+        ("low", "learner", 1),
+        ("low", "collector", 1),
+    ]
+
+
+class Coordinator:
+    """Answers with one status."""
+
+    def __init__(self, answer: Status) -> None:
+        self.answer = answer
+
+    def status(self) -> Status:
+        return self.answer
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def views_of(tmp_path: Path) -> Generator[Callable[[Status | None], Views]]:
+    made: list[Views] = []
+
+    def make(answer: Status | None) -> Views:
+        file = None if answer is None else tmp_path / "connection.json"
+        link = CoordinatorLink(file, lambda _: cast("Client", Coordinator(cast("Status", answer))))
+        made.append(Views(tmp_path / "runs", link))
+        return made[-1]
+
+    yield make
+    for views in made:
+        views.close()
+
+
+def test_what_may_be_lost_is_what_was_refused_and_what_collectors_had() -> None:
+    assert ledger_view(COUNTS, 640) == LedgerView(
+        accepted_chunks=10,
+        accepted_env_steps=640,
+        repeated_chunks=2,
+        refused_chunks=1,
+        refused_env_steps=64,
+        lost_collectors=3,
+        lost_chunks_most=7,
+    )
+
+
+def test_a_stored_run_shows_that_of_its_newest_interval(
+    tmp_path: Path, views_of: Callable[[Status | None], Views]
+) -> None:
+    folder = run_folder(tmp_path / "runs", "a")
+    views = views_of(None)
+    assert views.run("a").ledger is None, "no interval is over"
+    ledgers = [Ledger(accepted=n, repeated=0, refused=0, refused_env_steps=0, lost_collectors=1) for n in range(3)]
+    write_series(folder, [interval(60.0 * (n + 1), ledger=each) for n, each in enumerate(ledgers)])
+    write_series(folder, [evaluation(200.0, 5.0)])
+    assert views.run("a").ledger == ledger_view(ledgers[-1], int(8 * 180.0))
+
+
+def test_a_run_of_an_earlier_version_shows_none(tmp_path: Path, views_of: Callable[[Status | None], Views]) -> None:
+    write_series(run_folder(tmp_path / "runs", "a"), [interval(60.0)])
+    assert views_of(None).run("a").ledger is None
+
+
+def test_a_run_that_goes_on_shows_what_its_coordinator_says(
+    tmp_path: Path, views_of: Callable[[Status | None], Views]
+) -> None:
+    folder = run_folder(tmp_path / "runs", "a")
+    write_series(folder, [interval(60.0)])
+    live = experiment(id=EXPERIMENT, run_dir=str(folder.root), ledger=COUNTS)
+    assert views_of(status([live])).run("a").ledger == ledger_view(COUNTS, live.env_step)

@@ -1,7 +1,13 @@
-"""The page of a real coordinator: over its death and its restart, with the links that were printed."""
+"""The page of a coordinator: over deaths and restarts, with stable links and a private address file."""
 
 from __future__ import annotations
 
+import re
+from urllib.parse import urlsplit
+import pytest
+import stat
+from pathlib import Path
+import pytest
 import json
 import os
 import platform
@@ -16,12 +22,13 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
 import psutil
 import pytest
 
 pytest.importorskip("uvicorn")
-
+from remuda.page.process import Tokens, link
+from remuda.wire.keys.pair import new_pair
+from remuda.page.process import FILE, AddressFile
 from remuda.client.client import Client
 from remuda.page import process as page_process
 from remuda.page.process import AddressFile, PageProcess, Tokens
@@ -29,7 +36,82 @@ from remuda.tests.page.folders import finished_run
 from remuda.tests.patience import HANG_S, until, until_ended, until_gone
 from remuda.wire import connection_file
 
-pytestmark = pytest.mark.processes
+ID = "01234567-89ab-4def-8123-456789abcdef"
+OTHER = "11234567-89ab-4def-8123-456789abcdef"
+URL = "http://127.0.0.1:8080"
+
+
+def test_they_stay_with_the_key_and_change_with_it() -> None:
+    key = new_pair("operator")
+    assert Tokens.of(key) == Tokens.of(key)
+    others = {*vars(Tokens.of(new_pair("operator"))).values(), *vars(Tokens.of(key)).values()}
+    assert len(others) == 4
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{43}", token) for token in others)
+    assert Tokens.fresh() != Tokens.fresh()
+
+
+def test_neither_key_nor_token_is_in_their_text() -> None:
+    key = new_pair("operator")
+    tokens = Tokens.of(key)
+    assert tokens.viewer not in repr(tokens)
+    assert tokens.operator not in repr(tokens)
+    assert key.secret.hex() not in tokens.viewer
+
+
+def test_a_header_gives_the_right_of_its_token() -> None:
+    tokens = Tokens.fresh()
+    assert tokens.right(f"Bearer {tokens.viewer}") == "viewer"
+    assert tokens.right(f"bearer  {tokens.operator} ") == "operator"
+
+
+@pytest.mark.parametrize("change", [lambda text: "", lambda text: text[:-1], lambda text: text + "A", str.swapcase])
+def test_anything_else_gives_none(change: object) -> None:
+    assert callable(change)
+    tokens = Tokens.fresh()
+    assert tokens.right(f"Bearer {change(tokens.operator)}") is None
+    for header in (None, "", tokens.operator, f"Basic {tokens.operator}", "Bearer", "Bearer \udcff"):
+        assert tokens.right(header) is None
+
+
+def test_the_token_is_in_the_part_of_a_link_that_no_server_gets() -> None:
+    found = urlsplit(link("http://127.0.0.1:8080", "T0ken"))
+    assert (found.netloc, found.path, found.query, found.fragment) == ("127.0.0.1:8080", "/", "", "token=T0ken")
+
+
+def test_it_is_that_of_one_coordinator_while_it_serves(tmp_path: Path) -> None:
+    file = AddressFile(tmp_path)
+    assert (file.url_of(ID), file.port) == (None, None)
+    file.write(URL, ID, serving=True)
+    assert (file.url_of(ID), file.url_of(OTHER), file.port) == (URL, None, 8080)
+    file.write(URL, ID, serving=False)
+    assert file.url_of(ID) is None, "anybody may listen there by now"
+    assert file.port == 8080, "for the next start"
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "{", "[]", "\xff", "[" * 4_000, '{"url":"http://127.0.0.1:8080"}',
+        f'{{"coordinator":"{ID}","serving":true,"url":"https://elsewhere/x"}}',
+        f'{{"coordinator":"{ID}","serving":true,"url":"http://a b:1"}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_one_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE).write_text(content)
+    (tmp_path / FILE).chmod(0o600)
+    assert (AddressFile(tmp_path).url_of(ID), AddressFile(tmp_path).port) == (None, None)
+
+
+def test_one_that_others_may_write_is_none(tmp_path: Path) -> None:
+    AddressFile(tmp_path).write(URL, ID, serving=True)
+    (tmp_path / FILE).chmod(0o666)
+    assert AddressFile(tmp_path).url_of(ID) is None
+
+
+def test_a_port_that_there_cannot_be_is_none(tmp_path: Path) -> None:
+    AddressFile(tmp_path).write("http://127.0.0.1:70000", ID, serving=True)
+    assert AddressFile(tmp_path).port is None
 
 
 class Coordinator:
@@ -93,6 +175,7 @@ def port() -> Generator[int]:
         yield held.getsockname()[1]
 
 
+@pytest.mark.processes
 def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinator], tmp_path: Path, port: int) -> None:
     finished_run(tmp_path / "runs", "a")
     first = Coordinator(tmp_path, 0, "--page-at", port)
@@ -134,6 +217,7 @@ def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinato
     assert AddressFile(keys_dir).port == port
 
 
+@pytest.mark.processes
 def test_a_page_that_dies_is_started_again_also_after_attempts_that_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +244,7 @@ def answers(link: str) -> bool:
         return False
 
 
+@pytest.mark.processes
 def test_stored_runs_need_no_coordinator_and_an_open_page_does_not_hold_up_the_end(tmp_path: Path) -> None:
     finished_run(tmp_path / "runs", "a")
     log = tmp_path / "page.txt"

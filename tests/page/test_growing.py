@@ -1,14 +1,12 @@
-"""A pyramid shows any number of rows in few buckets, and loses no extreme, no sum and no order."""
+"""Growing files in few buckets: no extreme, no sum and no order is lost."""
 
 from __future__ import annotations
 
 import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from remuda.page.growing import FloatArray, Pyramid, Reduction
 
 ALL: tuple[Reduction, ...] = ("first", "last", "min", "max", "sum")

@@ -1,15 +1,14 @@
-"""One sentence about each run: what it waits for and why, how it goes, or how it ended."""
+"""A sentence about each run: the reason of a wait, the progress, or the end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
 import pytest
 from msgspec.structs import replace
-
 from remuda.page.herd import Holder, MissingWorkers, QueueEntry
 from remuda.page.run_rows import RunRow, headline
 from remuda.page.stored_run import StoredState
+
 
 
 def run_row(state: StoredState, reason: str | None = None, why: str | None = None) -> RunRow:
@@ -17,6 +16,8 @@ def run_row(state: StoredState, reason: str | None = None, why: str | None = Non
 
 
 LOW = [Holder("x", "low", "low", "learner", 1), Holder("x", "low", "low", "collector", 2)]
+
+
 QUEUED = QueueEntry(
     id="1", run="a", name="a", state="queued", priority=0, place=2, wall_s=0.0, why="waits for 1 learner (0 free)",
     waits_for=[MissingWorkers("learner", 1, 1, 0, ""), MissingWorkers("collector", 2, 3, 1, "")], held_by=LOW,

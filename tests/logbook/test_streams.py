@@ -1,22 +1,112 @@
-"""What is printed while a worker works for a run stands in its log too: whole lines, by the thread that has the log."""
+"""Streams: best-effort output never blocks or fails, and printed text is in the log of its run."""
 
 from __future__ import annotations
 
+import io
+import os
+import sys
+import pytest
+from remuda.logbook.streams import ForwardingStream
+import contextlib
+import io
+import os
+import sys
+import threading
+import pytest
+from remuda.logbook.streams import WAITING_AT_MOST, BestEffortStream, best_effort_stderr
+from remuda.tests.patience import HANG_S
 import io
 import sys
 import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-
 import pytest
-
 from remuda.logbook.role_logbooks import collector_logbook
 from remuda.logbook.streams import KEPT_AT_MOST, LONGEST, PrintedStream, end_printed, keep_printed, log_printed, printed
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
 
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
+
+
+def test_it_has_descriptor_terminal_and_encoding_of_the_stream_behind_it() -> None:
+    reading, writing = os.openpty()
+    with open(writing, "w", encoding="latin-1") as terminal, open(reading, "rb"):
+        stream = ForwardingStream(terminal)
+        assert (stream.fileno(), stream.isatty(), stream.encoding) == (terminal.fileno(), True, "latin-1")
+        assert stream.writable()
+
+
+def test_a_stream_without_a_descriptor_has_none_through_it_either() -> None:
+    stream = ForwardingStream(io.StringIO())
+    assert not stream.isatty()
+    with pytest.raises(io.UnsupportedOperation):
+        stream.fileno()
+
+
+def test_python_code_may_print_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kept(ForwardingStream):
+        text = ""
+
+        def write(self, text: str) -> int:
+            self.text += text
+            return len(text)
+
+    kept = Kept(io.StringIO())
+    monkeypatch.setattr(sys, "stdout", kept)
+    print("line")
+    assert kept.text == "line\n"
+
+
+def test_what_is_printed_arrives_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    with best_effort_stderr():
+        for number in range(100):
+            print(number, file=sys.stderr)
+    assert capsys.readouterr().err.split() == [str(number) for number in range(100)]
+
+
+@pytest.mark.parametrize("kind", ["full disk", "reader gone", "closed"])
+def test_a_stream_that_cannot_be_written_raises_nothing(kind: str) -> None:
+    if kind == "full disk":
+        raw = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w")
+    elif kind == "reader gone":
+        reading, writing = os.pipe()
+        os.close(reading)
+        raw = os.fdopen(writing, "w")
+    else:
+        raw = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        raw.close()
+    stream = BestEffortStream(raw)
+    for _ in range(10):
+        print("text", file=stream, flush=True)
+    stream.finish()
+    with contextlib.suppress(OSError):  # what Python's own buffer still holds
+        raw.close()
+
+
+class Stuck(io.StringIO):
+    """A pipe that nobody reads, until the gate is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def write(self, text: str) -> int:
+        assert self.gate.wait(HANG_S)
+        return super().write(text)
+
+
+def test_a_stream_that_nobody_reads_holds_up_nobody_and_what_was_dropped_is_counted() -> None:
+    raw = Stuck()
+    stream = BestEffortStream(raw)
+    for number in range(WAITING_AT_MOST + 50):
+        stream.write(f"{number}\n")
+    raw.gate.set()
+    while "messages were not written" not in raw.getvalue():
+        stream.write("later\n")
+    stream.finish()
+    assert raw.getvalue().startswith("0\n1\n2\n")
 
 
 class Told:

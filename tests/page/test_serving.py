@@ -1,4 +1,4 @@
-"""Connections to the page: strangers that wait, send slowly or do not read keep out nobody who has a token."""
+"""Connections to the page: strangers that wait, send slowly or do not read keep out nobody with a token."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-
 import pytest
 
 pytest.importorskip("uvicorn")
-
 from starlette.types import Receive, Scope, Send
-
 from remuda.coordinator.monitoring.address import listen
 from remuda.page.app import Guard
 from remuda.page.process import Tokens

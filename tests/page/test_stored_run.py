@@ -1,9 +1,8 @@
-"""How a run ended is read from the record that ends its log."""
+"""The end of a run is read from the record that ends its log."""
 
 from __future__ import annotations
 
 import pytest
-
 from remuda.page.stored_run import ended
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcomes

@@ -87,7 +87,7 @@ learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both
 
 sinks: setup  ## Weights & Biases and MLflow into .venv, and the tests that need them (offline)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,wandb,mlflow]'
-	$(BIN)/pytest tests/logbook/test_services.py
+	$(BIN)/pytest tests/logbook/test_trackers.py
 
 bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
 	$(BENCHMARKS)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from remuda.logbook.book import RETRY_S, Outages
 import errno
 import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import get_args
+
 import pytest
+
+from remuda.logbook.book import RETRY_S, Outages
 from remuda.logbook.episode_reports import (
     CollectReport,
     CollectTotals,
@@ -282,27 +282,6 @@ def test_histograms_and_films_stand_in_the_event_file_of_whoever_makes_them_and_
     assert [path.name for path in logs if path.read_text()] == []
 
 
-def test_a_full_disk_costs_histograms_and_films_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, disk, now_s = a_run(tmp_path, "serial"), FullDisk(monkeypatch), 100.0
-    with serial_logbook(run, ["LossQ"]) as files:
-        book = replace(files, clock=lambda: now_s)
-
-        def report(i: int) -> None:
-            book.emit(replace(WEIGHTS, train_iter=i))
-            book.emit(replace(FILM, train_iter=i))
-            book.emit(replace(LEARN, train_iter=i))
-
-        report(1)
-        disk.full = True
-        report(2)
-        disk.full = False
-        now_s += 10.0
-        report(3)
-    assert [step for step, _ in histograms(run.serial_tb)["weights_iter/layer"]] == [1, 3]
-    assert [step for step, _ in films(run.serial_tb)["film_iter/first_episode"]] == [1, 3]
-    assert [step for step, _ in curves(run.serial_tb)["learner_iter/total_loss_avg"]] == [1, 3]
-
-
 def test_a_report_that_the_role_has_no_view_for_is_a_mistake(tmp_path: Path) -> None:
     with collector_logbook(a_run(tmp_path, "parallel"), UUID, 1) as book:
         with pytest.raises(KeyError):
@@ -338,20 +317,6 @@ def test_a_view_that_fails_is_reported_once_and_the_others_go_on(
     assert f"{run.learner_log} lacks its last 6 records: " in ended
     assert len(curves(run.serial_tb)["learner_step/total_loss_avg"]) == 3
     assert run.buffer_log.read_text().count("still here") == 3
-
-
-def test_curves_and_progress_that_fail_leave_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = a_run(tmp_path, "serial")
-    with serial_logbook(run, ["LossQ"]) as book:
-        assert book.progress_file is not None
-        book.progress_file.close()
-        book.writers[0].close()
-        for _ in range(2):
-            book.emit(LEARN)
-            book.emit(EVALUATION)
-            book.progress(PROGRESS)
-    assert capsys.readouterr().err.count("is given up") == 2
-    assert run.learner_log.read_text().count("Result ===") == 2
 
 
 class Tracker:

@@ -222,19 +222,3 @@ def test_steps_of_an_episode_that_is_not_over_are_no_part_of_the_averages_per_ep
     )
     assert report.fields()["avg_step_per_episode"] == 142.0
     assert report.fields()["avg_time_per_episode"] == pytest.approx(1.42)
-
-
-def test_a_workers_name_cannot_forge_a_line() -> None:
-    report = WorkerReport(
-        train_iter=0,
-        env_step=0,
-        role="evaluator",
-        worker="x\n[EVALUATOR]\x1b[31m",
-        episode_count=0,
-        step_count=0,
-        duration_s=0.0,
-        reward_mean=math.nan,
-        reward_std=math.nan,
-    )
-    assert report.text().splitlines()[0] == r"[EVALUATOR] worker x\n[EVALUATOR]\x1b[31m:"
-    assert "avg_time_per_episode: nan" in report.text()

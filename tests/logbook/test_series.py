@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from remuda.logbook.role_logbooks import commander_logbook
 from remuda.logbook.series import (
     Evaluation,
     Event,
@@ -29,7 +26,6 @@ from remuda.logbook.series import (
     read_whole,
 )
 from remuda.logbook.series_file import EVENTS_PER_INTERVAL, LOGGED_PER_INTERVAL, LONGEST_TEXT, SeriesFile, SeriesView
-from remuda.storage.existing_folder import prepare
 from remuda.storage.record_file import packed
 from remuda.tests.logbook.series_examples import COLLECTOR, ROWS, UUID, collected, evaluation, joined, logged, vitals
 from remuda.wire.messages import Counters
@@ -115,13 +111,19 @@ def test_rates_are_of_the_time_since_the_interval_before(tmp_path: Path) -> None
     assert [usage.env_steps for moment in found for usage in moment.workers] == [480, 0, 0]
 
 
+def cuts(ends: Sequence[int]) -> list[int]:
+    """Sizes around the end of each record, and some between."""
+    near = {end + off for end in (0, *ends) for off in range(-2, 3)}
+    return sorted(size for size in near | set(range(0, ends[-1], 9)) if 0 <= size <= ends[-1])
+
+
 def test_torn_at_any_byte_it_is_continued_behind_what_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "series.msgpack"
     close(written(path))
     data = path.read_bytes()
     ends = [len(b"".join(packed(record) for record in GOLDEN[: n + 1])) for n in range(len(GOLDEN))]
     assert ends[-1] == len(data)
-    for size in range(len(data) + 1):
+    for size in cuts(ends):
         path.write_bytes(data[:size])
         whole = sum(end <= size for end in ends)
         assert [to_builtins(moment) for moment in read_series(path)] == GOLDEN[1 : max(whole, 1)], size
@@ -161,15 +163,6 @@ def test_a_resumed_run_has_each_moment_once(tmp_path: Path) -> None:
     last = list(read_series(path))[-1]
     assert isinstance(last, Interval)
     assert (last.policy_version, last.env_steps_per_s, last.train_iters_per_s) == (7, 8.0, 0.5)
-
-
-def test_without_a_resumed_point_all_of_it_stays(tmp_path: Path) -> None:
-    path = tmp_path / "series.msgpack"
-    for wall_s in (60.0, 120.0):
-        view = series(path)
-        view.show(vitals(wall_s))
-        close(view)
-    assert walls(path) == [("Interval", 60.0), ("Interval", 120.0)]
 
 
 def test_what_a_later_version_writes_is_passed_over_and_kept(tmp_path: Path) -> None:
@@ -226,35 +219,6 @@ def test_of_a_long_text_the_log_has_the_rest(tmp_path: Path) -> None:
     assert event.text == "x" * LONGEST_TEXT
 
 
-def test_a_full_disk_costs_what_came_meanwhile_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = prepare(tmp_path / "run", "error", mode="parallel", now=datetime(2026, 8, 21))
-    write, now_s, full = os.write, 100.0, False
-
-    def half(descriptor: int, data: bytes) -> int:
-        if not full:
-            return write(descriptor, data)
-        if len(data) < 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(descriptor, data[: len(data) // 2])
-
-    with commander_logbook(run, ["LossQ"]) as book:
-        monkeypatch.setattr(os, "write", half)
-        monkeypatch.setattr(book, "_outages", type(book._outages)(lambda: now_s))  # pyright: ignore[reportPrivateUsage]
-        full = True
-        book.emit(joined(0.5))
-        book.emit(vitals(60.0))
-        full, now_s = False, 200.0
-        book.emit(vitals(120.0))
-        book.emit(vitals(180.0))
-    assert walls(run.series) == [("Interval", 120.0), ("Interval", 180.0)]
-    first = next(read_series(run.series))
-    assert isinstance(first, Interval)
-    assert first.env_steps_per_s == 8.0
-    assert "series.msgpack cannot be written and will be tried again; the run continues: " in capsys.readouterr().err
-
-
 def test_workers_that_are_no_collectors_have_no_steps(tmp_path: Path) -> None:
     path = tmp_path / "series.msgpack"
     view = series(path)
@@ -270,7 +234,7 @@ def test_records_are_decoded_many_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "series.msgpack"
     close(written(path))
     data = path.read_bytes()
-    for size in range(len(data) + 1):
+    for size in cuts([whole.end for whole in read_whole(path)]):
         path.write_bytes(data[:size])
         records, end = decode_records(data[:size])
         slowly = list(read_whole(path))

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import io
-import os
-import sys
-import pytest
-from remuda.logbook.streams import ForwardingStream
 import contextlib
 import io
 import os
 import sys
 import threading
-import pytest
-from remuda.logbook.streams import WAITING_AT_MOST, BestEffortStream, best_effort_stderr
-from remuda.tests.patience import HANG_S
-import io
-import sys
-import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+
 import pytest
+
 from remuda.logbook.role_logbooks import collector_logbook
-from remuda.logbook.streams import KEPT_AT_MOST, LONGEST, PrintedStream, end_printed, keep_printed, log_printed, printed
+from remuda.logbook.streams import (
+    KEPT_AT_MOST,
+    LONGEST,
+    WAITING_AT_MOST,
+    BestEffortStream,
+    ForwardingStream,
+    PrintedStream,
+    best_effort_stderr,
+    end_printed,
+    keep_printed,
+    log_printed,
+    printed,
+)
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.patience import HANG_S
 
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
 
@@ -43,20 +47,6 @@ def test_a_stream_without_a_descriptor_has_none_through_it_either() -> None:
     assert not stream.isatty()
     with pytest.raises(io.UnsupportedOperation):
         stream.fileno()
-
-
-def test_python_code_may_print_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Kept(ForwardingStream):
-        text = ""
-
-        def write(self, text: str) -> int:
-            self.text += text
-            return len(text)
-
-    kept = Kept(io.StringIO())
-    monkeypatch.setattr(sys, "stdout", kept)
-    print("line")
-    assert kept.text == "line\n"
 
 
 def test_what_is_printed_arrives_in_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,6 +201,6 @@ def test_the_record_names_the_line_that_printed(tmp_path: Path) -> None:
         print("to the other one", file=sys.stderr)
         end_printed()
     first, second = run.collector_log(UUID, 1).read_text().splitlines()
-    assert "[test_printed.py:" in first
+    assert "[test_streams.py:" in first
     assert "[INFO] [2021-01-01" in first, "it forges no record"
     assert second.endswith("to the other one")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from remuda.logbook.tables import Table
 import csv
 import json
 import math
 from pathlib import Path
 from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.tables import CsvSink, JsonLinesSink
+from remuda.logbook.tables import CsvSink, JsonLinesSink, Table
 
 NAMES = st.from_regex(r"[a-z_][a-z0-9_./-]{0,8}", fullmatch=True)
 TEST: dict[str, Any] = {"test_returns": [9.0, 11.0], "test_lengths": [9, 11], "test_env_step": 0}
@@ -47,31 +45,6 @@ def table(path: Path, *columns: str, resumed: int | None = None) -> Table:
 def read(path: Path) -> list[dict[str, float]]:
     header, *rows = (line.split(",") for line in path.read_text().splitlines())
     return [dict(zip(header, map(float, row), strict=True)) for row in rows]
-
-
-def test_to_the_letter(tmp_path: Path) -> None:
-    written = table(tmp_path / "t", "loss")
-    written.append({"env_step": 1, "loss": 0.5, "other": 3.0})
-    written.append({"env_step": 2})
-    assert (tmp_path / "t").read_text() == "env_step,loss\n1,0.5\n2,nan\n", "on disk at once"
-    written.close()
-
-
-def test_new_columns_come_to_the_end_and_old_rows_have_nan_there(tmp_path: Path) -> None:
-    written = table(tmp_path / "t", "loss")
-    written.append({"env_step": 1, "loss": 0.5})
-    written.widen(["entropy", "kl"])
-    written.append({"env_step": 2, "loss": 0.25, "entropy": 1.5})
-    assert (tmp_path / "t").read_text() == "env_step,loss,entropy,kl\n1,0.5,nan,nan\n2,0.25,1.5,nan\n"
-    assert written.columns == ["env_step", "loss", "entropy", "kl"]
-    written.close()
-
-
-def test_an_empty_table_grows_too(tmp_path: Path) -> None:
-    written = table(tmp_path / "t")
-    written.widen(["loss"])
-    assert (tmp_path / "t").read_text() == "env_step,loss\n"
-    written.close()
 
 
 @pytest.mark.parametrize("columns", [["loss"], ["a", "a"], ["a,b"], ["a\tb"], [""], ["1st"]])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.timers import Flat, Timers, add, tree, write_timers
+from remuda.logbook.timers import Flat, Timers, add, tree
 
 
 class Clock:
@@ -139,10 +137,3 @@ def test_two_processes_add_up() -> None:
     right: Flat = {"collect": (3, 2.0), "wait": (1, 1.0)}
     assert add(left, right) == {"collect": (4, 3.0), "collect/act": (2, 0.5), "wait": (1, 1.0)}
     assert left == {"collect": (1, 1.0), "collect/act": (2, 0.5)}
-
-
-def test_the_file_is_json(tmp_path: Path) -> None:
-    path = tmp_path / "timers.json"
-    write_timers(path, {"wall_s": 1.5, "roles": {"learner": {"w": tree({"update": (2, 1.0)}, 1.5)}}})
-    written = json.loads(path.read_text())
-    assert written["roles"]["learner"]["w"]["blocks"]["update"]["share"] == 0.6667

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-import pytest
-from remuda.logbook.trackers import BackgroundSink, Service, SinkError
-from remuda.tests.patience import HANG_S
-import json
-import time
-from pathlib import Path
 from typing import Any
+
 import pytest
-from remuda.logbook.trackers import BackgroundSink, mlflow_run, wandb_run
+
+from remuda.logbook.trackers import BackgroundSink, Service, SinkError, mlflow_run, wandb_run
+from remuda.tests.patience import HANG_S
 
 SETTINGS: dict[str, Any] = {"name": "x", "policy": {"type": "dqn", "hidden": [8, 8]}, "env": {"kwargs": {}}}
 ROWS = [{"env_step": 0.0, "evaluator/reward_mean": 9.0}, {"env_step": 10.0, "collector/reward_mean": float("nan")},

@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
-import pytest
-from pathlib import Path
+
 import pytest
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
-from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, Problem, allowed, checked, problem
+
+from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, Problem, allowed, checked, on_page, problem
 from remuda.page.app import make_app
 from remuda.page.commands import RequestedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
 from remuda.page.requests import WRITES
 from remuda.page.views import Views
+from remuda.storage.existing_folder import OnExists, RunFolderError, check
 from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import finished_run
+from remuda.tests.page.folders import finished_run, run_folder
 from remuda.tests.page.statuses import COORDINATOR
 from remuda.tests.patience import until
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import AnyMessage, Done, Prioritize, Rejected, Status, StopExperiment
-from remuda.page.actions import on_page
-from remuda.storage.existing_folder import OnExists, RunFolderError, check
-from remuda.tests.page.folders import run_folder
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
@@ -77,23 +75,24 @@ def test_what_may_be_done_is_said_at_the_beginning(client: TestClient) -> None:
     assert client.get("/api/session", headers=OPERATOR).json()["actions"] == [*NEEDS]
 
 
-@pytest.mark.parametrize("path", WRITES)
-def test_who_only_reads_does_nothing(client: TestClient, coordinator: FakeCoordinator, path: str) -> None:
-    answer = client.post(path, json={}, headers=VIEWER)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "right")
-    assert client.post(path, json={}).status_code == 401
+def test_who_only_reads_does_nothing(client: TestClient, coordinator: FakeCoordinator) -> None:
+    for path in WRITES:
+        answer = client.post(path, json={}, headers=VIEWER)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "right"), path
+        assert client.post(path, json={}).status_code == 401
     assert not coordinator.heard_of(StopExperiment)
 
 
-@pytest.mark.parametrize("path", WRITES)
-def test_bodies_are_checked_and_bounded(client: TestClient, path: str) -> None:
-    for content in (b"", b"{", b"[]", b'{"nothing": 1}', b"\xff", b"[" * 10_000):
-        answer = client.post(path, content=content, headers={**OPERATOR, "Content-Type": "application/json"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid")
-    assert client.post(path, content=b"{}", headers=OPERATOR).status_code == 400, "another type"
+def test_bodies_are_checked_and_bounded(client: TestClient) -> None:
+    typed = {**OPERATOR, "Content-Type": "application/json"}
     large = b'"' + b"x" * LONGEST_BODY_BYTES + b'"'
-    answer = client.post(path, content=large, headers={**OPERATOR, "Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "large")
+    for path in WRITES:
+        for content in (b"", b"{", b"[]", b'{"nothing": 1}', b"\xff", b"[" * 10_000):
+            answer = client.post(path, content=content, headers=typed)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid"), path
+        assert client.post(path, content=b"{}", headers=OPERATOR).status_code == 400, "another type"
+        answer = client.post(path, content=large, headers=typed)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "large"), path
 
 
 def test_stop_and_priority_go_to_the_coordinator(client: TestClient, coordinator: FakeCoordinator) -> None:

@@ -22,6 +22,31 @@ from remuda.tests.page.folders import GIF, film, finished_run, logged, run_folde
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
+ERRORS: list[tuple[str, dict[str, Any], int, str]] = [
+    ("/api/run", {}, 400, "invalid"),
+    ("/api/run", {"run": "../runs/a_s0"}, 404, "unknown"),
+    ("/api/run", {"run": "x" * 5_000}, 400, "invalid"),
+    ("/api/run", {"run": "\0"}, 404, "unknown"),
+    ("/api/curves", {"run": "a_s0"}, 400, "invalid"),
+    ("/api/curves", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
+    ("/api/curves", {"run": "a_s0", "y": ["progress/x"] * 13}, 400, "invalid"),
+    ("/api/csv", {"y": "evaluation/return_mean"}, 400, "invalid"),
+    ("/api/csv", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
+    ("/api/csv", {"run": "none", "y": "evaluation/return_mean"}, 404, "unknown"),
+    ("/api/curves", {"run": ["a_s0"] * 201, "y": "evaluation/return_mean"}, 400, "invalid"),
+    ("/api/curves", {"run": "a_s0", "y": "evaluation/return_mean", "points": "1e9"}, 400, "invalid"),
+    ("/api/timeline", {"run": "a_s0", "from_s": "nan"}, 400, "invalid"),
+    ("/api/log", {"run": "a_s0", "file": "../config.json"}, 404, "unknown"),
+    ("/api/log", {"run": "a_s0", "file": "learner/learner_logger.txt", "lines": "0"}, 400, "invalid"),
+    ("/api/log", {"run": "a_s0", "file": "*"}, 400, "invalid"),
+    ("/api/log", {"run": "a_s0", "file": "*", "search": "x" * 201}, 400, "invalid"),
+    ("/api/log", {"run": "a_s0", "file": "*", "search": "x", "before": "0"}, 400, "invalid"),
+    ("/api/log", {"run": "evil", "file": "buffer/buffer_logger.txt"}, 404, "unknown"),
+    ("/api/config", {}, 400, "invalid"),
+    ("/api/film", {"run": "a_s0"}, 400, "invalid"),
+    ("/api/events", {"run": "none"}, 404, "unknown"),
+    ("/api/none", {}, 404, "unknown"),
+]
 
 
 @pytest.fixture
@@ -88,13 +113,12 @@ def test_every_answer_has_the_headers_that_keep_others_out(client: TestClient) -
             assert "set-cookie" not in answer.headers
 
 
-@pytest.mark.parametrize("path", [*READS, "/api/session", "/api/film", "/api/csv", "/api/events", "/api/none"])
-def test_no_data_without_a_token(client: TestClient, path: str) -> None:
+def test_no_data_without_a_token(client: TestClient) -> None:
     shown: list[dict[str, str]] = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKENS.viewer}"}]
-    for headers in shown:
-        answer = client.get(path, headers=headers, params={"token": TOKENS.viewer})
-        assert answer.status_code == 401
-        assert answer.json()["error"]["code"] == "token"
+    for path in (*READS, "/api/session", "/api/film", "/api/csv", "/api/events", "/api/none"):
+        for headers in shown:
+            answer = client.get(path, headers=headers, params={"token": TOKENS.viewer})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "token"), path
 
 
 def test_what_the_page_is(client: TestClient, runs: Path) -> None:
@@ -203,41 +227,12 @@ def test_configs_to_begin_with(client: TestClient) -> None:
     assert "cartpole_dqn.yaml" in names
 
 
-@pytest.mark.parametrize(
-    ("path", "parameters", "status", "code"),
-    [
-        ("/api/run", {}, 400, "invalid"),
-        ("/api/run", {"run": "../runs/a_s0"}, 404, "unknown"),
-        ("/api/run", {"run": "x" * 5_000}, 400, "invalid"),
-        ("/api/run", {"run": "\0"}, 404, "unknown"),
-        ("/api/curves", {"run": "a_s0"}, 400, "invalid"),
-        ("/api/curves", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
-        ("/api/curves", {"run": "a_s0", "y": ["progress/x"] * 13}, 400, "invalid"),
-        ("/api/csv", {"y": "evaluation/return_mean"}, 400, "invalid"),
-        ("/api/csv", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
-        ("/api/csv", {"run": "none", "y": "evaluation/return_mean"}, 404, "unknown"),
-        ("/api/curves", {"run": ["a_s0"] * 201, "y": "evaluation/return_mean"}, 400, "invalid"),
-        ("/api/curves", {"run": "a_s0", "y": "evaluation/return_mean", "points": "1e9"}, 400, "invalid"),
-        ("/api/timeline", {"run": "a_s0", "from_s": "nan"}, 400, "invalid"),
-        ("/api/log", {"run": "a_s0", "file": "../config.json"}, 404, "unknown"),
-        ("/api/log", {"run": "a_s0", "file": "learner/learner_logger.txt", "lines": "0"}, 400, "invalid"),
-        ("/api/log", {"run": "a_s0", "file": "*"}, 400, "invalid"),
-        ("/api/log", {"run": "a_s0", "file": "*", "search": "x" * 201}, 400, "invalid"),
-        ("/api/log", {"run": "a_s0", "file": "*", "search": "x", "before": "0"}, 400, "invalid"),
-        ("/api/log", {"run": "evil", "file": "buffer/buffer_logger.txt"}, 404, "unknown"),
-        ("/api/config", {}, 400, "invalid"),
-        ("/api/film", {"run": "a_s0"}, 400, "invalid"),
-        ("/api/events", {"run": "none"}, 404, "unknown"),
-        ("/api/none", {}, 404, "unknown"),
-    ],
-)
-def test_errors_are_json_with_a_sentence(
-    client: TestClient, path: str, parameters: dict[str, Any], status: int, code: str
-) -> None:
-    answer = client.get(path, params=parameters, headers=VIEWER)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.json()["error"]["message"]
+def test_errors_are_json_with_a_sentence(client: TestClient) -> None:
+    for path, parameters, status, code in ERRORS:
+        answer = client.get(path, params=parameters, headers=VIEWER)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), (path, answer.text)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json()["error"]["message"]
 
 
 def test_nothing_is_changed_by_reading(client: TestClient) -> None:

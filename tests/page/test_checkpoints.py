@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+
 import pytest
+
 from remuda.logbook.tensorboard import EventWriter
 from remuda.page.checkpoints import Films, NoFilmError, checkpoints
 from remuda.tests.page.folders import GIF, film, finished_run, run_folder
-
 
 
 def test_films_beside_curves(tmp_path: Path) -> None:

@@ -8,16 +8,13 @@ import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
 import psutil
 import pytest
-from remuda.page.commands import BrokenOffError, Commands
-from remuda.tests.patience import HANG_S, until, until_gone
-import sys
-from collections.abc import Generator
-import pytest
+
 from remuda.page import commands as module
-from remuda.page.commands import Evaluations, RequestedEvaluation
-from remuda.tests.patience import until
+from remuda.page.commands import BrokenOffError, Commands, Evaluations, RequestedEvaluation
+from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes
 STARTS_ANOTHER = """

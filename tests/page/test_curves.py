@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TypeVar
+
 import pytest
+
+from remuda.logbook.series import Moment
 from remuda.page import library as library_module
-from remuda.page.curves import Curves, Mark, Quantity, UnknownCurveError, curves
+from remuda.page.curves import HEADER, Curves, Mark, Quantity, UnknownCurveError, csv_pieces, curves
 from remuda.page.library import Budget, Library
 from remuda.page.run_ids import RunIds
 from remuda.page.stored_runs import StoredRuns
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import (
     evaluation,
     finished_run,
@@ -22,13 +27,6 @@ from remuda.tests.page.folders import (
     write_series,
 )
 from remuda.tests.patience import until
-import csv
-from pathlib import Path
-import pytest
-from remuda.logbook.series import Moment
-from remuda.page.curves import HEADER, Quantity, csv_pieces
-from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import evaluation, interval, logged, run_folder, write_progress, write_series
 
 _Lent = TypeVar("_Lent")
 
@@ -73,19 +71,6 @@ def test_a_change_of_the_task_is_a_mark(library: Library, tmp_path: Path) -> Non
     (run,) = shown(library, tmp_path / "runs", "evaluation/return_mean").runs
     assert run.marks == [Mark("another task", then.env_step, then.train_iter, then.wall_s)]
     assert then.train_iter > first.train_iter
-
-
-def test_numbers_of_callbacks_have_curves_of_their_own(library: Library, tmp_path: Path) -> None:
-    folder = finished_run(tmp_path / "runs", "a")
-    write_series(folder, [logged(200.0, loss=1.0, gap=7.0), logged(220.0, loss=2.0), logged(240.0, loss=0.5)])
-    runs = tmp_path / "runs"
-    (loss,) = shown(library, runs, "callback/loss").runs
-    assert (loss.x, loss.last, loss.exact) == ([1600.0, 1760.0, 1920.0], [1.0, 2.0, 0.5], True)
-    (gap,) = shown(library, runs, "callback/gap", "wall_s").runs
-    assert (gap.x, gap.last) == ([200.0], [7.0])
-    (sample,) = shown(Library(RunIds(runs)), runs, "callback/loss", seconds=-1.0).runs
-    assert sample.last == loss.last
-    assert shown(library, runs, "callback/nothing").runs[0].x == []
 
 
 def test_seeds_are_a_mean_with_a_band(library: Library, tmp_path: Path) -> None:

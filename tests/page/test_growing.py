@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from remuda.page.growing import FloatArray, Pyramid, Reduction
 
 ALL: tuple[Reduction, ...] = ("first", "last", "min", "max", "sum")

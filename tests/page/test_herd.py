@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
-from remuda.page.herd import MOST_FAILURES, failures_of, herd, newest, waits_for
-from remuda.tests.page.folders import WORKER, event
-from remuda.tests.page.statuses import status, uuid, worker
-import pytest
-from remuda.coordinator.scheduler import Demand, Holding, plan
-from remuda.page.herd import MissingWorkers, lacks, queue
-from remuda.tests.page.statuses import experiment, status, uuid, worker
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import cast
+
 import pytest
+
 from remuda.client.client import Client
+from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.logbook.series import Ledger
 from remuda.page.coordinator_link import CoordinatorLink
-from remuda.page.herd import LedgerView, ledger_view
+from remuda.page.herd import (
+    MOST_FAILURES,
+    LedgerView,
+    MissingWorkers,
+    failures_of,
+    herd,
+    lacks,
+    ledger_view,
+    newest,
+    queue,
+    waits_for,
+)
 from remuda.page.views import Views
-from remuda.tests.page.folders import EXPERIMENT, evaluation, interval, run_folder, write_series
-from remuda.tests.page.statuses import experiment, status
+from remuda.tests.page.folders import EXPERIMENT, WORKER, evaluation, event, interval, run_folder, write_series
+from remuda.tests.page.statuses import experiment, status, uuid, worker
 from remuda.wire.messages import LedgerCounts, Status
 
 WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0 free)"

@@ -82,11 +82,6 @@ def test_a_line_that_is_longer_than_an_answer_comes_in_pieces(tmp_path: Path) ->
     assert len(read_part(log, LEARNER).text) == log_files.MOST_BYTES
 
 
-def test_control_characters_are_replaced_and_html_is_text(tmp_path: Path) -> None:
-    log = written(tmp_path, b"<b>\x1b[31m\xff</b>\n")
-    assert read_part(log, LEARNER).text == "<b>\ufffd[31m\ufffd</b>\n"
-
-
 def test_lines_with_a_text_the_last_ones_first(folder: RunFolder) -> None:
     found = search(folder.log, LEARNER, "LINE 19", most=3)
     assert [each.text[-9:] for each in found.matches] == ["line 1999", "line 1998", "line 1997"]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urlsplit
-import pytest
-import stat
-from pathlib import Path
-import pytest
 import json
 import os
 import platform
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Generator
@@ -22,19 +17,18 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
 import psutil
 import pytest
 
 pytest.importorskip("uvicorn")
-from remuda.page.process import Tokens, link
-from remuda.wire.keys.pair import new_pair
-from remuda.page.process import FILE, AddressFile
 from remuda.client.client import Client
 from remuda.page import process as page_process
-from remuda.page.process import AddressFile, PageProcess, Tokens
+from remuda.page.process import FILE, AddressFile, PageProcess, Tokens, link
 from remuda.tests.page.folders import finished_run
 from remuda.tests.patience import HANG_S, until, until_ended, until_gone
 from remuda.wire import connection_file
+from remuda.wire.keys.pair import new_pair
 
 ID = "01234567-89ab-4def-8123-456789abcdef"
 OTHER = "11234567-89ab-4def-8123-456789abcdef"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+
 import pytest
 from msgspec.structs import replace
+
 from remuda.page.herd import Holder, MissingWorkers, QueueEntry
 from remuda.page.run_rows import RunRow, headline
 from remuda.page.stored_run import StoredState
-
 
 
 def run_row(state: StoredState, reason: str | None = None, why: str | None = None) -> RunRow:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-import pytest
-from remuda.logbook.series import Moment, WorkerUsage
-from remuda.page.series_reader import MOST_EVENTS, SeriesReader
-from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import WORKER, evaluation, event, interval, run_folder, write_series
 from itertools import pairwise
 from pathlib import Path
-import pytest
-from remuda.logbook.series import Evaluation, Interval, Moment, WorkerUsage, marker, read_series
-from remuda.page.series_reader import newest_interval, sampled
-from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import WORKER, evaluation, event, interval, run_folder, write_series
-import pytest
-from remuda.page.series_reader import HELD_UP, MOST_SPANS, Spans, covered
-from remuda.tests.page.folders import OTHER_WORKER, WORKER, event
 
+import pytest
+
+from remuda.logbook.series import Evaluation, Interval, Moment, WorkerUsage, marker, read_series
+from remuda.page.series_reader import (
+    HELD_UP,
+    MOST_EVENTS,
+    MOST_SPANS,
+    SeriesReader,
+    Spans,
+    covered,
+    newest_interval,
+    sampled,
+)
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.page.folders import OTHER_WORKER, WORKER, evaluation, event, interval, run_folder, write_series
 
 
 @pytest.fixture

@@ -6,10 +6,12 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
 import pytest
 
 pytest.importorskip("uvicorn")
 from starlette.types import Receive, Scope, Send
+
 from remuda.coordinator.monitoring.address import listen
 from remuda.page.app import Guard
 from remuda.page.process import Tokens

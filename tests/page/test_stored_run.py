@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from remuda.page.stored_run import ended
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcomes

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
+
 import pytest
+from msgspec.structs import replace
+
 from remuda.page.coordinator_link import CoordinatorLink
+from remuda.page.herd import WorkerView, worker_view
 from remuda.page.log_files import UnknownLogError
 from remuda.page.run_ids import UnknownRunError
-from remuda.page.stream import Follower, LogLines, Message, Position, RunsNews, StreamOptions
+from remuda.page.stream import Changes, Follower, LogLines, Message, Position, RunsNews, StreamOptions, worker_summary
 from remuda.page.views import Session, Views
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import (
@@ -20,9 +24,6 @@ from remuda.tests.page.folders import (
     write_checkpoints,
     write_series,
 )
-from msgspec.structs import replace
-from remuda.page.herd import WorkerView, worker_view
-from remuda.page.stream import Changes, worker_summary
 from remuda.tests.page.statuses import worker
 
 LOG = "commander/commander_logger.txt"

@@ -1,4 +1,4 @@
-"""Films of episodes: an MP4 file each, written during the episode, and animated GIFs for browsers."""
+"""Films of episodes: an MP4 file per episode, written during the episode, and animated GIFs for browsers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class EpisodeFilms:
         self._shoot()
 
     def stepped(self, *, over: bool) -> None:
-        """Take one picture; the end of the episode is that of its file."""
+        """Take one picture; the end of the episode finishes the file."""
         self._shoot()
         if over:
             self.cut()
@@ -155,7 +155,7 @@ def named(env: object) -> str:
 
 
 def draw_unseen() -> None:
-    """Set SDL for a process without display and sound, which silences its complaints and its greeting."""
+    """Set SDL for a process without display and sound, and silence complaints and greeting."""
     for name, value in _UNSEEN.items():
         os.environ.setdefault(name, value)
 
@@ -198,7 +198,7 @@ class Gif:
 
 
 class Pictures:
-    """Keeps pictures of the episode under way: of its reset, of every n-th step, and of its end."""
+    """Keeps pictures of the current episode: reset, every n-th step, and end."""
 
     def __init__(self, env: Rendered) -> None:
         self._env = env

@@ -1,4 +1,4 @@
-"""Films an evaluation's first episode. It is played once more for that, so nothing in the evaluation changes."""
+"""Films the first episode of an evaluation. The episode is played again, to leave the evaluation unchanged."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class Logbook:
         return any(writer.newest_step("evaluator_iter") >= train_iter for writer in self.writers)
 
     def describe(self, settings: Mapping[str, JsonValue], *, train_iter: int) -> None:
-        """Show the initial settings, or those of a run that continues from this update, beside the curves."""
+        """Show the initial settings, or the settings of a run continued from this update, beside the curves."""
         for writer in self.writers[:1]:
             self._attempt(writer, partial(writer.config, as_markdown(settings), train_iter=train_iter))
 
@@ -239,7 +239,7 @@ class Logbook:
             self._attempt(self._timers, partial(write_timers, self._timers.path, document))
 
     def close(self) -> None:
-        """Close every file, and report files that lack their last records. May be called again."""
+        """Close every file, and report missing last records. May be called again."""
         others = (file for file in (self.progress_file, self.series) if file is not None)
         for file in (*self.sinks, *self.logs.values(), *self.writers, *others):
             self._report(self._outages.end(file))

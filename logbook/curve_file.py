@@ -211,7 +211,7 @@ def _blank(descriptor: int, begin: int, frame: Frame) -> None:
 
 
 def _steps(frame: Frame) -> Newest:
-    """Return group and step of a record; all its scalars belong to one group."""
+    """Return group and step of a record, whose scalars all belong to a single group."""
     return {frame.tag.partition("/")[0]: frame.step} if frame.tag else {}
 
 

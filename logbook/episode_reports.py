@@ -106,7 +106,7 @@ class EpisodeReport(Report):
     episode: int
     """Finished episodes of this evaluation, including this episode."""
     cut_after: int | None = None
-    """Step limit that cut the episode; None for an episode that ended by itself."""
+    """Step limit of a cut episode; None without a cut."""
 
     @property
     def topic(self) -> Topic:

@@ -200,5 +200,5 @@ def _framed(content: bytes) -> bytes:
 
 
 def _mask(data: bytes) -> bytes:
-    """Returns the CRC-32C (Castagnoli), rotated and offset, so that a checksum of checksums differs."""
+    """Returns the CRC-32C (Castagnoli), rotated and offset, to distinguish a checksum of checksums."""
     return struct.pack("<I", tensorboardx().checksum(data))

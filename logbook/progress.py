@@ -49,7 +49,7 @@ class ProgressRow:
     evaluates: bool = True
     """True for a run with evaluations, even before the first result; False leaves out their columns."""
     task: int | None = None
-    """Number of the current task, shown as Task; None in runs with a single task, which have no such column."""
+    """Number of the current task, shown as Task; None, without a column, in runs with a single task."""
 
     def values(self) -> dict[str, float]:
         """Return the columns of progress.txt with their values, without the losses."""
@@ -160,7 +160,7 @@ class ProgressFile:
         """Epoch of the next row. Rows may be missing after a full disk."""
 
     def row(self, row: ProgressRow) -> None:
-        """Append one row. Raises ValueError for a name that no column can have."""
+        """Append one row. Raises ValueError for an impossible name of a column."""
         values = {**row.losses, **row.values()}
         lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self._table.columns
         wanted = values if self._grows else {**row.collected, **row.tasks(), **(row.tests() if lacks_tests else {})}

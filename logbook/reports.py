@@ -1,4 +1,4 @@
-"""Reports: a frozen type for each kind of report, which every view shows in the same way."""
+"""Reports: frozen types, shown by every view in the same way."""
 
 from __future__ import annotations
 

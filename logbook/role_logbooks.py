@@ -1,4 +1,4 @@
-"""The logbooks of all roles: the files that each role opens, and the views for each report."""
+"""The logbooks of all roles: files of a role, and views of a report."""
 
 from __future__ import annotations
 

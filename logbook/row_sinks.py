@@ -50,7 +50,7 @@ def attach_configured(book: Logbook, config: ExperimentConfig, run: RunFolder, r
 
 
 def attach_sinks(book: Logbook, names: Sequence[SinkName], context: SinkContext) -> None:
-    """Open these sinks and attach them to `book`. A sink that fails to open is left out, with one warning."""
+    """Open sinks and attach all to `book`. After a failure a sink is left out, with a warning."""
     for name in names:
         try:
             book.sinks.append(_opened(name, context))

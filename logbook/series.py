@@ -32,7 +32,7 @@ have records of another type."""
 
 
 class Usage(Struct, frozen=True):
-    """Resources used by the processes of one role since the last report, and shares of their time. The shares add up to
+    """Resources used by the processes of one role since the last report, and shares of time. The shares add up to
     1."""
 
     role: str
@@ -67,7 +67,7 @@ class WorkerUsage(Usage, frozen=True, kw_only=True):
     worker: str
     """UUID of the worker."""
     env_steps: int | None = None
-    """Steps reported by a collector within the interval; None for other roles."""
+    """Steps reported within the interval by a collector; None for any other role."""
 
 
 class SeriesError(Exception):
@@ -94,7 +94,7 @@ class Ledger(Struct, frozen=True, kw_only=True):
     refused_env_steps: int
     """Environment steps in these."""
     lost_collectors: int
-    """Collectors that ended without sending their chunks: each lost at most two chunks."""
+    """Collectors ended without sending chunks; a collector loses at most two."""
 
 
 class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval"):

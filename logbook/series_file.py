@@ -35,7 +35,7 @@ from remuda.storage.record_file import packed
 from remuda.wire.messages import Counters
 
 EVENTS_PER_INTERVAL = 100
-"""Most events and evaluations kept per interval; the others are only counted, so that the file grows slowly."""
+"""Most events and evaluations kept per interval; further records are only counted, to limit the file."""
 LOGGED_PER_INTERVAL = 1_000
 """Most records of callbacks kept per interval; TensorBoard has all."""
 LONGEST_TEXT = 300
@@ -113,7 +113,7 @@ def _continue(path: Path, last_wall_s: float) -> Interval | None:
 
 
 def _keep(path: Path, pieces: list[tuple[int, int]]) -> None:
-    """Rewrite the file with these pieces only, each from one byte up to another."""
+    """Rewrite the file with these pieces only, ranges of bytes."""
     with replacing(path, durable=False) as temporary, open(path, "rb") as whole, open(temporary, "wb") as file:
         for begin, end in pieces:
             whole.seek(begin)

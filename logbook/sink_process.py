@@ -24,7 +24,7 @@ from remuda.logbook.trackers import Service, SinkError
 from remuda.wire.child_end import end_within, ended
 
 BROKEN_S = 5.0
-"""Most seconds until the end of a process that has closed its input."""
+"""Most seconds until the end of a process with closed input."""
 OUTPUT = "output.txt"
 """File in the sink's folder with the printed output of the sink."""
 END_DEADLINE_S = 20.0

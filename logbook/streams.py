@@ -1,4 +1,4 @@
-"""Streams in front of standard output and standard error: one never waits, one copies text to the log of a run."""
+"""Streams before standard output and standard error, to write without waiting, and to copy text to the log of a run."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PIECE_BYTES = 64 << 10
 """Most bytes per read; a longer line comes in several pieces."""
 _BLOCK_BYTES = 64 << 10
 LAST_BYTES = 8 << 20
-"""Most bytes at the end of a file that are searched for its last lines."""
+"""Most bytes at the end of a file searched for the last lines."""
 MOST_LOGS = 10_000
 """Most logs of one source; the oldest beyond the limit are left out."""
 FILES = {
@@ -171,7 +171,7 @@ def _renamed(log: Path, position: LogPosition) -> Path | None:
 
 
 def harmless(text: str) -> str:
-    """Replace characters that would move a terminal's cursor, change its colour or break a line."""
+    """Replace characters that would move or colour a terminal's cursor, or break a line."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

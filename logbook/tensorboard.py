@@ -30,7 +30,7 @@ _NOT_COMPARED = ("name", "exp_name", "log", "limits", "launch", "checkpoint", "s
 class EventWriter:
     """Writes the event file of one folder, as its only writer.
 
-    Each call is one write to the operating system, and raises OSError after a failure. Events after `resumed` are
+    A call is a single write to the operating system, and raises OSError after a failure. Events after `resumed` are
     removed; None keeps all.
     """
 

@@ -1,4 +1,4 @@
-"""Hierarchical timers: the seconds that a process spends on each task, and on each wait."""
+"""Hierarchical timers: the seconds of a process by task and by wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiment trackers: Weights & Biases and MLflow, each in a thread of its own, so that a run never waits."""
+"""Experiment trackers: Weights & Biases and MLflow, in threads, so that a run never waits."""
 
 from __future__ import annotations
 

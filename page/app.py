@@ -103,7 +103,7 @@ class Guard:
 
 
 class Page:
-    """Answers requests. Work that may wait for a disk or for the coordinator runs in one of a few threads."""
+    """Answers requests. Work that may wait for a disk or for the coordinator runs in a few threads."""
 
     def __init__(self, views: Views, actions: Actions, ending: asyncio.Event, *, round_s: float = ROUND_S) -> None:
         self._views = views
@@ -177,8 +177,7 @@ class Page:
         return await self._answered(begun)
 
     async def _sent(self, pieces: Iterator[bytes]) -> AsyncGenerator[bytes]:
-        """Send the pieces at the pace of the reader. An error breaks off the answer, so that a part is never taken for
-        the whole."""
+        """Send the pieces at the pace of the reader. An error breaks off the answer, to show a missing rest."""
         self._downloads += 1
         try:
             while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:

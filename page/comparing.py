@@ -25,7 +25,7 @@ RESULTS = ("state", "best_return", "last_return")
 """Result columns before the settings; other results follow after the settings."""
 _MORE = ("env_step", "train_iter", "episode", "wall_s", "samples_per_insert")
 _NEVER = frozenset({"name", "source_dir", "seed"})
-"""Settings without effect on learning, or with a column of their own."""
+"""Settings without effect on learning, or with a separate column."""
 ColumnKind = Literal["name", "setting", "result"]
 
 
@@ -97,7 +97,7 @@ class Column(Struct, frozen=True):
 
 
 class VariantRow(Struct, frozen=True, kw_only=True):
-    """Runs of one group over their seeds; mean and population standard deviation, null without values."""
+    """Runs of a group over seeds; mean and population standard deviation, null without values."""
 
     variant: str
     group: str

@@ -74,7 +74,7 @@ class RunCurve(Struct, frozen=True, kw_only=True):
 
 
 class GroupCurve(Struct, frozen=True, kw_only=True):
-    """Several runs with different seeds: mean, and one standard deviation to both sides."""
+    """Several runs with different seeds: mean, and a standard deviation to both sides."""
 
     group: str
     runs: list[str]
@@ -120,7 +120,7 @@ class Quantity:
 
     @property
     def table(self) -> str:
-        """Name of the source rows: each number of callbacks has separate rows."""
+        """Name of the source rows: numbers of callbacks have separate rows."""
         return self.y if self.source == "callback" else self.source
 
     @property

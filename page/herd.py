@@ -31,7 +31,7 @@ OF_ACTIVITY: dict[str, Wait] = {
     "waiting for an evaluation": "batches",
     "waiting for chunks": "batches",
 }
-"""Wait by activity of a worker. Other activities that begin with `waiting` are `other`."""
+"""Wait by activity of a worker. Further activities with `waiting` in front are `other`."""
 OF_USAGE: dict[str, Wait] = {
     "wait_credit": "credit",
     "wait_data": "batches",
@@ -57,14 +57,14 @@ _WORDS_OF = {
 _PART = re.compile(rf"(\d+) ({'|'.join(ROLES)})s? \((\d+) free([^)]*)\)")
 _BY_NAME: dict[str, Role] = {role: role for role in ROLES}
 MOST_LOST = 2
-"""Most unannounced chunks of a collector: one in progress, and one in transit."""
+"""Most unannounced chunks of a collector: a chunk in progress, and a chunk in transit."""
 MOST_FAILURES = 200
 FAILURES = frozenset({"worker_died", "worker_failed", "held_up"})
 """Kinds of events that are failures."""
 
 
 def waits_for(activity: str) -> Wait | None:
-    """Return the wait of a worker with this activity; None for a worker that does not wait."""
+    """Return the wait of a worker with this activity; None without a wait."""
     if activity in OF_ACTIVITY:
         return OF_ACTIVITY[activity]
     return "other" if activity.startswith("waiting") else None

@@ -27,7 +27,7 @@ FEW_BYTES = 256 << 10
 SOME_BYTES = 8 << 20
 """Unread bytes up to this size are read at once within the budget."""
 _PIECE_S = 0.05
-"""Seconds of reading one file before the thread turns to the next file."""
+"""Seconds of reading a file before the thread turns to the next file."""
 _R = TypeVar("_R", bound=GrowingReader)
 
 
@@ -189,7 +189,7 @@ class Library:
             return done
 
     def _forget_oldest(self) -> None:
-        """Remove the least recently used readers, of both kinds in turn; one reader of each kind stays."""
+        """Remove the least recently used readers, of both kinds in turn, down to a reader per kind."""
         while self.kept_bytes > self._most_bytes:
             with self._lock:
                 if max(len(self._series), len(self._progress)) <= 1:

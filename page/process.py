@@ -1,4 +1,4 @@
-"""The page from the side of commands: its process, the tokens of its links, and the file with its last address."""
+"""The page from the side of commands: process, tokens of links, and the file with the last address."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Tokens:
         return Tokens(secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES))
 
     def right(self, authorization: str | None) -> PageRight | None:
-        """Return the right of the header `Authorization: Bearer TOKEN`; None for other text or no header."""
+        """Return the right of the header `Authorization: Bearer TOKEN`; None for any other text."""
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME:
             return None

@@ -1,4 +1,4 @@
-"""Requests and answers: each path with its parameters or its body, and the answer to each error."""
+"""Requests and answers: paths with parameters or bodies, and the answers to errors."""
 
 from __future__ import annotations
 

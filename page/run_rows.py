@@ -1,4 +1,4 @@
-"""A row for each run: facts of its folder and of its coordinator, and a sentence about its state."""
+"""Rows of runs: facts of folder and coordinator, and a sentence about the state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda.wire.messages import OVER, ExperimentStatus, PolicyStatus, Status
 NOTABLE = 0.25
 """Least share of time of a wait that is mentioned."""
 _NEVER = 0.02
-"""Least share of a wait for disks or workers that is mentioned; such waits should not occur."""
+"""Least share of a wait for disks or workers that is mentioned; these waits should not occur."""
 Shares = Mapping[str, Mapping[str, float]]
 """Share of time of each kind, by role."""
 _SAME = (
@@ -204,7 +204,7 @@ def stored_row(stored: StoredRun) -> RunRow:
 
 
 def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = None) -> RunRow:
-    """Return the row with the facts of the coordinator; `row` comes from the folder, if there is one."""
+    """Return the row with the facts of the coordinator; `row` comes from the folder, if present."""
     base = RunRow(run=run, name=status.name, group=status.name) if row is None else row
     policies = [
         replace(PolicyRow(**asdict(each), run=base.run and of_policy(base.run, each.name)), **_finite(each))

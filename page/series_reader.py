@@ -85,7 +85,7 @@ _THRICE = [*range(len(X_NAMES)), *(len(X_NAMES) + at for at in range(len(EVALUAT
 
 
 def sampled(path: Path, kind: type[_RecordT], places: int) -> list[_RecordT]:
-    """Return records of one kind in order, at most `places`: one for each of evenly spaced offsets, and the newest.
+    """Return records of one kind in order, at most `places`: from evenly spaced offsets, and the newest.
     Raises OSError."""
     found: dict[int, _RecordT] = {}
     with open_regular(path, follow_link=False) as file:

@@ -30,8 +30,8 @@ from remuda.page.views import Views
 from remuda.worker.process import raise_open_files_limit
 
 ACCEPTED_AT_ONCE = 32
-"""Connections accepted at once. Several times as many arrive before a new connection is the oldest, so that its request
-has been read by then."""
+"""Connections accepted at once. Several times as many arrive before a new connection is the oldest, and its request has
+been read by then."""
 _LONGEST_LINE_BYTES = 4_096
 _END_S = 1
 """Most seconds until open requests end."""

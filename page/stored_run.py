@@ -114,7 +114,7 @@ class StoredRun(RunFacts, frozen=True, kw_only=True):
 
     run: str
     tasks: list[NewTask] = []
-    """Tasks of the evaluations, with the begin of each: more than one after a resume with another task."""
+    """Tasks of the evaluations, with begins: several after a resume with another task."""
 
 
 class FolderFacts(Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from remuda.page.stored_run import FolderFacts, Stamp, StoredRun, read_folder, s
 from remuda.storage.run_folder import policy_of
 
 REFRESH_S = 2.0
-"""Least seconds for which a list of all runs counts as new."""
+"""Least seconds during which a list of all runs counts as new."""
 REFRESH_TIMES = 20
-"""Least multiple of its own duration for which a list counts as new."""
+"""A list counts as new for at least this multiple of the seconds spent on making the list."""
 
 
 class StoredRuns:
@@ -52,7 +52,7 @@ class StoredRuns:
         return self._listed
 
     def one(self, run: str) -> StoredRun:
-        """Return one run, or one policy, from its folder alone, with its group in the last list. Raises
+        """Return a run or a policy from the folder alone, with the group in the last list. Raises
         UnknownRunError."""
         if whole_run(run) != run:
             return self._policy(run)

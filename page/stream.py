@@ -33,7 +33,7 @@ _ID = re.compile(r"2\.(\d{1,20})\.(\d{1,20})")
 
 
 class Changes(Generic[_Item]):
-    """Remembers a summary of each sent item by key; an item is sent again after a change of its summary."""
+    """Remembers summaries of sent items by key; a changed summary sends the item again."""
 
     def __init__(self, key: Callable[[_Item], str], summary: Callable[[_Item], Hashable]) -> None:
         self._key = key
@@ -192,7 +192,7 @@ class StreamOptions:
     run: str | None = None
     log: str | None = None
     after: int | None = None
-    """Byte of the log from which lines are sent; None for its current end."""
+    """First byte of the sent lines; None for the current end of the log."""
     runs: bool = False
     herd: bool = False
 

@@ -1,4 +1,4 @@
-"""Time of each role over a run: work, environments, and each wait by name."""
+"""Time of each role over a run: work, environments, and waits by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHARES = ("work", "env", "wait_credit", "wait_batches", "wait_policy", "wait_dis
 _RECENT_BUCKETS = 20
 _NAMES = {kind: f"wait_{OF_USAGE[kind]}" if kind in OF_USAGE else kind for kind in KINDS}
 _WAITS = ("wait_credit", "wait_batches", "wait_policy", "wait_other")
-"""Waits in the records; a wait for the disk was recorded as one of the others."""
+"""Waits in the records; a wait for the disk was recorded under another name."""
 LOOK_S = 5.0
 PAST_S = 120.0
 _MOST_RUNS = 100

@@ -35,9 +35,9 @@ from remuda.wire.messages import OVER, Status
 API = 2
 MOST_CURVES = 200
 _RECENT_RUNS = 20
-"""Number of recently changed runs whose failures are shown, besides those of running runs."""
+"""Number of recently changed runs whose failures are shown, besides failures of running runs."""
 _MOST_LOOKED_INTO = 20
-"""Number of running runs in a list that show their current wait."""
+"""Most running runs with a current wait in a list."""
 _MOST_FILMS = 64
 """Most runs with remembered films."""
 _MOST_TIMERS_BYTES = 8 << 20
@@ -102,8 +102,8 @@ class Views:
     """All views. Thread-safe; needs `close`."""
 
     def __init__(self, runs_dir: Path, link: CoordinatorLink, *, of_launch: bool = False) -> None:
-        """Set up the views. `of_launch` marks a herd that was started for one run. Its folder may lie among unrelated
-        files, so only the folders beside it are scanned."""
+        """Set up the views. `of_launch` marks a herd that was started for one run. The folder may lie among unrelated
+        files, so only sibling folders are scanned."""
         self.ids = RunIds(runs_dir, 1 if of_launch else MOST_DEPTH)
         self._of_launch = of_launch
         self.link = link
@@ -232,7 +232,7 @@ class Views:
         return [(worker.uuid, worker.incarnation) for worker in status.workers if worker.experiment in of_run]
 
     def curves(self, runs: Sequence[str], quantities: Sequence[Quantity], points: int) -> Charts:
-        """Return the curves of some runs, or of each of their policies. Raises UnknownRunError."""
+        """Return the curves of some runs, or of all policies of the runs. Raises UnknownRunError."""
         known = {each.run: each for each in self.stored.all()}
         chosen = [known[run] if run in known else self.stored.one(run) for run in self._each_policy(runs)]
         return curves(self.library, chosen, quantities, points=points, budget=Budget(REQUEST_S))

@@ -102,7 +102,7 @@ def _checked(config: ExperimentConfig, setting: str, value: float) -> SettingVal
     """Validate a changed value by its section. Raises ValueError if the setting cannot take it during a run."""
     known = changeable(config)
     if setting not in known:
-        raise ValueError(f"it may not change while a run goes on; these may: {', '.join(known)}")
+        raise ValueError(f"it may not change during a run; these may: {', '.join(known)}")
     section, _, name = setting.partition(".")
     inside = cast("Section", getattr(config, section))
     number = value if type(value) is int else float(value)

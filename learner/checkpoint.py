@@ -114,7 +114,7 @@ def load(path: Path) -> CheckpointState:
     data = read(path)
     saved = typed(path, data, _Saved)
     if not isinstance(saved.rng.torch, torch.Tensor):
-        raise CheckpointError(f"{path}: rng.torch is no tensor")
+        raise CheckpointError(f"{path}: rng.torch is not a tensor")
     return CheckpointState(
         path=path,
         algorithm={name: data[name] for name in _ALGORITHM if name in data},

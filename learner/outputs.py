@@ -150,5 +150,5 @@ class LearnerOutputs:
         except SupersededError:
             raise
         except Exception as error:  # torch's tracer has a type of its own for every obstacle; the weights are saved
-            text = f"{self.run.model} could not be written, and the run goes on: {type(error).__name__}: {error}"
+            text = f"{self.run.model} could not be written; the run continues: {type(error).__name__}: {error}"
             self.logbook.say("learner", text, level="warning")

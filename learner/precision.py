@@ -104,7 +104,7 @@ def choose_precision(
     elif found is Hardware.NOTHING:
         _take(products, "float32", f"{products.device.type} has no instructions for bfloat16", say)
     elif timed:
-        say("precision: auto: the first updates are computed in float32 and in bfloat16 by turns, and timed")
+        say("precision: auto: the first updates are computed alternately in float32 and bfloat16, and timed")
         return PrecisionTrial(algorithm.learn, products, say=say, clock=partial(device_clock, products.device))
     elif found is Hardware.FASTER:
         _take(products, "bfloat16", f"large products take less time on this {products.device.type}; none is timed", say)
@@ -172,7 +172,7 @@ def update_threads(
     threads = most(config, alone=alone)
     if threads == 1:
         return None
-    say(f"threads: an update uses {threads}, on cores that nothing else of this run needs meanwhile")
+    say(f"threads: an update uses {threads}, on cores that the rest of this run does not need")
     return threads
 
 

@@ -165,7 +165,7 @@ class Publisher:
                 ):  # readers get a message about the new one before the old one's memory is freed
                     self._publish(state, train_iter)
             except (StaleEpoch, SupersededError) as error:
-                self._say(f"policy of iteration {train_iter} is not published, and this learner lets go: {error}")
+                self._say(f"policy of iteration {train_iter} is not published, and this learner stops: {error}")
                 self._fail(taken_over(error))
                 return
             except Exception as error:  # handed to the training thread, which raises it

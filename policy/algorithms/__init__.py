@@ -78,7 +78,7 @@ def make_reanalyzer(
     if not isinstance(entry, ReanalyzingEntry):
         raise UnknownAlgorithmError(
             f"policy.type {config.policy.type!r}: {type(entry).__name__} is not derived from remuda.ReanalyzingEntry, "
-            "so it makes nothing that computes rows again: set reanalyzer.count to 0"
+            "so it has no reanalyzer: set reanalyzer.count to 0"
         )
     return entry.make_reanalyzer(setup, device=device)
 
@@ -132,7 +132,7 @@ def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:
     found = cast("Entry", entry)
     if policy.declaration is not None and found.declaration(config, settings) != policy.declaration:
         raise UnknownAlgorithmError(
-            f"{where} declares something else than when the run was started: its code has changed. Begin a new run, or "
+            f"{where} differs in its declaration from the start of the run: its code has changed. Begin a new run, or "
             "undo the change"
         )
     return found, settings

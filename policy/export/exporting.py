@@ -93,7 +93,7 @@ class PolicyExport:
                     way.write(self._deployable, example, made)
             except (NotInNumpyError, torch.onnx.errors.OnnxExporterError) as error:
                 others = " or ".join(other for other in FORMATS if other != format)
-                raise ExportError(f"{first_line(error)}: take --format {others}") from error
+                raise ExportError(f"{first_line(error)}: use --format {others}") from error
             comparison = Comparison(self._policy, self._portable, self._algorithm.observation)
             parity = comparison.parity(way.run(made), self._recorded)
             _require_alike(parity, self._algorithm)

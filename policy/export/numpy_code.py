@@ -93,11 +93,11 @@ class NumpyCode:
             return given[0]
         operation = kind.removeprefix("aten::").removesuffix("_")  # what is overwritten is not read again
         if operation not in _OPERATIONS:
-            raise NotInNumpyError(f"this policy computes {kind}, which has no form in numpy here")
+            raise NotInNumpyError(f"this policy computes {kind}, which has no translation to numpy")
         try:
             text = _OPERATIONS[operation](*given)
         except TypeError as error:  # it is given more than the forms that are known
-            raise NotInNumpyError(f"this policy computes {kind} in a form that numpy does not have here") from error
+            raise NotInNumpyError(f"this policy computes {kind} in a form without translation to numpy") from error
         if text in given or operation in _SPLITS:
             return text
         return given[0] if operation in _OFTEN_DONE and self._is_done(given[0], text) else self._named(text)

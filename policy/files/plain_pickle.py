@@ -70,7 +70,7 @@ class _Machine:
     def take(self, count: int) -> list[_Value]:
         """Pop values from the stack. Raises ValueError if it has too few."""
         if count > len(self.stack) - (self.marks[-1] if self.marks else 0):
-            raise ValueError("its pickle takes values that are not there")
+            raise ValueError("its pickle pops more values than the stack has")
         taken = self.stack[len(self.stack) - count :]
         del self.stack[len(self.stack) - count :]
         return taken
@@ -124,7 +124,7 @@ def _remember(machine: _Machine, argument: object) -> None:
 def _recall(machine: _Machine, argument: object) -> None:
     value = machine.memo.get(int(str(argument)))
     if value is None:
-        raise ValueError("its pickle recalls what it has not remembered")
+        raise ValueError("its pickle reads a memo entry that was not set")
     machine.stack.append(value)
 
 
@@ -183,7 +183,7 @@ def _unfold(root: _Value, most: int) -> None:
         following = next((each for each in rest if not each.unfolded), None)
         if following is not None:
             if id(following) in open_now:
-                raise ValueError("its pickle holds itself")
+                raise ValueError("its pickle contains itself")
             open_now.add(id(following))
             path.append((following, iter(following.inside)))
             continue

@@ -229,7 +229,7 @@ class FlatParameters:
         first = inside.index(True) if any(inside) else len(inside)
         end = first + sum(inside)
         if not sum(inside) or not all(inside[first:end]):
-            raise ValueError(f"no parameters beside each other have names that begin with {prefix!r}")
+            raise ValueError(f"no adjacent parameters have names that begin with {prefix!r}")
         sizes = [shape.numel() for _, shape in self._layout]
         span = slice(sum(sizes[:first]), sum(sizes[:end]))
         whole = self._whole

@@ -113,7 +113,7 @@ def test_what_it_asks_for_is_told_in_order_and_the_first_reason_counts() -> None
         ("learner.learning_rate", -1.0, "Input should be greater than"),
         ("learner.learning_rate", float("nan"), "finite"),
         ("policy.entropy_coefficient", -1.0, "greater than"),
-        ("env.num_envs", 3, "it may not change while a run goes on; these may: policy."),
+        ("env.num_envs", 3, "it may not change during a run; these may: policy."),
         ("policy.hidden", 3, "it may not change"),
         ("nothing.there", 3, "it may not change"),
         ("learning_rate", 3, "it may not change"),

@@ -119,7 +119,7 @@ def test_a_model_that_cannot_be_traced_is_a_warning_after_the_weights_are_saved(
         record = LearnerOutputs(run, config(), book).save(algorithm, progress(1), "interval")
     assert (run.ckpt / record.file).exists()
     log = run.learner_log.read_text()
-    assert "could not be written, and the run goes on: TypeError: this network cannot be traced" in log
+    assert "could not be written; the run continues: TypeError: this network cannot be traced" in log
     assert log.index("saved checkpoint") < log.index("could not be written")
 
 

@@ -161,7 +161,7 @@ def test_nothing_is_timed_where_there_are_no_instructions() -> None:
 def test_otherwise_updates_are_timed(has: Hardware) -> None:
     trial, lines = settled(dqn(), timed=True, has=has)
     assert isinstance(trial, PrecisionTrial)
-    assert lines == ["precision: auto: the first updates are computed in float32 and in bfloat16 by turns, and timed"]
+    assert lines == ["precision: auto: the first updates are computed alternately in float32 and bfloat16, and timed"]
 
 
 # --- what is kept

@@ -214,7 +214,7 @@ def test_another_learner_has_taken_over(path: Path) -> None:
         assert one.published == []
         assert read_ref(path) == PolicyRef(3, 0, 0)
         [said] = one.said
-        assert said.startswith("policy of iteration 10 is not published, and this learner lets go: ")
+        assert said.startswith("policy of iteration 10 is not published, and this learner stops: ")
 
 
 def test_a_failure_of_whoever_hears_of_it_is_not_swallowed(path: Path) -> None:

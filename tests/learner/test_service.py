@@ -414,7 +414,7 @@ def test_a_learner_that_was_replaced_lets_go_and_says_so_in_one_line(coordinator
         coordinator.train(work, 10_000)  # until it publishes again
     work.close()
     assert coordinator.in_file().ref == PolicyRef(2, 0, 0)
-    lines = [line for line in log_of(coordinator).splitlines() if "this learner lets go" in line]
+    lines = [line for line in log_of(coordinator).splitlines() if "this learner stops" in line]
     assert len(lines) == 1
     assert "Traceback" not in log_of(coordinator)
 

@@ -32,7 +32,7 @@ def test_small_networks_have_one_thread() -> None:
 
 
 def test_convolutions_and_large_batches_have_several() -> None:
-    line = "threads: an update uses 2, on cores that nothing else of this run needs meanwhile"
+    line = "threads: an update uses 2, on cores that the rest of this run does not need"
     assert chosen(images=True) == chosen(rows=LARGE // 10_000) == (2, [line])
 
 

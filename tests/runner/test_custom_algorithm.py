@@ -129,5 +129,5 @@ def test_code_that_has_changed_what_it_declares_is_refused_by_its_workers(folder
     config = config_in(folder)
     code = folder / "custom_algorithm.py"
     code.write_text(code.read_text().replace("n_step=1", "n_step=13"))
-    with pytest.raises(UnknownAlgorithmError, match="declares something else than when the run was started"):
+    with pytest.raises(UnknownAlgorithmError, match="its code has changed"):
         make_policy(config, *SPACES)

@@ -48,5 +48,5 @@ def test_a_model_that_cannot_be_exported_costs_neither_weights_nor_the_run(tmp_p
     assert load(folder.ckpt / last.file).progress.counters.train_iter == last.train_iter
     assert obstacle.is_dir()
     log = folder.learner_log.read_text()
-    assert log.count(f"[WARNING] {folder.model} could not be written, and the run goes on: IsADirectoryError") >= 1
+    assert log.count(f"[WARNING] {folder.model} could not be written; the run continues: IsADirectoryError") >= 1
     assert log.rindex("saved checkpoint") < log.rindex("could not be written"), "weights first"

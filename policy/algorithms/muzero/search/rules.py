@@ -31,9 +31,9 @@ class GumbelSettings:
 
     def __post_init__(self) -> None:
         if self.considered_actions < 1:
-            raise ValueError(f"at least one action must be considered, not {self.considered_actions}")
+            raise ValueError(f"considered_actions must be at least 1, not {self.considered_actions}")
         if not (0 <= self.c_visit < np.inf and 0 < self.c_scale < np.inf):
-            raise ValueError("c_visit is not negative, and c_scale is positive")
+            raise ValueError("c_visit must not be negative, and c_scale must be positive")
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         if self.simulations < 1:
-            raise ValueError(f"a search needs at least one simulation, not {self.simulations}")
+            raise ValueError(f"simulations must be at least 1, not {self.simulations}")
         if not 0 <= self.discount <= 1:
-            raise ValueError(f"a discount lies between 0 and 1, not at {self.discount}")
+            raise ValueError(f"discount must be in 0 … 1, not {self.discount}")
         if not (self.pb_c_base > 0 and self.pb_c_init >= 0 and self.value_delta_min > 0):
-            raise ValueError("pb_c_base and value_delta_min are positive, and pb_c_init is not negative")
+            raise ValueError("pb_c_base and value_delta_min must be positive, and pb_c_init must not be negative")
 
     @property
     def sign(self) -> float:
@@ -158,7 +158,7 @@ def _mixed(prior: Floats, legal: Mask | None, noise: Floats | None, noise_fracti
     """Mix priors with a fraction of noise. Noise from a Dirichlet distribution over all actions has the same
     distribution over the legal actions."""
     if not 0 <= noise_fraction <= 1:
-        raise ValueError(f"a fraction of noise lies between 0 and 1, not at {noise_fraction}")
+        raise ValueError(f"noise_fraction must be in 0 … 1, not {noise_fraction}")
     kept = prior if legal is None else _shares(prior, legal)
     if noise is None:
         return kept

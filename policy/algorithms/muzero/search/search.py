@@ -77,7 +77,7 @@ def choose(visits: Nodes, temperature: float, rng: np.random.Generator) -> Actio
     number per root. Raises ValueError for a negative temperature and for a root without visits.
     """
     if not temperature >= 0:
-        raise ValueError(f"a temperature is not negative, as {temperature} is")
+        raise ValueError(f"temperature must not be negative, and is {temperature}")
     most = visits.max(axis=1, keepdims=True)
     if not (most > 0).all():
         raise ValueError("a root without visits has no action to choose")

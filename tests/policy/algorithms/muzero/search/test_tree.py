@@ -264,7 +264,7 @@ def test_a_tree_has_roots_and_actions(new_tree: NewTree, roots: int, actions: in
 
 
 def test_settings_that_make_no_search_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one simulation"):
+    with pytest.raises(ValueError, match="simulations must be at least 1"):
         SearchSettings(simulations=0)
     for discount in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="discount"):

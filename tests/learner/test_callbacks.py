@@ -1,4 +1,4 @@
-"""What callbacks ask for, as it is told; and what they must not ask for."""
+"""Callbacks: requests reach the learner, and invalid requests are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised of checkpoints: everything comes back, what does not fit is named, nothing is executed."""
+"""Checkpoints restore everything, name what does not fit, and execute nothing."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_a_zip_bomb_is_not_unpacked(saved: Path) -> None:
 
 
 def test_members_that_share_their_bytes_are_not_loaded(saved: Path) -> None:
-    """Forty tensors in the place of one: each would be read for itself."""
+    """Forty tensors on the bytes of one: each would be read separately."""
     with zipfile.ZipFile(saved, "a") as archive:
         largest = max(archive.infolist(), key=lambda member: member.file_size)
         for number in range(40):

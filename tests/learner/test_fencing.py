@@ -1,7 +1,7 @@
-"""A learner that was given up and wakes at any moment puts nothing of its own over what its successor has written.
+"""A learner that was replaced and continues at any moment overwrites nothing of its successor.
 
-Two learners publish, save and export. Every system call that touches a name is a point at which the older one may stop:
-the newer one begins and gets as far as any of its own calls, the older one goes on to its end, then the newer one does.
+Two learners publish, save and export. The older one stops before any system call that changes a name. The newer one
+begins and stops before any of its own calls; then the older one runs to its end, and then the newer one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 CALLS = ("mkdir", "rmdir", "rename", "replace", "unlink", "listdir", "scandir", "link", "stat", "open", "writev")
 BEGINNING_CALLS = 12
-"""In which a learner begins; all pairs of these are tried, and all points of the older with the newer at its end."""
+"""Calls in which a learner begins: all pairs of these are tried, and all points of the older with
+the newer at its end."""
 STRIDE = 11
-"""Of the other pairs, one in so many; 1 takes half a minute."""
+"""Tries every n-th of the other pairs; all (1) take half a minute."""
 
 
 class Run:
-    """A run folder, and what a reader of its policy sees."""
+    """A run folder, and a reader of its policy."""
 
     def __init__(self, root: Path) -> None:
         self.folders = [root / name for name in ("policy", "ckpt", "model")]
@@ -51,7 +52,7 @@ class Run:
 
 
 def learner(run: Run, epoch: int, *, fenced: bool) -> None:
-    """As LearnerWork does it: begin, publish, save, export, publish. It ends where it is told that it was replaced."""
+    """Begin, publish, save, export and publish as LearnerWork does. End when replaced."""
     try:
         fence = Fence(run.folders, epoch) if fenced else None
         replace: Replacing = replacing if fence is None else fence.replacing
@@ -71,7 +72,7 @@ def learner(run: Run, epoch: int, *, fenced: bool) -> None:
 
 
 class Process(threading.Thread):
-    """A learner that stops before its n-th call until it is let go."""
+    """A learner that stops before its n-th call until it is released."""
 
     def __init__(self, work: Callable[[], None], stop_before: int) -> None:
         super().__init__(daemon=True)
@@ -108,7 +109,7 @@ class Process(threading.Thread):
 
 @contextmanager
 def watched(run: Run) -> Generator[None, None, None]:
-    """Every call by a Process is counted; before each one a reader looks."""
+    """Count every call by a Process; before each one a reader reads."""
 
     def gated(call: Callable[..., Any]) -> Callable[..., Any]:
         def act(*arguments: Any, **named: Any) -> Any:
@@ -144,7 +145,7 @@ def play(root: Path, older_stops: int, newer_stops: int, *, fenced: bool) -> tup
 
 
 def wrong(run: Run) -> Sequence[str]:
-    """What is not as it must be once both have come to their end."""
+    """Errors in the run folder after both have ended."""
     found = [f"a reader saw {run.seen}"] if run.seen != sorted(run.seen) or run.seen[-1] != (2, 1) else []
     files = {path.name: path.read_bytes() for folder in (run.ckpt, run.model) for path in folder.glob("[!.]*")}
     expected = dict.fromkeys(("iteration_10.pth.tar", "iteration_20.pth.tar", "model.pt", "model_info.json"), b"2")
@@ -163,7 +164,7 @@ def test_nothing_of_a_stopped_learner_comes_after_its_successor(tmp_path: Path) 
 
 
 def test_without_a_fence_there_are_such_moments(tmp_path: Path) -> None:
-    """What the fence is for: looking before each rename is not enough."""
+    """The fence is necessary: a check before each rename is not enough."""
     _, older, _ = play(tmp_path / "whole", 10_000, 10_000, fenced=False)
     found = [wrong(play(tmp_path / str(at), at, 10_000, fenced=False)[0]) for at in range(older.calls)]
     assert any("a reader saw" in text for texts in found for text in texts)

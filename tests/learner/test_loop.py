@@ -1,4 +1,4 @@
-"""What is promised of the loop: it counts, averages and hands over exactly what the updates gave."""
+"""The loop counts, averages and reports exactly the results of updates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remuda.tests.policy.cases import batch, config, dqn
 
 
 class Listed:
-    """Hands out what it was given, then nothing."""
+    """Returns the given batches, then none."""
 
     def __init__(self, batches: Sequence[Batch | None]) -> None:
         self._batches = list(batches)
@@ -32,7 +32,7 @@ class Listed:
 
 
 class Echo(Algorithm):
-    """Learns nothing; its results are what the batch says."""
+    """Learns nothing; its results are in the batch."""
 
     def __init__(self, *, prioritizes: bool = True) -> None:
         self._prioritizes = prioritizes
@@ -95,8 +95,8 @@ def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
 
 
 def test_seldom_updates_are_reported_once_in_each_row_of_progress() -> None:
-    """A report is due with the first update after each multiple of 1,000 environment steps, however few updates there
-    were; and what no report has is known at the end."""
+    """A report is due with the first update after each multiple of 1,000 environment steps, even
+    with few updates; the rest is reported at the end."""
     learner = loop([rows(0, [1.0], at) for at in (400, 900, 1_000, 1_300, 5_200, 5_100)], report=100)
     due = [learner.step().report_due for _ in range(5)]
     assert due == [False, False, True, False, True]
@@ -189,7 +189,7 @@ def test_weights_that_are_not_finite_never_act() -> None:
 
 @pytest.mark.parametrize(("policy", "publishes_at"), [("dqn", [4, 8]), ("ppo", [1, 2, 3, 4, 5, 6, 7, 8])])
 def test_both_modes_publish_and_report_as_the_config_says(policy: str, publishes_at: list[int]) -> None:
-    """On-policy after each update, whatever learner.publish_interval_iters says."""
+    """On-policy after each update, for any learner.publish_interval_iters."""
     config = ExperimentConfig.model_validate(
         {
             "name": "intervals",

@@ -1,4 +1,4 @@
-"""What is promised of metrics: every number weighs the same, nothing is lost, and nothing waits for the device."""
+"""Metrics: every number has the same weight, none is lost, and none waits for the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learner writes: its log, its checkpoints, and a model whose failing loses nothing."""
+"""A learner writes its log, checkpoints, and a model whose failure loses nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_log_shows_how_collectors_explore(run: RunFolder) -> None:
 
 @dataclass
 class Clock:
-    """On which each look costs `look_s`, so that to write a model takes as long."""
+    """A clock that advances by `look_s` with each call, so that writing a model takes as long."""
 
     now_s: float = 50.0
     look_s: float = 0.0
@@ -67,7 +67,7 @@ class Clock:
 def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(
     run: RunFolder, look_s: float, gap_s: float
 ) -> None:
-    """So often that it takes a hundredth of the time, and once in 30 s in any case."""
+    """It takes at most a hundredth of the time, or happens once in 30 s."""
     saves: list[tuple[float, CheckpointReason, int]] = [
         (0.0, "initial", 0),
         (3.0, "evaluation", 1),
@@ -107,7 +107,7 @@ def test_a_model_that_cannot_be_written_is_a_warning(run: RunFolder) -> None:
 
 
 class Untraceable(Dqn):
-    """As torch says it of some networks: with whatever type of error."""
+    """A network that torch cannot trace, with any type of error."""
 
     def portable(self) -> Portable:
         raise TypeError("this network cannot be traced")

@@ -1,4 +1,4 @@
-"""No more than its share of the time, whatever a turn costs, and a little ahead at first."""
+"""At most a share of the time, for any cost of a turn, and a little ahead at first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_was_spent_must_be_earned_before_the_next() -> None:
 def test_all_that_is_spent_is_at_most_what_was_earned_and_lent(
     share: float, ahead_s: float, turns: list[tuple[float, float]]
 ) -> None:
-    """Except the cost of the last turn, which nobody knew before."""
+    """Except the cost of the last turn, which was unknown before it."""
     pace, now_s, costs_s = Pace(share, ahead_s=ahead_s), 0.0, [0.0]
     for pause_s, cost_s in turns:
         now_s += pause_s

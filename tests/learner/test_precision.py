@@ -1,4 +1,4 @@
-"""How the precision of updates is chosen: as told, as was decided before, by timing, or by what the machine has."""
+"""The precision of updates is chosen by the config, an earlier choice, timing, or the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Told = str
 
 
 class Learner:
-    """Takes so many seconds of a clock of its own per gradient update, in each precision."""
+    """Takes a given number of seconds of a simulated clock per gradient update, in each precision."""
 
     def __init__(self, float32_s: float, bfloat16_s: float, *, lowers: bool = True, updates: int = 1) -> None:
         self.products = Products(torch.device("cpu"))
@@ -74,13 +74,13 @@ def test_float32_stays_unless_the_other_is_clearly_faster(bfloat16_s: float) -> 
 
 
 def test_short_updates_are_timed_often_and_long_ones_seldom() -> None:
-    """The first call of each is not counted."""
+    """The first call in each precision is not timed."""
     assert Learner(float32_s=1e-4, bfloat16_s=1e-5).until_decided() == 2 + 2 * MOST
     assert Learner(float32_s=5.0, bfloat16_s=2.0).until_decided() == 2 + 2 * 2
 
 
 def test_a_batch_of_several_updates_is_timed_by_the_update() -> None:
-    """And so few are enough, though each update is short: PPO computes many from one."""
+    """Few batches are enough though each update is short: PPO computes many updates from a batch."""
     learner = Learner(float32_s=0.2, bfloat16_s=0.1, updates=16)
     assert learner.until_decided() == 2 + 2 * 2
     assert Learner(float32_s=1e-3, bfloat16_s=1e-3, updates=100).until_decided() == 2 + 2 * 2

@@ -1,4 +1,4 @@
-"""Batches on their way: asked for ahead, used in order, with the rows that the coordinator meant."""
+"""Prefetched batches: requested ahead, used in order, with the rows that the coordinator drew."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ NO_PRIORITIES = Priorities(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 def chunk(number: int) -> IndexedChunk:
-    """The chunk whose rows are number * ROWS and on; each row holds its own id."""
+    """The chunk with rows from number * ROWS; each row contains its id."""
     meta = ChunkMeta(ChunkId(WORKER, 1, number), f"c{number}", ROWS, ROWS, 1, 0, PolicyRef(), 0.1)
     return IndexedChunk(number * ROWS, meta)
 
 
 class Learner:
-    """A prefetch over a real ring, and which payloads it has read."""
+    """A prefetch over a real ring, and the payloads that it has read."""
 
     def __init__(self, capacity: int = 1_000) -> None:
         self.read: list[str] = []
@@ -143,7 +143,7 @@ def test_nothing_arrived_is_no_batch() -> None:
 def test_however_many_batches_are_gathered_at_once_they_are_the_same(
     limit_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch has 24 bytes of columns: one, one, two and all at a time."""
+    """A batch has 24 bytes: one, one, two and all batches at a time."""
     monkeypatch.setattr(prefetch, "GATHER_BYTES", limit_bytes)
     learner = Learner()
     drawn = np.random.default_rng(0).integers(0, 2 * ROWS, (2, 7, 3)).tolist()
@@ -155,7 +155,7 @@ def test_however_many_batches_are_gathered_at_once_they_are_the_same(
 
 
 def test_a_batch_may_be_written_to() -> None:
-    """torch warns of memory that may not, and copies it."""
+    """torch warns about read-only memory, and copies it."""
     learner = Learner()
     learner.ask()
     learner.prefetch.arrived(reply(1, [[0, 1, 2], [3, 4, 5]], new=[0]))
@@ -179,8 +179,8 @@ def test_new_chunks_are_loaded_with_the_first_batch_and_not_before() -> None:
 
 
 def test_a_ring_as_large_as_the_index_still_holds_what_was_drawn() -> None:
-    """Row 0 is evicted by the chunk of the second reply: had that been loaded on arrival, the first could not be
-    gathered any more."""
+    """Row 0 is evicted by the chunk of the second reply: if that were loaded on arrival, the first
+    batch could not be gathered."""
     learner = Learner(capacity=2 * ROWS)
     assert [learner.ask(), learner.ask()] == [1, 2]
     learner.prefetch.arrived(reply(1, [[0, 1, 2], [0, 0, 9]], new=[0, 1]))

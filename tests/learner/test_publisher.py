@@ -1,4 +1,4 @@
-"""Publishing beside training: the newest wins, versions count what is in the file, and failures are told."""
+"""Publishing during training: the newest policy wins, versions count writes of the file, and failures are reported."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def state(value: float) -> State:
 
 
 class Disk:
-    """Writes for real, but not before it may and not when it must fail."""
+    """Writes files, but waits for permission, and fails when told to."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
-        """One more with every attempt to write."""
+        """Released once with every attempt to write."""
         self.may_write = threading.Event()
         self.may_write.set()
         self.failures: list[Exception] = []
@@ -46,7 +46,7 @@ class Disk:
 
 
 class Publishing:
-    """A publisher, what it said and what it published."""
+    """A publisher, its messages and its published versions."""
 
     def __init__(self, path: Path, epoch: int) -> None:
         self.path = path
@@ -117,7 +117,7 @@ def test_flush_gives_up_at_its_deadline(path: Path) -> None:
 
 
 def test_it_is_ready_again_when_it_has_written_and_paid_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred seconds of processor time per policy: one in so many that no test sees the second."""
+    """A hundred seconds of processor time per policy: no test reaches the second."""
     processor_s = itertools.count(0.0, 100.0)
     monkeypatch.setattr(time, "thread_time", lambda: next(processor_s))
     ready: list[bool] = []
@@ -245,7 +245,7 @@ def test_readers_are_told_before_the_policy_before_is_freed(path: Path) -> None:
 
 
 def _open_files() -> list[os.stat_result]:
-    """What this process has open."""
+    """Open files of this process."""
     found: list[os.stat_result] = []
     for descriptor in range(1024):
         with suppress(OSError):

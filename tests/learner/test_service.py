@@ -1,4 +1,4 @@
-"""A learner's lease: it trains on what it is sent, publishes, saves what it is asked to, and can be continued."""
+"""A learner's lease: it trains on received rows, publishes, saves on request, and can be continued."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COUNTERS = Counters(env_step=640, train_iter=99, episode=12, policy_version=3, w
 
 
 class Coordinator:
-    """The other side of one learner's link: hands out chunks and draws rows from them."""
+    """The other side of a learner's link: sends chunks and draws rows from them."""
 
     def __init__(self, folder: Path, config: ExperimentConfig | None = None) -> None:
         self.config = config or small_config()
@@ -94,7 +94,7 @@ class Coordinator:
             work.handle(Batches(lease, request.request, rows, weights, new, 0, Counters(env_step=ROWS * self.told)))
 
     def train(self, work: LearnerWork, updates: int, lease: int = 1) -> None:
-        """So many updates, exactly."""
+        """Train for exactly `updates` updates."""
         done = 0
         while done < updates:
             if work.step():
@@ -195,8 +195,8 @@ def test_it_publishes_what_it_has_learned(coordinator: Coordinator) -> None:
 def test_strictly_on_policy_it_waits_until_the_newest_policy_is_published(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk may refuse for longer than it waits at a time. It asks for the next batch meanwhile: nobody collects
-    that before they have the policy."""
+    """The disk may fail for longer than one wait. The learner requests the next batch meanwhile:
+    collectors wait for the policy."""
     sizes: dict[str, Any] = {"batches_per_request": 1, "requests_in_flight": 1, "publish_interval_iters": 1}
     plan = replace(row_plan(coordinator.config), on_policy=True, **sizes)
 
@@ -224,7 +224,7 @@ def test_strictly_on_policy_it_waits_until_the_newest_policy_is_published(
 def test_where_a_lag_is_allowed_it_trains_on_while_the_disk_writes(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But never two policies ahead of the file: each is published, in order."""
+    """At most one policy ahead of the file: each is published, in order."""
     plan = replace(
         row_plan(coordinator.config),
         on_policy=True,
@@ -295,7 +295,7 @@ def test_it_saves_what_it_is_asked_to(coordinator: Coordinator) -> None:
 def test_its_beats_say_when_it_prepares_trains_and_saves(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each may take for as long as its run allows, or without end where it waits."""
+    """Each phase may take as long as its run allows; waiting has no limit."""
     save, seen = LearnerOutputs.save, list[str]()
 
     def noted(*args: Any, **kwargs: Any) -> CheckpointRecord:
@@ -357,7 +357,7 @@ def test_it_goes_on_from_a_checkpoint_under_its_new_epoch(coordinator: Coordinat
 
 
 def test_a_learner_that_loads_a_long_replay_is_not_stuck(coordinator: Coordinator) -> None:
-    """A learner that takes over may have to load for minutes; each file is progress."""
+    """A learner that takes over may load for minutes; each file counts as progress."""
     first = coordinator.begin()
     coordinator.train(first, 5)
     path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
@@ -396,7 +396,7 @@ def test_a_learner_of_an_older_epoch_does_not_publish(coordinator: Coordinator) 
 
 
 def test_a_learner_that_was_replaced_lets_go_and_says_so_in_one_line(coordinator: Coordinator) -> None:
-    """It had seemed dead, and wakes up: it neither publishes nor saves, and trains no further."""
+    """It seemed dead and continues later: it does not publish, save or train."""
     work = coordinator.begin(epoch=1)
     coordinator.train(work, 3)
     Fence((coordinator.run.policy, coordinator.run.ckpt, coordinator.run.model), 2)
@@ -514,7 +514,7 @@ def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
 def test_a_lease_that_cannot_begin_leaves_no_rank_behind(
     tmp_path_factory: pytest.TempPathFactory, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor an open log, which the next lease of this process opens again."""
+    """It leaves no open log either, because the next lease of the process opens it again."""
 
     def refuse(*given: object, **named: object) -> None:
         raise OSError("no more threads")

@@ -1,4 +1,4 @@
-"""Each update learns with the settings of the step that its batch is stamped with; what stays is not touched."""
+"""Each update learns with the settings of its batch's step; constant settings are not adjusted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(rate: object) -> ExperimentConfig:
 
 @dataclass
 class Told:
-    """What is adjusted, and with what it learns."""
+    """Records adjustments, and the settings of each update."""
 
     adjusted: list[Values] = field(default_factory=list[Values])
     rate: float = -1.0

@@ -1,4 +1,4 @@
-"""A learner begins with weights that follow from the seed, from another run, or from where its own stopped."""
+"""A learner begins with weights from the seed, from another run, or from its own last checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The target network is published for reanalyzers whenever it has changed, in a file of its own."""
+"""The target network is published for reanalyzers after each change, in a separate file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which updates use several threads, and that they do."""
+"""Updates with several threads."""
 
 from __future__ import annotations
 

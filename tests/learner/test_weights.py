@@ -1,4 +1,4 @@
-"""Each layer of a network has a histogram of its weights, at a bounded cost."""
+"""Each layer of a network has a histogram of weights, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_parameter_has_a_histogram_of_all_its_weights() -> None:
 
 
 def test_of_a_large_layer_every_nth_weight_is_counted_of_every_column() -> None:
-    """Its rows have a power of two; each weight is the number of its column."""
+    """The length of a row is a power of two; each weight is the index of its column."""
     layer = nn.Linear(256, 2 * MOST_PER_LAYER // 256, bias=False)
     with torch.no_grad():
         layer.weight.copy_(torch.arange(256).expand_as(layer.weight))

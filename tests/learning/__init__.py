@@ -1,1 +1,1 @@
-"""Learning, shown by learning. `make learning` runs all of it; the default suite one seed."""
+"""Tests that examples learn. `make learning` runs all of them; the default suite runs one seed."""

@@ -14,7 +14,7 @@ SEEDS = range(10)
 REQUIRED = 9
 SOLVED = 475.0
 DEADLINE_S = 1_200.0
-"""For one run on the busiest machine; a free one takes about half a minute."""
+"""Limit of one run on a busy machine; a free one takes about half a minute."""
 
 
 def solve(
@@ -27,9 +27,9 @@ def solve(
     interval_env_steps: int | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> float | None:
-    """Train with this seed; the best return if the goal was reached, else None. A hang is an error.
+    """Train with this seed. Returns the best return if the goal was reached, else None. A hang is an error.
 
-    `interval_env_steps`: between two evaluations, to end soon after the goal is reached; None: as the config says.
+    `interval_env_steps`: steps between two evaluations, to end soon after the goal is reached; None: as in the config.
     """
     command = [sys.executable, "-P", "-m", "remuda.cli", verb, str(config), "--run-dir", str(run_dir)]
     command += ["--set", f"stop.stop_value={goal}"]
@@ -50,7 +50,7 @@ def solve(
 @pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(DEADLINE_S + 10)
 def test_one_seed_in_one_process(tmp_path: Path) -> None:
-    """Part of the way: whoever guesses stays below 30. `make learning` goes all of it."""
+    """A lower goal than that of `make learning`: random actions stay below 30."""
     assert solve("train", 0, tmp_path / "run", goal=195.0) is not None
 
 

@@ -1,4 +1,4 @@
-"""Corridors that become longer are solved to the longest, which alone nobody solves."""
+"""Corridors that become longer are solved up to the longest, which is not solved without the shorter ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A maze that takes memory is solved by the recurrent examples, and by none without a recurrent core."""
+"""A maze that needs memory is solved by the recurrent examples, and not without a recurrent core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minigrid's environments as they come: a Dict of an image, a direction and a text, without a wrapper."""
+"""Minigrid's environments without a wrapper: a Dict of an image, a direction and a text."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_the_way_through_an_empty_room_is_learned(seed: int, tmp_path: Path) -> 
 @pytest.mark.learning
 @pytest.mark.timeout(3_600)
 def test_a_key_is_found_for_the_door(tmp_path: Path) -> None:
-    """An agent that cannot tell the door from a wall never gets past it."""
+    """An agent that cannot distinguish the door from a wall never passes it."""
     result = trained(tmp_path, DOOR, max_env_steps=400_000, stop_value=0.9)
     assert result.reason == "stop_value", result

@@ -1,4 +1,4 @@
-"""The MuZero examples solve CartPole: the fast one v1, that with LightZero's settings v0."""
+"""The MuZero examples solve CartPole: the fast one v1, the one with LightZero's settings v0."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FAST, LIKE_LIGHTZERO = EXAMPLES / "cartpole_gumbel_muzero.yaml", EXAMPLES / "cartpole_muzero.yaml"
 SEEDS = range(5)
 LONG_S = 4 * DEADLINE_S
-"""For one run with LightZero's settings: most of it are large matrix products."""
+"""Limit of one run with LightZero's settings, mostly for large matrix products."""
 
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(DEADLINE_S + 10)
 def test_one_seed_in_one_process(tmp_path: Path) -> None:
-    """Part of the way: whoever guesses stays below 30. `make learning` goes all of it."""
+    """A lower goal than that of `make learning`: random actions stay below 30."""
     assert solve("train", 0, tmp_path / "run", FAST, goal=100.0) is not None
 
 

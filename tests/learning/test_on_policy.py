@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     ("algorithm", "verb", "goal"), [("ppo", "train", SOLVED), ("pqn", "train", SOLVED), ("impala", "launch", 195.0)]
 )
 def test_one_seed(algorithm: str, verb: str, goal: float, tmp_path: Path) -> None:
-    """IMPALA goes part of the way, `make learning` all of it: whoever guesses stays below 30."""
+    """IMPALA has a lower goal than in `make learning`: random actions stay below 30."""
     config = EXAMPLES / f"cartpole_{algorithm}.yaml"
     assert solve(verb, 0, tmp_path / "run", config, goal, interval_env_steps=2000) is not None
 

@@ -1,4 +1,4 @@
-"""MuZero learns tic-tac-toe against itself, by the example as it is, and then plays against others."""
+"""MuZero learns tic-tac-toe against itself with the example, and then plays against others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDS, REQUIRED = range(5), 3
 DEADLINE_S = 1_800.0
-"""For training on a busy machine; a free one takes about three minutes."""
+"""Limit of training on a busy machine; a free one takes about three minutes."""
 
 
 def ran(*command: object) -> str:
@@ -32,7 +32,7 @@ def results(table: str) -> dict[tuple[str, str], tuple[int, ...]]:
 @pytest.mark.processes
 @pytest.mark.timeout(2 * len(SEEDS) * DEADLINE_S)
 def test_three_of_five_seeds_never_lose_to_a_perfect_player(tmp_path: Path) -> None:
-    """In none of the games there are, whatever best moves that player makes; the others in few of about 90."""
+    """They lose no game, for any best moves of that player; the other seeds lose few of about 90."""
     lost: dict[int, int] = {}
     for seed in SEEDS:
         run, config = tmp_path / f"run_{seed}", EXAMPLES / "tic_tac_toe_muzero.yaml"

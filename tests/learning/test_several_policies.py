@@ -1,4 +1,4 @@
-"""Two policies learn a language together: one sees where the prize is, the other opens the door."""
+"""Two policies learn a language: one sees the prize, the other opens the door."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def learned(root: Path, seed: int, *overrides: str) -> RunResult:
 
 
 def best_of(result: RunResult) -> dict[str, float]:
-    """The best mean return of each policy. Whoever guesses gets 1/3."""
+    """Best mean return of each policy. Random actions get 1/3."""
     known: dict[str, float] = {}
     for name in result.policies:
         best = CheckpointIndex(PolicyFolder(result.run_dir, name).ckpt).best
@@ -32,7 +32,7 @@ def best_of(result: RunResult) -> dict[str, float]:
 
 
 def test_one_seed_learns_two_of_three_words(tmp_path: Path) -> None:
-    """Part of the way, which chance does not go in 60 episodes. `make learning` goes all of it."""
+    """A lower goal than that of `make learning`; chance does not reach it in 60 episodes."""
     result = learned(tmp_path, 0, "stop.stop_value=0.6")
     assert result.reason == "stop_value", best_of(result)
     assert set(result.policies) == {"speaker", "listener"}

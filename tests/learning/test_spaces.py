@@ -1,4 +1,4 @@
-"""Masks and actions of several components, shown by what is learned with them, and not without."""
+"""Masks and actions of several components: environments are learned with them, and not without."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 SEEDS = range(3)
 MOST_ENV_STEPS = 10_000
-"""Who is told needs 2,000."""
+"""With masks 2,000 are enough."""
 DIALS, DOORS = "remuda.tests.environments.several_actions", "remuda.tests.environments.doors:Doors"
 
 
 def best(
     folder: Path, kind: str, env: dict[str, Any], *, goal: float, seed: int = 0, most_env_steps: int = MOST_ENV_STEPS
 ) -> float:
-    """Train until a mean return of 20 episodes reaches the goal, or for so many steps; the best mean return."""
+    """Train until a mean return of 20 episodes reaches the goal, or for `most_env_steps`. Returns
+    the best mean return."""
     replays = POLICIES[kind]["type"] not in ("ppo", "impala")
     settings: dict[str, Any] = {
         "name": "spaces",
@@ -69,15 +70,15 @@ def test_masks_one_seed(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ppo", "dqn"])
 def test_without_masks_nobody_gets_anywhere(kind: str, tmp_path: Path) -> None:
-    """With fewer steps in the short form, which are still more than those who are told need."""
+    """The short form has fewer steps, still more than needed with masks."""
     env = {"make": DOORS, "kwargs": {"tells": False}}
     assert best(tmp_path, kind, env, goal=9.5, most_env_steps=4_000) < 1.0
 
 
 @pytest.mark.parametrize("env", ["Dials", "NamedDials"])
 def test_several_components_one_seed(env: str, tmp_path: Path) -> None:
-    """Of ten steps, each worth 1. By chance it is 3.6; whoever may not set the first dial to its last number misses a
-    third of a third."""
+    """Ten steps give at most 1 each. Random actions get 3.6; without the last number of the first
+    dial, a ninth is lost."""
     goal = 9.5 if env == "Dials" else 8.4
     assert best(tmp_path, "ppo", {"make": f"{DIALS}:{env}"}, goal=goal) >= goal
 

@@ -1,4 +1,4 @@
-"""Small configs, algorithms and batches that several tests share."""
+"""Small configs, algorithms and batches for several tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def batch(rng: np.random.Generator, rows: int = 16) -> Batch:
 
 
 def answered(portable: Portable | None, method: str, observations: np.ndarray) -> np.ndarray:
-    """What one of its methods says, of a policy that carries no state."""
+    """Output of a method of a policy without a state."""
     assert portable is not None
     with torch.no_grad():
         answer: torch.Tensor = getattr(portable, method)(torch.from_numpy(observations))

@@ -1,4 +1,4 @@
-"""An algorithm that learns nothing and notes the columns of its batches."""
+"""An algorithm that learns nothing and records the columns of its batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An algorithm is one entry, and nothing else in the product knows an algorithm by name."""
+"""An algorithm is one entry, and no other code names an algorithm."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_unrolls_are_replayed_as_steps_are() -> None:
 def test_rows_that_cannot_be_reused_so_are_an_error_that_says_what_can(
     rows: RowShape, reuse: Literal["replay", "once"]
 ) -> None:
-    """They would have been taken for others."""
+    """Without the error they would be read as other rows."""
     said = f"policy.type mine:Mine: {type(rows).__name__} with reuse '{reuse}'; there are Steps, Unrolls and "
     said += "Sequences with reuse"
     with pytest.raises(UnsupportedReuseError, match=re.escape(said)):
@@ -103,7 +103,7 @@ def test_rows_that_cannot_be_reused_so_are_an_error_that_says_what_can(
 
 
 def test_a_custom_algorithm_without_its_declaration_is_an_error_that_says_what_fills_it_in() -> None:
-    """A coordinator does not import it, and can do nothing without."""
+    """A coordinator does not import the class, and needs the declaration."""
     with pytest.raises(UnknownAlgorithmError, match=r"comes without its policy\.declaration: load the config with"):
         declaration(experiment(CustomConfig(type="mine:Mine")))
 

@@ -31,7 +31,7 @@ def test_one_step_windows_and_short_stretches(steps: int, n_step: int) -> None:
 
 
 def returns(reward: list[float], terminated: list[bool], done: list[bool], n_step: int = 3) -> Returns:
-    """Those of one environment, with a reset after each episode."""
+    """Returns of one environment, with a reset after each episode."""
     valid = [not before for before in [False, *done[:-1]]]
     columns = (np.array([reward], np.float32), *(np.array([flags]) for flags in (terminated, done, valid)))
     return n_step_returns(Outcome(*columns), n_step=n_step, discount=0.5)

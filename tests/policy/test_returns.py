@@ -1,4 +1,4 @@
-"""What is promised of advantages and V-trace: the papers' sums, episode by episode, whatever the masks."""
+"""Advantages and V-trace equal the papers' sums, episode by episode, for any masks."""
 
 from __future__ import annotations
 

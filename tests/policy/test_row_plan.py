@@ -1,4 +1,4 @@
-"""How large chunks are where the config leaves it open."""
+"""Sizes of chunks that a config leaves open."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_collectors_that_run_free_tell_seldom_but_in_time(num_envs: int, capacit
 
 
 def test_serial_mode_never_ends_a_chunk_by_the_clock() -> None:
-    """It learns once per chunk, and gives the same numbers twice."""
+    """Serial mode learns once per chunk, and is reproducible."""
     serial = plan(collectors=1, buffer=FREE)
     assert (serial.chunk_slots, serial.longest_chunk_s) == (64, None)
 
@@ -69,7 +69,7 @@ GAME = {"kind": "pettingzoo", "make": "game:make", "num_envs": 4, "agents": ["a"
 
 
 def plan_of_agents(**sections: Any) -> RowPlan:
-    """Of a policy that three agents in four copies share."""
+    """Plan of a policy shared by three agents in four copies."""
     return row_plan(config_of_policy(ExperimentConfig.model_validate({"name": "plan", "env": GAME, **sections})))
 
 
@@ -131,7 +131,7 @@ def test_a_buffer_has_to_hold_a_chunk(sections: dict[str, Any], rows: int) -> No
 
 
 def test_any_buffer_holds_a_chunk_of_collectors_that_run_free() -> None:
-    """But not in serial mode, where the clock ends no chunk; and on-policy there is no setting for it."""
+    """Not in serial mode, where no chunk ends by time; on-policy there is no such setting."""
     small: dict[str, Any] = {"buffer": {**FREE, "capacity": 60, "min_rows": 1}, "policy": {"n_step": 1}}
     settings = {"name": "plan", "env": {"id": "CartPole-v1", "num_envs": 8}, **small}
     check_buffer(ExperimentConfig.model_validate(settings))

@@ -1,4 +1,4 @@
-"""What is promised of schedules: straight lines between the ends, constant beyond, no torch."""
+"""Schedules are straight lines between their ends and constant beyond, without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised of specs: they describe the supported spaces, survive JSON, and encode rows for networks."""
+"""Specs describe the supported spaces, survive JSON, and encode rows for networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The density of normal numbers brought to -1 … 1 by tanh: it adds up to 1, and stays finite."""
+"""The density of normal numbers after tanh integrates to 1 and stays finite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda.tests.policy.algorithms.twin_critics.cases import integral
 
 
 def log_density(units: np.ndarray, mean: float, log_std: float) -> np.ndarray:
-    """Of one number in -1 … 1, as the learning side gives it."""
+    """Log density of numbers in -1 … 1, by the learning side."""
     noise = torch.from_numpy((np.arctanh(units) - mean) / math.exp(log_std))[:, None]
     outputs = torch.tensor([[mean, log_std]], dtype=torch.float64).expand(len(units), 2)
     action, log_prob = SquashedGaussian(outputs).drawn_by(noise)
@@ -28,7 +28,7 @@ def test_the_density_adds_up_to_one(mean: float, log_std: float) -> None:
 
 
 def test_one_density_by_hand() -> None:
-    """tanh(0.5) of a standard normal number: its density at 0.5, divided by the slope of tanh there."""
+    """tanh(0.5) of a standard normal number: the normal density at 0.5, divided by the slope of tanh there."""
     _, log_prob = SquashedGaussian(torch.zeros(1, 2, dtype=torch.float64)).drawn_by(
         torch.tensor([[0.5]], dtype=torch.float64)
     )
@@ -44,7 +44,7 @@ def test_several_numbers_are_independent() -> None:
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    """Of both means and deviations, of which two are held at their bounds."""
+    """Gradients by means and deviations, two of which are at their bounds."""
     outputs = torch.tensor([[0.3, -2.0, -1.0, 0.5], [1.0, 0.1, -9.0, 5.0]], dtype=torch.float64, requires_grad=True)
     noise = torch.tensor([[0.7, -0.2], [-1.5, 0.4]], dtype=torch.float64)
     for which in (slice(0, 1), slice(1, 2), slice(None)):  # one of both results alone, and both
@@ -52,7 +52,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_far_out_everything_stays_finite() -> None:
-    """Where float32 has tanh(u) = 1, whose slope would be 0."""
+    """Where tanh(u) is 1 in float32 and its slope 0."""
     outputs = torch.tensor([[30.0, -30.0, 1.0, 9.0]], requires_grad=True)
     action, log_prob = SquashedGaussian(outputs).drawn_by(torch.tensor([[1.0, -1.0]]))
     assert action.tolist() == [[1.0, -1.0]]

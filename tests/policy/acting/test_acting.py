@@ -1,4 +1,4 @@
-"""What is promised of acting: numpy equals torch, exploring follows epsilon, misfits are refused."""
+"""Acting: numpy equals torch, exploration follows epsilon, and observations that do not fit are errors."""
 
 from __future__ import annotations
 

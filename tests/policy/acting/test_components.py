@@ -1,4 +1,4 @@
-"""Components that lie side by side with as many values are one run."""
+"""Adjacent components with equal numbers of values are one run."""
 
 from __future__ import annotations
 

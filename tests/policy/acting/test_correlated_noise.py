@@ -1,4 +1,4 @@
-"""Correlated noise: standard normal at every step, and with the correlation that was asked for."""
+"""Correlated noise is standard normal at every step and has the requested correlation."""
 
 from __future__ import annotations
 

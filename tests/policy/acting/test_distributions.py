@@ -1,4 +1,4 @@
-"""What is promised of distributions: acting and learning agree, probabilities are right, samples follow them."""
+"""Distributions: acting and learning agree, probabilities are right, and samples follow them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_drawn_indices_follow_the_probabilities() -> None:
 
 
 class Extreme(np.random.Generator):
-    """Draws one number for all."""
+    """Draws the same number every time."""
 
     def __init__(self, value: float) -> None:
         super().__init__(np.random.PCG64(0))
@@ -78,7 +78,7 @@ class Extreme(np.random.Generator):
 
 @pytest.mark.parametrize(("drawn", "index"), [(0.0, 1), (1.0 - 2.0**-53, 2)])
 def test_the_ends_of_the_uniform_numbers_are_possible_indices(drawn: float, index: int) -> None:
-    """Logits so low that their probability is 0 are drawn by no number."""
+    """Logits whose probability rounds to 0 are never drawn."""
     logits = np.array([[-1e9, 0.0, 0.1, -1e9]], np.float32)
     assert distributions.Categorical(logits).sample(Extreme(drawn)).tolist() == [index]
 
@@ -113,7 +113,7 @@ def test_random_actions_are_spread_evenly_over_the_legal_ones() -> None:
 def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
     rows: int, n: int, by_entropy: float, seed: int
 ) -> None:
-    """torch's own know of no masks: they are given the logits of the legal actions alone, row by row."""
+    """torch's distributions have no masks: they get the logits of only the legal actions, row by row."""
     rng = np.random.default_rng(seed)
     outputs, legal, indices = rng.normal(size=(rows, n)), rng.random((rows, n)) < 0.5, rng.integers(0, n, rows)
     legal[np.arange(rows), indices] = True
@@ -144,7 +144,7 @@ COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(tuple)
 def test_several_indices_are_independent(
     rows: int, counts: tuple[int, ...], by_entropy: float, masks: bool, seed: int
 ) -> None:
-    """Log probabilities and entropies are sums of those that torch has of each component; gradients are autograd's."""
+    """Log probabilities and entropies are the sums of torch's over the components; gradients are autograd's."""
     rng = np.random.default_rng(seed)
     outputs, indices = rng.normal(size=(rows, sum(counts))), rng.integers(0, counts, (rows, len(counts)))
     legal = rng.random(outputs.shape) < (0.5 if masks else 1.0)
@@ -175,7 +175,7 @@ def test_several_indices_are_independent(
 
 
 def test_several_indices_by_hand() -> None:
-    """Two coins, of which the second falls on its head three times in four, and a die that always shows its last."""
+    """Two coins, the second with probabilities 3/4 and 1/4, and a die that always shows its last side."""
     logits = np.log(np.array([[0.5, 0.5, 0.25, 0.75, 1e-30, 1e-30, 1.0]], np.float32))
     three = distributions.MultiCategorical(logits, (2, 2, 3))
     assert three.mode().tolist() == [[0, 1, 2]]

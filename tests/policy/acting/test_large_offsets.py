@@ -1,4 +1,4 @@
-"""Small signals on large offsets: what float32 would round stays exact until the running mean is subtracted."""
+"""Small signals on large offsets stay exact until the running mean is subtracted, where float32 would round."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from remuda.tests.policy.algorithms.segments import Batch, batch, experiment, on
 from remuda.wire.messages import ChunkId, Counters
 
 OFFSET = 10**9
-"""float32 knows every 64th number there."""
+"""float32 represents every 64th integer there."""
 OnPolicy = PpoConfig | ImpalaConfig
 PPO = PpoConfig(hidden=(16, 8), epochs=2, minibatches=2, normalize_observations=True, normalize_rewards=True)
 both = pytest.mark.parametrize("policy", [PPO, ImpalaConfig(hidden=(16, 8), normalize_observations=True)])
@@ -36,7 +36,7 @@ dtypes = pytest.mark.parametrize("dtype", ["float64", "int64"])
 
 
 def rows(seed: int, dtype: str, *, drift: int = 0) -> Batch:
-    """Observations without the offset: numbers of a few units, whole ones where the type asks for it."""
+    """Observations without the offset: numbers of a few units, whole ones for integer dtypes."""
     made = batch(np.random.default_rng(seed))
     return made | {"obs": (np.rint(made["obs"] * 10) + drift * seed).astype(dtype)}
 
@@ -46,7 +46,7 @@ def moved(made: Batch) -> Batch:
 
 
 def learned(policy: OnPolicy, dtype: str) -> tuple[Algorithm, Algorithm]:
-    """Two algorithms of the same weights, one used to the offset; after that both learn from the same."""
+    """Two algorithms with the same weights, one normalised with the offset; then both learn from the same rows."""
     near, far = (on_policy(policy, observation=ObservationSpec((4,), dtype), seed=3) for _ in range(2))
     for seed in range(3):
         near.learn(rows(seed, dtype))
@@ -77,7 +77,7 @@ def test_learning_is_the_same_with_an_offset_as_without(policy: OnPolicy, dtype:
 
 @dtypes
 def test_acting_is_the_same_with_an_offset_as_without(dtype: str, tmp_path: Path) -> None:
-    """In numpy, in torch, and in the model/ that needs torch alone."""
+    """In numpy, in torch, and in an exported model/."""
     near, far = learned(PPO, dtype)
     seen = rows(9, dtype)["obs"].reshape(-1, 4)
     away = seen + seen.dtype.type(OFFSET)

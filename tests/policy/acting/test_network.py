@@ -1,4 +1,4 @@
-"""What is promised of a network as it acts: numpy and torch agree, a choice is told once, new weights count at once."""
+"""Networks that act: numpy and torch agree, a choice of backend is reported once, and new weights apply at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROWS = ObservationSpec((5,), "float32")
 
 
 class Network(nn.Module):
-    """Any modules as a network with one output."""
+    """Any modules, as a network with one output."""
 
     def __init__(self, *modules: nn.Module) -> None:
         super().__init__()
@@ -52,21 +52,21 @@ class Network(nn.Module):
 
 
 class Unknown(nn.Module):
-    """A module that numpy does not know."""
+    """A module without a numpy version."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return rows.cumsum(1)
 
 
 class Doubling(nn.Linear):
-    """One of torch's classes that computes something else."""
+    """A subclass of torch's layer that computes something else."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return 2 * super().forward(input)
 
 
 def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    """Any weights, but not those that modules begin with: some of these are 0 or 1."""
+    """Random weights: some initial weights of modules are 0 or 1."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = make()
@@ -99,7 +99,7 @@ def by_torch(made: nn.Module, inputs: np.ndarray) -> np.ndarray:
 
 
 def assert_agree(made: nn.Module, spec: ObservationSpec, inputs: np.ndarray) -> None:
-    """By numpy, and by torch; the inputs stay what they were."""
+    """numpy and torch give the same outputs, and do not change the inputs."""
     arrays = {name: tensor.numpy() for name, tensor in made.state_dict().items()}
     steps = decoded(programs(made)[PROGRAM])["out"]
     assert steps is not None
@@ -366,7 +366,7 @@ def test_collectors_may_lower_products_unless_the_config_says_float32(monkeypatc
 
 
 def test_what_is_fast_enough_needs_no_torch() -> None:
-    """Neither perceptrons nor small images make a collector import torch, even where the choice is its own."""
+    """Perceptrons and small images do not make a collector import torch with the backend `auto`."""
     program = """
 import sys, numpy as np
 from remuda.policy.acting import network
@@ -387,7 +387,7 @@ assert "torch" not in sys.modules
 
 
 def test_a_device_that_is_named_answers_everything_in_torch() -> None:
-    """`cpu:0` is a device like any other to torch: weights and observations are taken there, and answers back."""
+    """`cpu:0` is an ordinary device for torch: weights and observations are moved there, and outputs back."""
     told: list[str] = []
     answers, made = timed(told.append, device="cpu:0")
     np.testing.assert_allclose(answers("out", images(SPEC, 3)), by_torch(made, images(SPEC, 3)), atol=1e-5)

@@ -1,4 +1,4 @@
-"""Environments that explore differently: epsilon ** (1 + spread * i / (N - 1)), as in Ape-X."""
+"""Environments with different exploration: epsilon ** (1 + spread * i / (N - 1)), as in Ape-X."""
 
 from __future__ import annotations
 

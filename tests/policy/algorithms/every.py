@@ -1,4 +1,4 @@
-"""One case of every built-in algorithm: a config, what it learns from, and how all numbers of its state are read."""
+"""One case of every built-in algorithm: a config, batches, and a function that reads all numbers of its state."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LEARNER = LearnerConfig(learning_rate=0.01, max_grad_norm=0.05)
 
 @dataclass(frozen=True)
 class Case:
-    """An algorithm, and what it learns from."""
+    """An algorithm, and its batches."""
 
     config: ExperimentConfig
     draw: Callable[[np.random.Generator], Arrays]
     observation: ObservationSpec = cases.OBSERVATION
     action: ActionSpec = cases.ACTION
     without_effect: tuple[str, ...] = ()
-    """Settings that other settings leave without effect."""
+    """Settings that have no effect with the case's other settings."""
 
     def made(self, config: ExperimentConfig | None = None, *, seed: int = 0) -> Algorithm:
         return make_algorithm(config or self.config, self.observation, self.action, seed)
@@ -96,7 +96,7 @@ CASES: dict[str, Case] = {
 
 
 def learned(algorithm: Algorithm, batches: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """All numbers of its state after these batches, and the priorities of the last."""
+    """All numbers of the algorithm's state after the batches, and the priorities of the last batch."""
     results = [algorithm.learn(batch) for batch in batches]
     return dict(
         flat(

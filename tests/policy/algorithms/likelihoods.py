@@ -7,7 +7,7 @@ import math
 import torch
 
 Likelihood = tuple[torch.Tensor, torch.Tensor]
-"""The log probability of each action and the entropy of each distribution: both [rows]."""
+"""Log probability of each action and entropy of each distribution: both [rows]."""
 
 
 def categorical(logits: torch.Tensor, indices: torch.Tensor) -> Likelihood:
@@ -16,7 +16,7 @@ def categorical(logits: torch.Tensor, indices: torch.Tensor) -> Likelihood:
 
 
 def several(logits: torch.Tensor, indices: torch.Tensor, counts: tuple[int, ...]) -> Likelihood:
-    """Of independent components, whose logits lie side by side; indices [rows, components]."""
+    """Likelihood of independent components with concatenated logits; indices [rows, components]."""
     parts = zip(torch.split(logits, list(counts), dim=1), indices.unbind(1), strict=True)
     log_probs, entropies = zip(*(categorical(own, chosen) for own, chosen in parts), strict=True)
     return torch.stack(log_probs).sum(dim=0), torch.stack(entropies).sum(dim=0)

@@ -1,4 +1,4 @@
-"""Segments for tests: random ones, one slot by hand, and a small loop that collects them from a real vector."""
+"""Segments for tests: random ones, one slot by hand, and a loop that collects them from a vector environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Batch = dict[str, np.ndarray]
 PUSH = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, None))
 """Two numbers, the first of them bounded."""
 SEVERAL = ActionSpec(None, 0, "int32", (2, 2), counts=(3, 2, 2, 4), starts=(1, 0, 0, -2))
-"""Four integers, of which the two in the middle have as many values."""
+"""Four integers; the two in the middle have equal numbers of values."""
 
 
 def on_policy(
@@ -47,7 +47,7 @@ def experiment(policy: PpoConfig | ImpalaConfig | PqnConfig, learner: LearnerCon
 
 
 def outcome(rng: np.random.Generator, segments: int, slots: int, *, ending: float = 0.3) -> Outcome:
-    """Episodes that end at random, each followed by its reset; some segments begin with one."""
+    """Episodes that end at random, each followed by its reset; some segments begin with a reset."""
     terminated, done, valid = (np.zeros((segments, slots), np.bool_) for _ in range(3))
     before = rng.random(segments) < ending
     for t in range(slots):
@@ -78,7 +78,7 @@ def batch(
 
 
 def acted(rng: np.random.Generator, action: ActionSpec, shape: tuple[int, int]) -> np.ndarray:
-    """Actions [*shape, …] as rows hold them."""
+    """Actions [*shape, …] as in rows."""
     if action.is_box:
         return rng.normal(size=(*shape, *action.shape)).astype(np.float32)
     if action.n is not None:
@@ -104,7 +104,7 @@ def one_slot(*, reward: float, log_prob: float, action: int = 1) -> Batch:
 
 
 def numbers(metrics: Mapping[str, float | torch.Tensor]) -> dict[str, float]:
-    """The average of each metric of an update."""
+    """Average of each metric of an update."""
     return {name: mean(on_host([values])) for name, values in metrics.items()}
 
 
@@ -158,7 +158,7 @@ class Collecting:
 
 
 def episodes_of(happened: Outcome, segment: int) -> list[list[int]]:
-    """The slots of each stretch of one episode in a segment."""
+    """Slots of each part of an episode in a segment."""
     stretches: list[list[int]] = [[]]
     valid: NDArray[np.bool_] = happened.valid[segment]
     for t in np.flatnonzero(valid):

@@ -1,4 +1,4 @@
-"""What is promised of PPO and IMPALA alike: acting, masks, normalisation, state, and that they learn."""
+"""PPO and IMPALA: acting, masks, normalisation, state and learning."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def same(first: Algorithm, second: Algorithm) -> bool:
 @both
 @actions
 def test_right_after_acting_the_learner_finds_no_divergence(policy: OnPolicy, action: ActionSpec) -> None:
-    """The log probabilities recorded in numpy are those that torch computes for the same weights, normalised alike."""
+    """Log probabilities recorded in numpy equal torch's for the same weights and moments."""
     once = policy.model_copy(update={"epochs": 1, "minibatches": 1}) if policy.type == "ppo" else policy
     algorithm, rng = trained(once, action), np.random.default_rng(9)
     rows = batch(rng, action=action, ending=0.0)
@@ -115,7 +115,7 @@ def test_actions_begin_with_the_deviation_that_is_asked_for(policy: OnPolicy) ->
 
 @both
 def test_correlated_noise_changes_the_order_of_actions_and_not_their_probabilities(policy: OnPolicy) -> None:
-    """With the same state at every step the noise is what is left of an action without its mean."""
+    """With the same state at every step, an action minus its mean is the noise."""
     correlated = policy.model_copy(update={"noise_correlation": 0.9})
     acts = acting(correlated, on_policy(policy, action=PUSH))
     rng, observations = np.random.default_rng(0), np.zeros((50, 4), np.float32)
@@ -223,7 +223,7 @@ def test_a_bandit(kind: str) -> None:
 
 
 class Reach(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A point on a line is pushed; it costs how far it is from 1. Ten steps."""
+    """A point on a line is pushed for ten steps; the cost is its distance from 1."""
 
     observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-0.5, 0.5, (1,), np.float32)
@@ -258,7 +258,7 @@ def test_continuous_actions(kind: str) -> None:
 
 @pytest.mark.parametrize(("shared", "first"), [(False, "policy.0.weight"), (True, "trunk.0.weight")])
 def test_shared_layers_learn_from_the_value_too(shared: bool, first: str) -> None:
-    """With the policy's last layer at 0 nothing comes to the layers before through it: what moves them is the value."""
+    """With the policy's last layer at 0, only the value gives gradients to the layers before it."""
     algorithm = on_policy(ImpalaConfig(hidden=(8,), shared_hidden=shared), LearnerConfig(learning_rate=0.1))
     algorithm.network.get_parameter("policy.0.weight" if shared else "policy.2.weight").data.zero_()
     before = algorithm.acting_state()

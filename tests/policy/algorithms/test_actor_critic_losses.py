@@ -1,4 +1,4 @@
-"""What is promised of the updates of PPO and IMPALA: the gradient of the loss of the paper."""
+"""Updates of PPO and IMPALA follow the gradient of the paper's loss."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: to
 
 
 def mean_gradient(algorithm: ActorCritic) -> torch.Tensor:
-    """Adam's: after one step a tenth of the gradient."""
+    """Adam's mean after one step is a tenth of the gradient."""
     return cast("dict[str, torch.Tensor]", algorithm.state()["optimizer"])["exp_avg"].clone()
 
 
@@ -144,7 +144,7 @@ def test_an_update_descends_the_loss_of_the_paper(
 
 
 def legal_besides_taken(rng: np.random.Generator, rows: Batch, action: ActionSpec) -> np.ndarray:
-    """Masks [B, T + 1, values] in which the actions that were taken are legal, and half of the others."""
+    """Masks [B, T + 1, values]: taken actions are legal, and half of the others."""
     shape = rows["valid"].shape
     legal = rng.random((shape[0], shape[1] + 1, sum(action.components))) < 0.5
     taken = action.indices(rows["action"].reshape(-1, *action.shape)).reshape(*shape, -1)

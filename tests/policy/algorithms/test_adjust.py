@@ -1,4 +1,4 @@
-"""A setting changed during a run: the algorithm then learns like one made with the new value and the same state."""
+"""After a setting changes during a run, the algorithm learns like one made with the new value and the same state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = [
 
 
 def other(config: ExperimentConfig, setting: str) -> Number:
-    """Another value that the setting could have."""
+    """Another valid value of the setting."""
     if setting == "policy.target_kl":
         return 1e-9
     value = values_at(config, 0, {setting: ()}).get(setting)
@@ -63,7 +63,7 @@ def test_there_is_a_case_of_each_algorithm() -> None:
 
 
 def test_a_changed_rate_reaches_an_optimizer_of_torch() -> None:
-    """That of a user's class which has no `adjust` of its own."""
+    """For a custom class without its own `adjust`."""
     case = CASES["dqn"]
     algorithm = case.made(case.config)
     own = Adam([nn.Parameter(torch.zeros(1))], lr=0.5)

@@ -1,4 +1,4 @@
-"""What is promised of DQN: its numbers, by hand; its gradient, against torch's; its state; and that it learns."""
+"""DQN: its numbers by hand, its gradient against torch's, its state, and learning."""
 
 from __future__ import annotations
 

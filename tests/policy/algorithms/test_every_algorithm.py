@@ -17,7 +17,7 @@ from remuda.tests.policy.algorithms.every import CASES, Case
 
 every = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 LATER = {"analysis/dormant_ratio_encoder", "analysis/dormant_ratio_dynamics", "analysis/latent_state_l2_norms"}
-"""Metrics that not every update has."""
+"""Metrics of only some updates."""
 
 
 def numbers(algorithm: Algorithm) -> dict[str, np.ndarray]:

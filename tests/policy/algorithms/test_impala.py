@@ -1,4 +1,4 @@
-"""What is promised of IMPALA: its losses and step, by hand, however old the policy that acted."""
+"""IMPALA: its losses and step by hand, for any lag of the acting policy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_policies_however_far_apart_give_finite_numbers(log_prob: float) -> None
 
 
 def test_two_steps_by_hand() -> None:
-    """From state 0 by an unlikely action (ratio 2) to state 1, then by a likely one (ratio 1/2) to the end.
+    """From state 0 with an unlikely action (ratio 2) to state 1, then with a likely one (ratio 1/2) to the end.
 
     Errors 1 + 4/2 - 0.25 = 2.75 and 2 - 4 = -2. Targets: 4 + (-2)/2 = 3, and 0.25 + 2.75 + 1/2 * (-2)/2 = 2.5.
     """
@@ -82,7 +82,8 @@ def test_two_steps_by_hand() -> None:
 
 
 def test_values_are_told_in_the_environments_own_rewards() -> None:
-    """Returns of 1 and 5 deviate by 2: rewards are halved, and a value of 0.25 inside is one of 0.5 outside."""
+    """Returns of 1 and 5 have a deviation of 2: rewards are halved, and an internal value of 0.25
+    is reported as 0.5."""
     rows = {name: np.repeat(column, 2, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
     rows["obs"], rows["reward"] = np.array([[0, 0], [1, 1]]), np.array([[1.0], [5.0]], np.float32)
     for scaled, expected in ((False, [0.25, 4.0]), (True, [0.5, 8.0])):

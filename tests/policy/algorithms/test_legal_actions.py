@@ -1,4 +1,4 @@
-"""What is promised of action masks by every algorithm for counted actions: no illegal one is chosen or learned."""
+"""Action masks in every algorithm for discrete actions: no illegal action is chosen or learned."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_no_illegal_action_is_ever_chosen(kind: str, explores: float, seed: int)
 
 @each_kind
 def test_it_is_collected_and_learned_where_illegal_actions_are_errors(kind: str) -> None:
-    """From the environment over rows to updates, with numbers that stay finite."""
+    """From environment to rows to updates, with finite numbers."""
     algorithm, acts = both_sides(kind)
     rollout = OneRollout.made(experiment(kind), SyncVectorEnv([Choosy] * 4), acts)
     exploration = {"epsilon": 0.3, "random": 0.3, "noise": 1.0}

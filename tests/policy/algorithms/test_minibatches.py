@@ -1,4 +1,4 @@
-"""Minibatches hold every row once, in sizes that differ by at most one, whichever ranks have the rows."""
+"""Minibatches have every row once, and sizes that differ by at most one, for any split among ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised of PPO: its losses and steps, by hand; its epochs; and that it learns."""
+"""PPO: its losses and steps by hand, its epochs, and learning."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_clipping_by_hand(old_probability: float, reward: float, loss: float, cl
 
 @pytest.mark.parametrize(("value_clip", "second"), [(None, 0.55**2), (0.05, 0.7**2), (0.3, 0.55**2)])
 def test_value_clip_by_hand(value_clip: float | None, second: float) -> None:
-    """Adam's first step moves weight and bias of the value by 0.1 each: from 0.25 to 0.45, of a return of 1."""
+    """Adam's first step moves weight and bias of the value by 0.1 each: from 0.25 to 0.45, with a return of 1."""
     policy = ONCE.model_copy(update={"epochs": 2, "value_clip": value_clip})
     got = learnt(tabular(policy), one_slot(reward=1.0, log_prob=HALF))
     assert got["value_loss"] == pytest.approx((0.75**2 + second) / 2, rel=1e-4)
@@ -88,7 +88,7 @@ def test_a_truncated_step_bootstraps_from_what_was_seen_last() -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 def test_advantages_and_returns_of_later_passes_by_hand(recompute: bool) -> None:
     """Adam's first step moves the value's bias and the first state's weight by 0.1 each: 0.25 to 0.45, 4 to 4.1. The
-    step was truncated, so its return is 1 + 0.99 times the value of what was seen last."""
+    step was truncated, so its return is 1 + 0.99 times the value of the last observation."""
     policy = ONCE.model_copy(update={"epochs": 2, "recompute_advantages": recompute})
     rows = one_slot(reward=1.0, log_prob=HALF) | {"terminated": np.zeros((1, 1), np.bool_)}
     algorithm = tabular(policy)
@@ -150,7 +150,7 @@ def test_advantages_are_normalised_over_the_valid_steps_of_a_batch() -> None:
 
 
 def two_slots(*, first: float, second: float) -> dict[str, np.ndarray]:
-    """One step from each state, each an episode of its own: `first` and `second` are what they bring."""
+    """One step from each state, each its own episode, with the rewards `first` and `second`."""
     rows = {name: np.repeat(column, 2, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
     rows["obs"], rows["reward"] = np.array([[0, 0], [1, 1]]), np.array([[first], [second]], np.float32)
     return rows
@@ -162,7 +162,8 @@ def test_values_are_those_from_before_the_update_of_every_step() -> None:
 
 
 def test_values_are_told_in_the_environments_own_rewards() -> None:
-    """Returns of 1 and 5 deviate by 2: rewards are halved, and a value of 0.25 inside is one of 0.5 outside."""
+    """Returns of 1 and 5 have a deviation of 2: rewards are halved, and an internal value of 0.25
+    is reported as 0.5."""
     scaled = tabular(ONCE.model_copy(update={"normalize_rewards": True}))
     told = scaled.learn(two_slots(first=1, second=5)).metrics
     assert on_host([told["value"]]).tolist() == pytest.approx([0.5, 8.0])

@@ -1,4 +1,4 @@
-"""PQN: λ-returns by hand, the loss by hand and by finite differences, and what a batch changes."""
+"""PQN: λ-returns by hand, the loss by hand and by finite differences, and the effects of a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def made(policy: PqnConfig = POLICY) -> Pqn:
 
 
 def test_returns_mix_rewards_and_the_best_values() -> None:
-    """R_t = r_t + γ ((1 - λ) max Q(s') + λ R'), whose last part is max Q(s') where the episode or the segment ends."""
+    """R_t = r_t + γ ((1 - λ) max Q(s') + λ R'), with R' = max Q(s') at the end of an episode or segment."""
     rng = np.random.default_rng(0)
     outcome = segments.outcome(rng, 20, 9)
     best = rng.normal(size=(20, 10)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What is promised of updates in bfloat16: nearly the gradient of float32; weights, files and models stay float32."""
+"""Updates in bfloat16 have nearly float32's gradient; weights, files and models stay float32."""
 
 from __future__ import annotations
 

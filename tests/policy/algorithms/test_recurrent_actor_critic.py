@@ -62,8 +62,8 @@ class Loop:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chosen", [PpoConfig, ImpalaConfig])
 def test_the_learner_finds_the_probabilities_with_which_collectors_acted(kind: Any, chosen: Any) -> None:
-    """Segment after segment, with episodes that end, begin and go on in them; and with policies that change between:
-    states that an older policy has left are carried on."""
+    """Over several segments in which episodes end, begin and continue, and with policies that
+    change between segments: states of an older policy are kept."""
     once = {"epochs": 1, "minibatches": 1} if chosen is PpoConfig else {}
     loop = Loop(chosen(recurrent=kind, **once, **SMALL))
     for _ in range(8):
@@ -149,7 +149,7 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
 
 
 def test_who_can_learn_in_several_ranks() -> None:
-    """Shares of PPO are of whole segments: the same steps as of one rank would not come together."""
+    """PPO divides batches by whole segments: ranks could not form the same minibatches as one rank."""
     assert declaration(experiment(PpoConfig())).learns_from_parts
     assert declaration(experiment(ImpalaConfig(recurrent="lstm"))).learns_from_parts
     assert not declaration(experiment(PpoConfig(recurrent="lstm"))).learns_from_parts

@@ -1,4 +1,4 @@
-"""Policies without weights, for tests of those who ask them for actions."""
+"""Policies without weights, for tests of callers."""
 
 from __future__ import annotations
 

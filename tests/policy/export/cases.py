@@ -1,4 +1,4 @@
-"""Policies of every kind that is exported, with observations that they have not seen."""
+"""Policies of every exported kind, with observations not used in training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = 40
 
 @dataclass(frozen=True)
 class Made:
-    """Both sides of an algorithm, and what they are compared on."""
+    """Both sides of an algorithm, and observations to compare them on."""
 
     config: ExperimentConfig
     algorithm: Algorithm
@@ -44,14 +44,13 @@ class Made:
 
 
 def trained(name: str) -> Made:
-    """After a few updates, so that weights and moments are not those of the start. Where actions are counted, some are
-    illegal."""
+    """After a few updates, so that weights and moments have changed. Some discrete actions are illegal."""
     case = TRAINED[name]
     return _made(exported.experiment(case), exported.trained(case), case.seen(np.random.default_rng(3), ROWS))
 
 
 def far_away() -> Made:
-    """Its observations are numbers that float32 rounds."""
+    """A policy with observations that float32 rounds."""
     case = exported.CASES["ppo, far away"]
     return _made(exported.experiment(case), exported.trained(case), case.seen(np.random.default_rng(3), ROWS))
 
@@ -59,7 +58,7 @@ def far_away() -> Made:
 def fresh(
     policy: Any, seen: np.ndarray, observation: ObservationSpec, action: ActionSpec, *, source_dir: Path | None = None
 ) -> Made:
-    """With weights that nobody trained; some of those of the start would be 0."""
+    """A policy with random weights; some initial weights are 0."""
     folder = None if source_dir is None else str(source_dir)
     config = ExperimentConfig(name="case", env=EnvConfig(id="CartPole-v1"), policy=policy, source_dir=folder)
     algorithm, drawn = make_algorithm(config, observation, action, seed=1), torch.Generator().manual_seed(2)

@@ -1,4 +1,4 @@
-"""What is promised of exported files: opened without Remuda they act and value as the policy does."""
+"""Exported files act and give values as the policy does, without Remuda."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Asked = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 
 @pytest.fixture(scope="module", params=ALL)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, Path]:
-    """A policy, and the folder with its files."""
+    """A policy, and the folder with its exported files."""
     case, folder = made(request.param), tmp_path_factory.mktemp("exported")
     export = case.export
     for format in EVERY_FORMAT:
@@ -46,7 +46,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def opened(folder: Path, format: Format) -> Asked:
-    """As people open it."""
+    """Open an exported file as users do."""
     path = folder / f"policy{FORMATS[format].suffix}"
     if format == "onnx":
         session = onnxruntime.InferenceSession(path)
@@ -70,7 +70,7 @@ def opened(folder: Path, format: Format) -> Asked:
 
 @every_format
 def test_it_acts_and_values_as_the_policy_does(exported: tuple[Made, Path], format: Format) -> None:
-    """Step by step where it carries a state, which begins at 0; else any number at once."""
+    """Step by step with a recurrent state that begins at 0; otherwise any number of rows at once."""
     (case, folder), rng = exported, np.random.default_rng(0)
     ask, policy, recorded, size = opened(folder, format), case.policy, case.recorded, case.policy.state_size
     acting, valuing, state = (np.zeros((1, size), np.float32) for _ in range(3))
@@ -92,7 +92,7 @@ def test_it_acts_and_values_as_the_policy_does(exported: tuple[Made, Path], form
 
 @every_format
 def test_legal_actions_may_be_left_out(exported: tuple[Made, Path], format: Format) -> None:
-    """They are no input at all where environments do not say which are."""
+    """Without action masks of the environment they are no input."""
     (case, folder), size = exported, exported[0].policy.state_size
     assert ("legal" in case.export.inputs) == (case.recorded.legal is not None)
     seen, states = case.recorded.observations[:9], [np.zeros((9, size), np.float32) if size else None for _ in range(2)]
@@ -212,7 +212,7 @@ def make(observation):
 
 
 def test_an_encoder_of_users_with_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's own fast path for it is one operation that only torch has; numpy is refused with the name of another."""
+    """torch's fast path for it is an operation that only torch has; the error for numpy names an alternative."""
     (tmp_path / "attending.py").write_text(ATTENTION)
     monkeypatch.syspath_prepend(tmp_path)
     seen = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What is promised of policies in numpy: each operation gives what torch gives, and unknown ones are refused."""
+"""Policies in numpy: each operation equals torch's, and unknown operations are errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def drawn(module: nn.Module) -> nn.Module:
-    """With weights and moments that differ from those of the start."""
+    """The module with random weights and moments."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):

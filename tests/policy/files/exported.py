@@ -1,4 +1,4 @@
-"""Algorithms of every kind, with what their observations look like, for the tests of model/."""
+"""Algorithms of every kind, with their observations, for tests of model/."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Case:
     observation: ObservationSpec
     action: ActionSpec
     seen: Callable[[np.random.Generator, int], np.ndarray]
-    """Draws observations, as an environment gives them."""
+    """Draws observations as an environment does."""
 
 
 def numbers(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -97,7 +97,7 @@ def experiment(case: Case) -> ExperimentConfig:
 
 
 def trained(case: Case) -> Algorithm:
-    """After a few updates, so that weights and moments are no longer those of the start."""
+    """The algorithm after a few updates, so that weights and moments have changed."""
     algorithm = _untrained(case)
     _train(algorithm, case)
     return algorithm
@@ -127,8 +127,8 @@ def _rows(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def leave_behind(case: Case, run: Path) -> Path:
-    """A checkpoint and the model/ that was exported with it, as a learner writes them: not for the first time, so that
-    what was traced before training is given what was learned since. Returns the checkpoint."""
+    """Write a checkpoint and model/ as a learner does, after an export before training: the traced
+    network gets new weights. Returns the checkpoint."""
     algorithm = _untrained(case)
     exporter = Exporter(algorithm, experiment(case))
     exporter.export(run / "model", Counters())

@@ -1,4 +1,4 @@
-"""A policy that tests publish."""
+"""A policy for tests to publish."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ REF = PolicyRef(epoch=2, version=5, train_iter=50)
 
 
 def never(warning: str) -> None:
-    """For what must publish without a warning."""
+    """Fail at a warning."""
     raise AssertionError(f"unexpected warning: {warning}")

@@ -1,4 +1,4 @@
-"""Run folders with checkpoints, for the tests of who loads them."""
+"""Run folders with checkpoints, for tests of loading."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def save_three(run: Path) -> list[Dqn]:
 
 
 def lose_environment(run: Path) -> None:
-    """Its module is gone, as the run's config says."""
+    """Make the run's config name an environment that does not exist."""
     content = json.loads((run / "config.json").read_text())
     content["env"] |= {"id": None, "make": "gone:make"}
     (run / "config.json").write_text(json.dumps(content))
 
 
 def export_without_environment(model: Path) -> None:
-    """A model/ folder whose environment is gone, wherever it is taken."""
+    """Make a model/ folder with an environment that does not exist."""
     made = dqn()
     gone = config().model_copy(update={"env": EnvConfig(make="gone:make")})
     Exporter(made, gone).export(model, Counters())

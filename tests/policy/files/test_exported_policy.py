@@ -1,4 +1,4 @@
-"""What is promised of playing model/: the same actions as the checkpoint, also where chance has a part."""
+"""A policy played from model/ takes the checkpoint's actions, also random ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_how_much_it_explores_is_its_callers_affair(tmp_path: Path) -> None:
 
 
 def test_the_description_comes_from_inside_the_model(tmp_path: Path) -> None:
-    """So a copy of model.pt is enough, and the two files cannot disagree while they are being replaced."""
+    """A copy of model.pt is enough, and the two files cannot disagree during replacement."""
     leave_behind(CASES["dqn"], tmp_path)
     (tmp_path / "model" / "model_info.json").unlink()
     info = ExportedPolicy(tmp_path / "model").info

@@ -1,4 +1,4 @@
-"""What is promised to scripts: a run folder gives its environment, a function that acts, and one that values."""
+"""Scripts get from a run folder its environment, a function that acts, and one that gives values."""
 
 from __future__ import annotations
 

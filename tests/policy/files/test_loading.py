@@ -1,4 +1,4 @@
-"""What is promised of loading: a run folder's checkpoints are found, and are believed only where they fit."""
+"""A run folder's checkpoints are found, and loaded only if they fit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_code_beside_a_run_is_trusted_and_code_in_it_is_not(
 
 
 def test_the_run_folder_of_one_of_several_policies_is_told(tmp_path: Path) -> None:
-    """Its checkpoints lie deeper."""
+    """Checkpoints of several policies are in subfolders."""
     folder = PolicyFolder(tmp_path, "fox")
     folder.ckpt.mkdir(parents=True)
     path = naming_code(save(tmp_path, dqn(), 0).rename(folder.checkpoint(0)), tmp_path / "code")

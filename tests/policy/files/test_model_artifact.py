@@ -1,4 +1,4 @@
-"""What is promised of model/: torch alone loads it, and it acts as the checkpoint does that was saved with it."""
+"""model/ loads with torch alone, and acts as the checkpoint saved with it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ and remuda is not."""
 
 @dataclass(frozen=True)
 class Left:
-    """What a run left behind, and what a process without Remuda made of it."""
+    """A run's files, and outputs of a process without Remuda."""
 
     case: Case
     checkpoint: Path

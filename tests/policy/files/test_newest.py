@@ -1,4 +1,4 @@
-"""Who follows a run is given each policy once, the newest first, wherever it lies."""
+"""A follower of a run gets each policy once, the newest first, from any place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def acts_as(playable: Playable | None, algorithm: Dqn) -> bool:
 def assert_gives_once(
     newest: NewestPolicy, algorithm: Dqn, *, train_iter: int, env_step: int | None, source: Path
 ) -> None:
-    """Its next policy acts as this algorithm and says where it comes from; then there is no newer one."""
+    """The next policy acts as `algorithm` and names its source; then there is no newer one."""
     playable = newest.newer()
     assert acts_as(playable, algorithm)
     assert playable is not None
@@ -90,7 +90,7 @@ def test_of_a_run_that_went_through_several_coordinators_the_last_ones_file_is_t
 
 
 def test_a_policy_file_that_is_gone_when_it_is_looked_at_is_passed_over(run: RunFolder) -> None:
-    """A coordinator that starts removes those of earlier ones."""
+    """A coordinator removes earlier policy files when it starts."""
     newest, algorithms = NewestPolicy(run), [dqn(seed=seed) for seed in range(2)]
     save(run.root, algorithms[0], 0)
     put_out(run, algorithms[1], 3, number=2)

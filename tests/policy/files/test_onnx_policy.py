@@ -1,4 +1,4 @@
-"""What is promised of playing an exported ONNX file: the episodes of the policy that it is made of."""
+"""An exported ONNX file plays the episodes of its policy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OF_EVERY_KIND = (
 
 
 def walker() -> Made:
-    """A policy for CartPole whose actions depend on what it sees."""
+    """A policy for CartPole whose actions depend on observations."""
     seen = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
     return fresh(DqnConfig(hidden=(9,)), seen, ObservationSpec((4,), "float32"), ActionSpec(2))
 
@@ -127,7 +127,7 @@ def test_what_onnxruntime_cannot_read_is_refused(played: Path, tmp_path: Path) -
 
 
 def test_that_of_another_user_takes_trust(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its description names an environment, which is code."""
+    """Its description names an environment, and thus code."""
     path, own = copied(played, tmp_path), os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own + 1)
     with pytest.raises(CheckpointError, match=r"belongs to another user .* names code to run.*--trust-code"):

@@ -1,4 +1,4 @@
-"""What is promised of the policy file: never torn, never older, never foreign, whatever dies and whenever."""
+"""The policy file is never partial, older than before, or of another run, whichever process dies at any time."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_no_flipped_bit_goes_unnoticed(published: Path, data: st.DataObject) -> 
 
 
 LARGE: dict[str, np.ndarray] = {"w": np.arange(20_000, dtype=np.float32), "v": np.zeros(2_048, np.float32)}
-"""A tensor so large that it is condensed before it is summed up, and a smaller one."""
+"""A tensor large enough to be condensed before the checksum, and a smaller one."""
 
 
 @settings(deadline=None)
@@ -182,7 +182,7 @@ LARGE: dict[str, np.ndarray] = {"w": np.arange(20_000, dtype=np.float32), "v": n
 def test_nothing_overwritten_in_a_large_tensor_goes_unnoticed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Up to 4 KiB of other bytes in one place, as a bad sector or page has."""
+    """Up to 4 KiB of other bytes in one place, as from a bad sector or page."""
     path = tmp_path_factory.mktemp("large") / "policy"
     publish(path, LARGE, REF, warn=never)
     content = bytearray(path.read_bytes())

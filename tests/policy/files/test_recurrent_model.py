@@ -66,7 +66,7 @@ STEPS, ENVS = 6, 4
 
 
 def played(actor: ValuingActor, seen: np.ndarray, *, deterministic: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Actions and values [STEPS, ENVS], with a new episode in one environment on the way."""
+    """Actions and values [STEPS, ENVS], with a new episode in one environment."""
     rng, shape = np.random.default_rng(5), (ENVS, actor.state_size)
     acting, valuing = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     actions, values = [], []

@@ -1,4 +1,4 @@
-"""vars.pkl is opened where a script says trust_code=True and the environment cannot be built, and nowhere else."""
+"""vars.pkl is opened only with trust_code=True and an environment that cannot be built."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICIES: list[Which] = ["best", "last", "model", 1]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run whose environment can be built."""
+    """A run with an environment that can be built."""
     save_three(tmp_path)
     return tmp_path
 

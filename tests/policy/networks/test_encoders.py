@@ -1,4 +1,4 @@
-"""What is promised of encoders: features for each observation, gradients to every parameter, numpy as torch."""
+"""Encoders: features for each observation, gradients of every parameter, and numpy equals torch."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ PARTS = ObservationSpec(
         PackedPart("mode", 456, (2,), "int64", counts=(3, 2), starts=(0, 0)),
     ),
 )
-"""Numbers, an image, and two integers that count."""
+"""Numbers, an image, and two discrete integers."""
 
 Prepared = torch.Tensor | dict[str, torch.Tensor]
 Make = Callable[[ObservationSpec], nn.Module]
 
 
 def asked(make: Callable[..., nn.Module], **settings: Any) -> Make:
-    """With settings as a config gives them, right or wrong."""
+    """An encoder with settings from a config, right or wrong."""
     return partial(make, **settings)
 
 
 def layer(network: nn.Module, place: str) -> Any:
-    """A module by its place: `2`, or `2.1` inside another."""
+    """A module by its path: `2`, or `2.1` inside another."""
     return network.get_submodule(place)
 
 
 def prepared(observation: ObservationSpec, rows: int = 3) -> Prepared:
-    """What encoders read of random observations."""
+    """Inputs of encoders for random observations."""
     if observation.parts:
         return {"arm.joints": torch.randn(rows, 2, 3), "seen": torch.rand(rows, 3, 12, 12), "mode": torch.rand(rows, 5)}
     if pixels := Pixels.of(observation):
@@ -164,7 +164,7 @@ def test_pools_that_numpy_does_not_know_are_left_to_torch() -> None:
 
 
 def test_the_deep_network_of_impala_is_the_paper_s() -> None:
-    """Figure 3: 15 convolutions in sections of 16, 32 and 32 channels, each of which halves the image."""
+    """Figure 3: 15 convolutions in sections of 16, 32 and 32 channels, each halving the image."""
     network = impala_resnet(ObservationSpec((72, 96, 3), "uint8", 0.0, 255.0))
     filters = [module.out_channels for module in network.modules() if isinstance(module, nn.Conv2d)]
     assert filters == [16] * 5 + [32] * 10
@@ -217,7 +217,7 @@ def test_the_order_of_tokens_matters_only_with_positions(pooling: str, positions
 
 
 def test_configs_know_which_come_with_remuda() -> None:
-    """Anybody may name these, and no config is slower to load for them."""
+    """Configs may name them, and do not load more slowly."""
     for reference in SUPPLIED:
         module, _, name = reference.partition(":")
         assert getattr(import_module(module), name) is getattr(encoders, name)

@@ -1,4 +1,4 @@
-"""A network's parameters as one vector: parts of it, and vectors that follow others."""
+"""A network's parameters as one vector: its parts, and vectors that follow others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folded images: the same convolution as of the images themselves, and blocks in the order that is promised."""
+"""Folded images give the convolution of the images, and blocks in the documented order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""That memory which was freed is used again, seen by the pages that the system has to give."""
+"""Freed memory is reused, measured by the pages that the system has to provide."""
 
 from __future__ import annotations
 

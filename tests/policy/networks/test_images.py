@@ -1,4 +1,4 @@
-"""What is promised of images: convolutions fit or are refused, are learned through, and act as they were learned."""
+"""Images: convolutions fit or are errors, are trained, and act as in training."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ torch.testing.assert_close(traced(seen), plain.eval()(seen))
 
 
 def test_compiled_convolutions_learn_and_are_traced_as_others() -> None:
-    """By a backend that makes no machine code, which would take a minute; the way back is taken apart all the same.
+    """With a backend without machine code, which would take a minute; the backward pass is still compiled.
     In a process of its own, since torch's compiler leaves a thread behind."""
     done = subprocess.run([sys.executable, "-P", "-c", COMPILED], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What is promised of memory for large tensors: they do not overlap, they last, and huge pages are no condition."""
+"""Memory for large tensors: tensors do not overlap, memory lasts, and huge pages are optional."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda.policy.networks import flat_parameters
 from remuda.policy.networks.flat_parameters import LEAST_BYTES, PAGE_BYTES, HugePageMemory
 
 SHAPES = [(2, 512, 256), (2, 300, 111), (3, 700, 301), (1,), (5, 1024, 256)]
-"""One is larger than a huge page, one is small."""
+"""Some are larger than a huge page, one is small."""
 NUMBERS = torch.empty(0)
 
 

@@ -1,4 +1,4 @@
-"""What is promised of running moments: numpy's mean and variance of all that was seen, in whatever pieces."""
+"""Running moments equal numpy's mean and variance of all values, in pieces of any size."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_network_carries_moments_without_loss() -> None:
 
 
 def test_running_returns_by_hand() -> None:
-    """Discount 1/2: 1, 2 + 1/2, then a reset whose reward does not count, then from nothing."""
+    """Discount 1/2: 1, 2 + 1/2, then a reset with an ignored reward, then from 0."""
     reward = np.array([[1, 2, 9, 3]], np.float32)
     done = np.array([[False, True, False, False]])
     valid = np.array([[True, True, False, True]])

@@ -216,7 +216,7 @@ def test_a_state_that_does_not_fit_says_why(state: object, problem: str) -> None
     ],
 )
 def test_a_state_without_a_name_is_adams(optimizer: str, settings: dict[str, Any], problem: str, mine: Path) -> None:
-    """As in checkpoints from before there were others."""
+    """As in checkpoints written before other optimizers existed."""
     state = {"step": 1, "exp_avg": torch.zeros(3), "exp_avg_sq": torch.zeros(3)}
     assert made("adam", {}, parameters(3)).misfits(state) == []
     [told] = made(optimizer, settings, parameters(3), folder=mine).misfits(state)

@@ -1,4 +1,4 @@
-"""What is promised of networks that read several parts: acting, learning and exported models read the same numbers."""
+"""Networks with several parts: acting, learning and exported models read the same numbers."""
 
 from __future__ import annotations
 

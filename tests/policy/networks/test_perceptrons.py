@@ -1,4 +1,4 @@
-"""What is promised of perceptrons as one node of autograd's graph: outputs and gradients of torch's modules."""
+"""Perceptrons as one node of autograd's graph have the outputs and gradients of torch's modules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPLIT = ("split", "dueling")
 
 
 class Network(nn.Module):
-    """Perceptrons in torch's own modules, between parameters that they have nothing to do with."""
+    """Perceptrons of torch's modules, between unrelated parameters."""
 
     def __init__(
         self, inputs: int, shared: Widths, heads: tuple[Widths, ...], activation: Activation, how: How

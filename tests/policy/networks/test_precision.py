@@ -1,4 +1,4 @@
-"""What is promised of products in bfloat16: close to float32, only where they are large, and nothing else changes."""
+"""Products in bfloat16: close to float32, only for large products, and without other changes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from remuda.policy.networks.trunks import ConvolutionTrunk
 CPU = torch.device("cpu")
 ROWS, WIDTH = 512, 64
 TOLERANCE = 2.0**-7
-"""bfloat16 keeps 8 bits: each number is off by at most 2^-9 of itself, and two layers' errors add up."""
+"""bfloat16 has 8 bits: each number has a relative error of at most 2^-9, and errors of two layers add up."""
 OF_GRADIENTS = 0.06
-"""Of relu units whose input is near 0 some are on in one precision and off in the other."""
+"""Some relu units with an input near 0 are on in one precision and off in the other."""
 
 
 OWN = lowering(CPU)
 WAYS = sorted({OWN, Lowering.COPIED, Lowering.ROUNDED}, key=lambda way: way.value)
-"""That of this processor, and those that every processor can compute."""
+"""The lowering of this processor, and those of every processor."""
 
 
 def lower(way: Lowering = OWN) -> Products:
@@ -48,7 +48,7 @@ def lower(way: Lowering = OWN) -> Products:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor on which oneDNN rounds what it reads, for all that can be seen without a product."""
+    """A processor on which oneDNN seems to round its inputs, apart from actual products."""
     monkeypatch.setattr("remuda.policy.networks.precision.onednn_rounds", lambda: True)
 
 
@@ -57,7 +57,7 @@ def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
 
 
 def network(widths: tuple[int, ...], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Orthogonal: numbers keep their size."""
+    """A network with orthogonal weights: numbers keep their size."""
     made: list[nn.Module] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -136,7 +136,7 @@ def test_the_first_the_last_and_small_layers_stay_exact(widths: tuple[int, ...],
 
 
 def test_offsets_of_observations_are_not_lost() -> None:
-    """Observations that differ by a 2000th of themselves are the same number in bfloat16."""
+    """Observations that differ by 1/2000 are equal in bfloat16."""
     made = network((2, WIDTH, WIDTH, 1), nn.Tanh)
     perceptrons = Perceptrons.of([made])
     assert perceptrons is not None
@@ -170,7 +170,7 @@ def test_what_a_processor_has_is_known(has: dict[str, bool], found: Hardware, mo
 
 @pytest.mark.parametrize("way", WAYS)
 def test_products_of_several_matrices_are_those_of_rounded_ones(way: Lowering) -> None:
-    """They add up in float32; where operands are copied, the sum is rounded."""
+    """Sums are in float32; with copied operands the sum is rounded."""
     left, right, out = numbers(3, 200, 96), numbers(3, 96, 80, seed=2), torch.empty(3, 200, 80)
     rounded = torch.bmm(left.bfloat16().double(), right.bfloat16().double())
     tolerance = 2.0**-8 if way is Lowering.COPIED else 1e-5
@@ -202,7 +202,7 @@ def test_a_processor_copies_only_what_onednn_does_not_round(
 
 
 def test_whether_onednn_rounds_is_seen_by_its_products() -> None:
-    """By others than those with which it was tried."""
+    """Checked with products other than those of the detection."""
     left, right = numbers(300, 70), numbers(70, 90, seed=2)
     exact = left @ right
     former = onednn().fp32_precision
@@ -221,7 +221,7 @@ def test_whether_onednn_rounds_is_seen_by_its_products() -> None:
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
 def test_convolutions_learn_what_they_read(way: str, *, channels_last: bool, dtype: torch.dtype) -> None:
-    """Learning takes another path than acting: its outputs and its gradient are those of the plain one."""
+    """Learning's path differs from acting's: its outputs and gradient equal those of the plain layers."""
     high = 255.0 if dtype == torch.uint8 else 1.0
     pixels = Pixels(3, 12, 10, channels_last, 1.0 / high)
     layout = ImageLayout(pixels, (Convolution(3, 8, 4, 2), Convolution(8, 16, 3, 1)), 16 * 3 * 2)
@@ -261,14 +261,14 @@ def test_the_last_layer_is_as_precise_as_its_parameters() -> None:
 
 
 class Setting(Protocol):
-    """What torch multiplies float32 by, in general or for one backend."""
+    """torch's precision of float32 products, in general or for one backend."""
 
     fp32_precision: str
 
 
 @pytest.fixture
 def general() -> Generator[Setting]:
-    """The setting of the whole process, with that of oneDNN; both as before at the end."""
+    """The process-wide setting; it and oneDNN's are restored at the end."""
     general = cast("Setting", torch.backends)
     yield general
     general.fp32_precision = onednn().fp32_precision = "none"

@@ -57,7 +57,7 @@ def test_unrolled_it_is_torchs_own_layer(kind: CoreKind) -> None:
 def test_plain_arrays_torch_step_by_step_and_unrolled_agree(
     kind: CoreKind, n: int, steps: int, cut: int, seed: int
 ) -> None:
-    """With episodes that begin anywhere, and wherever a sequence is cut in two: states go on from chunk to chunk."""
+    """With episodes that begin anywhere, and a sequence cut anywhere: states continue from chunk to chunk."""
     ours = core(kind, seed)
     encoded, state = sequences(seed, n, steps, kind)
     begins = torch.rand(n, steps, generator=torch.Generator().manual_seed(seed + 1)) < 0.3

@@ -1,4 +1,4 @@
-"""Perceptrons of one shape as one: torch's own numbers forward, autograd's backward."""
+"""Perceptrons of one shape, stacked: torch's outputs and autograd's gradients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_is_a_perceptron_of_linear_layers_and_relu(count: int, sizes: list[
 def test_gradients_are_those_of_the_layers_by_themselves(
     count: int, sizes: list[int], rows: int, flat: bool, seed: int
 ) -> None:
-    """Of a loss that uses the network twice, by the inputs and by all parameters, which may be one vector."""
+    """Gradients of a loss that uses the network twice, by the inputs and all parameters, which may be one vector."""
     network = made(count, sizes, seed)
     plain = copy.deepcopy(network).eval()
     inputs, others = (torch.randn(rows, sizes[0], dtype=torch.float64, requires_grad=True) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Devices that there are not are refused in one sentence."""
+"""Missing devices give an error of one sentence."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""An environment whose observations tell what happened in it, and an algorithm that checks its rows against that."""
+"""An environment whose observations show its history, and an algorithm that checks its rows against it."""

@@ -1,4 +1,4 @@
-"""An algorithm that learns nothing but whether every row it is given is what the environment really did."""
+"""An algorithm that learns nothing and checks that every row equals what happened in the environment."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from remuda.tests.policy.unrolled.trails import (
 
 
 def echo_of(numbers: Array) -> Array:
-    """What the policy records of an observation, int64 […, 2]: never 0."""
+    """Columns that the policy records for an observation, int64 […, 2]: never 0."""
     return np.stack([1 + numbers[..., 0] + numbers[..., 2], 1 + numbers[..., 1]], axis=-1)
 
 
 def checked(batch: Mapping[str, Array], *, unroll_steps: int, n_step: int) -> dict[str, Array]:
-    """Hold each row against what the environment must have done; raises AssertionError. Tells of each row whether it
-    was `terminated`, `truncated` or `cut`, each bool [B], and its first `step`, int64 [B, 3]: key, number and action.
+    """Check each row against the environment; raises AssertionError. Returns for each row `terminated`, `truncated` and
+    `cut`, each bool [B], and its first `step`, int64 [B, 3]: key, number and action.
 
-    The windows end with their episode, with their W steps, or where nothing more was collected (cut).
+    Windows end with their episode, after W steps, or at the end of collected steps (cut).
     """
     window = unroll_steps + n_step
     offsets, steps = np.arange(window + 1), batch["steps"]
@@ -85,13 +85,13 @@ def checked(batch: Mapping[str, Array], *, unroll_steps: int, n_step: int) -> di
 
 
 def held_after(held: Array, observations: Array) -> Array:
-    """Which observations [B, W + 1, …] there are of the episode: the first, and one after each step."""
+    """True for observations [B, W + 1, …] of the episode: the first, and one after each step."""
     there = np.concatenate([np.ones((len(held), 1), np.bool_), held], axis=1)
     return there.reshape(*there.shape, *[1] * (observations.ndim - 2))
 
 
 def check_frames(observations: Array, numbers: Array, steps: Array) -> None:
-    """Each stack is the frame before and its own, all bytes of them; an episode begins with a black one."""
+    """Each stack is the previous frame and its own, byte by byte; an episode begins with a black frame."""
     plain = observations.copy()
     plain[..., 0, :16] = 0
     assert not plain.any(), "a frame of something else"
@@ -105,11 +105,11 @@ class Settings(remuda.AlgorithmConfig):
     unroll_steps: int = 3
     n_step: int = 2
     notes: str
-    """Folder where each row that was learned from is written down; see trails.noted."""
+    """Folder in which each learned row is recorded; see trails.noted."""
 
 
 class Counts(nn.Module):
-    """How many updates were made, which the policy records with each step."""
+    """Number of updates, which the policy records with each step."""
 
     updates: torch.Tensor
 
@@ -119,7 +119,7 @@ class Counts(nn.Module):
 
 
 class Acting(remuda.Policy):
-    """Draws legal actions, or takes the last of them in evaluation."""
+    """Draws legal actions, or takes the last legal one in evaluation."""
 
     uses_legal_actions = True
     updates = 0
@@ -164,7 +164,7 @@ class Acting(remuda.Policy):
 
 
 class Checking(remuda.Algorithm):
-    """Checks rows, and prefers those of odd steps where priorities count."""
+    """Checks rows, and gives those of odd steps a higher priority."""
 
     def __init__(self, setup: remuda.Setup[Settings]) -> None:
         self.observation, self.action, self.network = setup.observation, setup.action, Counts()

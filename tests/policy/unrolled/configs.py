@@ -1,4 +1,4 @@
-"""Runs of the algorithm that checks its rows."""
+"""Configs of runs of the algorithm that checks its rows."""
 
 from __future__ import annotations
 

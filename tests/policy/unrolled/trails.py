@@ -1,7 +1,6 @@
-"""An environment that tells in every observation which episode, which step and which action led there.
+"""An environment whose observations show the episode, the step and the last action.
 
-How long an episode is, how it ends and what a step brings follows from these numbers alone. So whoever holds a row
-knows what should be in it, in whatever process it was collected.
+Length and end of an episode and rewards follow from these numbers alone, so that any process can check a row.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from remuda.environments.spaces import Array
 
 LONGEST = 13
 FIRST_ACTION, ACTIONS = 4, 3
-"""No action is 0, which stands for none."""
+"""No action is 0, which means none."""
 SIDE = 32
-"""Of the frames, where observations are images: large enough to be stored once each."""
+"""Side of the frames of image observations: large enough to be stored once each."""
 HALF = 1 << 20
 """An episode's key is drawn as two halves, each exact in float32."""
 
@@ -31,22 +30,22 @@ def length_of(key: Array) -> Array:
 
 
 def terminates(key: Array) -> Array:
-    """Whether the episode ends by termination; some are truncated in the same step."""
+    """True if the episode ends by termination; some are truncated in the same step."""
     return np.asarray(key // LONGEST % 3 != 1)
 
 
 def truncates(key: Array) -> Array:
-    """Whether the episode is truncated."""
+    """True if the episode is truncated."""
     return np.asarray(key // LONGEST % 3 != 0)
 
 
 def reward_of(key: Array, step: Array, action: Array) -> Array:
-    """What step number `step` (from 0) brings with this action: never 0, and exact in float32."""
+    """Reward of step `step` (from 0) with this action: never 0, and exact in float32."""
     return np.asarray((1 + (key % 1009 * 31 + step * 7 + action * 3) % 997) / 8.0)
 
 
 def legal_at(key: Array, step: Array) -> Array:
-    """Which actions are legal after so many steps, bool […, actions]: at least one."""
+    """True for legal actions after `step` steps, bool […, actions]: at least one."""
     number = 1 + (key + 5 * step) % (2**ACTIONS - 1)
     return np.asarray(number[..., None] >> np.arange(ACTIONS) & 1 == 1)
 
@@ -58,7 +57,7 @@ class Trail(gymnasium.Env[Array, Any]):
     action_space = spaces.Discrete(ACTIONS, start=FIRST_ACTION)
 
     def __init__(self, *, images: bool, notes: Path) -> None:
-        """Writes down each step that it takes in a file of its process in `notes`, see `noted`."""
+        """Records each step in a file of its process in `notes`, see `noted`."""
         self._images = images
         self.observation_space = (
             spaces.Box(0, 255, (2, SIDE, SIDE), np.uint8) if images else spaces.Box(0, HALF, (4,), np.float32)
@@ -103,7 +102,7 @@ def make(notes: str, images: bool = False) -> Trail:
 
 
 def numbers_in(observations: Array) -> Array:
-    """Return int64 […, 4]: what the observations […] tell."""
+    """Return the numbers in the observations […], int64 […, 4]."""
     if observations.dtype != np.uint8:
         return observations.astype(np.int64)
     return np.ascontiguousarray(observations[..., -1, 0, :16]).view("<u4").astype(np.int64)

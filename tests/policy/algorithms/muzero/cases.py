@@ -1,4 +1,4 @@
-"""Small MuZero networks, configs and batches that several tests share."""
+"""Small MuZero networks, configs and batches for several tests."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def batch(
     terminated: np.ndarray | None = None,
     start: int = 0,
 ) -> Batch:
-    """Random rows of Unrolls; without `steps` some end within their window, terminated or cut."""
+    """Random rows of Unrolls; without `steps` some end inside their window, terminated or cut."""
     k, window = policy.unroll_steps, policy.unroll_steps + policy.n_step
     steps = rng.integers(1, window + 1, rows) if steps is None else steps
     terminated = rng.random(rows) < 0.5 if terminated is None else terminated

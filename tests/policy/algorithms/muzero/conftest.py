@@ -1,4 +1,4 @@
-"""What all tests of MuZero do."""
+"""Fixtures of all MuZero tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Generator[None]:
-    """As in every process of a run: on a busy machine threads would wait for each other more than they compute."""
+    """One thread, as in every process of a run: several would mostly wait for each other on a busy machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

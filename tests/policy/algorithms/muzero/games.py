@@ -1,4 +1,4 @@
-"""Tic-tac-toe as MuZero's tests need it: a strict environment, games as rows, and a model with the true rules."""
+"""Tic-tac-toe for MuZero's tests: a strict environment, games as rows, and a model with the true rules."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def strict() -> Strict:
 
 
 def board(mine: Sequence[int], others: Sequence[int]) -> Array:
-    """An observation: the squares of the side that moves next, and those of the other."""
+    """An observation: squares of the side to move, and squares of the other side."""
     squares = np.zeros((2, 9), np.float32)
     squares[0, list(mine)] = squares[1, list(others)] = 1.0
     return squares.reshape(2, 3, 3)
 
 
 def legal_on(boards: Array) -> Array:
-    """Which squares are free, bool [n, 9]."""
+    """True for free squares, bool [n, 9]."""
     return np.asarray(~boards.any(axis=1).reshape(-1, 9))
 
 
@@ -56,7 +56,7 @@ RECORDED: Mapping[str, tuple[tuple[int, ...], str]] = {
 
 
 class Scripted(Untaught):
-    """Makes these moves in every game, and records them as what a search found best."""
+    """Makes the given moves in every game, and records them as a search's best moves."""
 
     def __init__(self, moves: Sequence[int]) -> None:
         self._moves = np.array([*moves, 0])  # the last for a game that is over: it is not played
@@ -97,7 +97,7 @@ def games(
     num_envs: int = 1,
     exploration: Mapping[str, float] | None = None,
 ) -> dict[str, Array]:
-    """Rows as a collector makes them of games that the policy plays, columns of a batch."""
+    """Columns of a batch: a collector's rows of games that the policy plays."""
     vector: Vector = SyncVectorEnv([Strict] * num_envs)
     rows = UnrollRows(unroll_steps=config.unroll_steps, n_step=config.n_step, discount=config.discount)
     rollout = OneRollout(vector, policy, rows=rows, rng=np.random.default_rng(0), seeds=range(num_envs))
@@ -106,9 +106,9 @@ def games(
 
 
 class TrueModel:
-    """What a search is told by the rules alone: all moves are likely, and a position is worth 0 until it is over.
+    """A model with the rules alone: equal priors, and value 0 until the game is over.
 
-    A square that is taken loses the game, as in the environment. Once it is over nothing follows.
+    Moving to a taken square loses the game, as in the environment. Nothing follows the end.
     """
 
     def begin(self, observations: Array, simulations: int) -> tuple[Floats, Floats]:

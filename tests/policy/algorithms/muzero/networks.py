@@ -1,4 +1,4 @@
-"""Small networks of each kind, and what they read."""
+"""Small networks of each kind, and observations for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIONS, ATOMS = 4, 11
 FRAMES = ObservationSpec((2, 20, 17), "uint8", 0.0, 255.0)
 """Halved twice."""
 BOARD = ObservationSpec((5, 4, 3), "bool", 0.0, 1.0)
-"""Never halved, and with its channels last."""
+"""Never downsampled, and with channels last."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The acting side: actions, what is recorded, and where chance comes from."""
+"""The acting side: actions, recorded columns, and random numbers."""
 
 from __future__ import annotations
 

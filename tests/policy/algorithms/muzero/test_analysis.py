@@ -1,4 +1,4 @@
-"""How much of a network is in use: by hand, and without a trace in the network."""
+"""Analysis metrics by hand; computing them does not change the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of images: sizes, known weights by hand, parts, and what lower precision changes."""
+"""The model for images: sizes, known weights by hand, parts, and lower precision."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PIXELS = Pixels(channels=2, height=20, width=17, channels_last=False, scale=1 / 
 
 
 def made(pixels: Pixels = PIXELS, **settings: Any) -> ConvolutionNetwork:
-    """A small one for three actions."""
+    """A small network for three actions."""
     small = {"head_hidden": 4, "support_size": 2, "channels": 6, "residual_blocks": 1, **settings}
     return ConvolutionNetwork(MuZeroConfig(**small), pixels, 3, trains=False)
 
 
 SUPPORT = Support(2)
 KEEPS = 1.0 / np.sqrt(1.0 + BatchNorm.EPSILON)
-"""What normalisation multiplies with before anything is learned."""
+"""Factor of normalisation with initial moments."""
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def by_hand(latent: np.ndarray) -> np.ndarray:
 
 
 def centred(weight: torch.Tensor, *factors: float) -> None:
-    """Make 3x3 filters that only multiply each input channel with a factor."""
+    """Make 3x3 filters that only multiply each input channel by a factor."""
     weight.data.zero_()
     for channel, factor in enumerate(factors):
         weight.data[0, channel, 1, 1] = factor
 
 
 def known() -> ConvolutionNetwork:
-    """One channel of 2x2 pixels: residual blocks change nothing, all filters only multiply."""
+    """One channel of 2x2 pixels: residual blocks are the identity, and filters only multiply."""
     pixels = Pixels(channels=1, height=2, width=2, channels_last=False, scale=1 / 10)
     network = made(pixels, channels=1).eval().requires_grad_(False)
     for module in network.modules():

@@ -1,4 +1,4 @@
-"""What the roles are told of MuZero."""
+"""MuZero's entry in the registry of algorithms."""
 
 from __future__ import annotations
 

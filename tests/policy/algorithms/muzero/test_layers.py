@@ -1,4 +1,4 @@
-"""Layers: batch normalisation is torch's, also where it is part of another layer, and the scale of latent states."""
+"""Layers: batch normalisation equals torch's, alone or in another layer, and latent states are scaled."""
 
 from __future__ import annotations
 

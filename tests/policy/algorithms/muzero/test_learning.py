@@ -1,4 +1,4 @@
-"""MuZero's update: its numbers, what it must not depend on, its state; and that it learns a small world."""
+"""MuZero's update: its numbers, independence from padding, its state, and learning in a small world."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_how_much_is_in_use_is_told_with_every_report() -> None:
 
 
 def test_a_row_that_terminates_at_once_by_hand() -> None:
-    """One step with a reward of 3, then nothing: returns 3, 0, 0, 0; rewards 3, 0, 0. The network says 0 to all."""
+    """One step with a reward of 3, then nothing: returns 3, 0, 0, 0; rewards 3, 0, 0. All outputs are 0."""
     row = batch(np.random.default_rng(0), rows=2, steps=np.array([1, 1]), terminated=np.array([True, True]))
     row["reward"][:, 0] = 3.0
     row["search_policy"][:, 0] = [1.0, 0.0]
@@ -82,7 +82,7 @@ def test_a_row_that_terminates_at_once_by_hand() -> None:
 
 
 def test_priorities_are_those_of_the_rows_in_their_order() -> None:
-    """The network says 0 at first: the error is the return."""
+    """Initial values are 0: the error is the return."""
     rows = batch(np.random.default_rng(0), rows=4, steps=np.array([1, 1, WINDOW, 1]), terminated=np.array([True] * 4))
     rows["reward"][:] = 0.0
     rows["reward"][:, 0] = [1.0, 4.0, 2.0, 3.0]
@@ -153,7 +153,7 @@ def test_a_batch_of_one_row() -> None:
 
 
 def test_a_batch_of_nothing_but_cut_rows() -> None:
-    """After one step each nobody knows what followed: there is no position 2."""
+    """After one step each, the rest is unknown: there is no position 2."""
     rows = batch(np.random.default_rng(0), rows=3, steps=np.array([1, 1, 1]), terminated=np.array([False] * 3))
     assert Positions.of(rows["steps"], rows["terminated"], unroll_steps=K).counts == (3, 3, 0, 0)
     assert np.isfinite(list(numbers(muzero().learn(rows).metrics).values())).all()
@@ -186,7 +186,7 @@ def test_values_come_from_the_target_network() -> None:
 
 @pytest.mark.parametrize(("ratio", "searched_again"), [(0.0, 0), (0.5, 3), (1.0, 6)])
 def test_a_share_of_the_rows_is_searched_again(ratio: float, searched_again: int) -> None:
-    """Of rows whose searches had seen no difference, those are told apart that were searched with a trained network."""
+    """All recorded policies are 0.123: only rows that were searched again differ."""
     algorithm = muzero(changed(reanalyze_ratio=ratio, simulations=25, target_update_iters=1))
     updated(algorithm, range(5))
     rows = batch(np.random.default_rng(9), steps=np.full(6, WINDOW), terminated=np.array([False] * 6))
@@ -233,7 +233,7 @@ def test_images_are_searched_with_the_running_moments() -> None:
 
 
 def test_the_value_of_a_vector_is_the_same_in_training_and_in_a_search() -> None:
-    """Also that of one that is unlike all others of its batch, as observations before the end of an episode are."""
+    """Also for a row unlike all others of its batch, such as an observation shortly before the end of an episode."""
     algorithm = updated(muzero(), range(3))
     seen = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     seen[0] *= 40.0
@@ -249,11 +249,11 @@ def test_the_value_of_a_vector_is_the_same_in_training_and_in_a_search() -> None
 
 
 CORRIDOR = 4
-"""States 0 … 3; action 1 goes right, action 0 left. The step out of the last one to the right brings 1 and ends it."""
+"""States 0 … 3; action 1 goes right, action 0 left. Going right from the last gives 1 and ends the episode."""
 
 
 def corridor(rng: np.random.Generator, rows: int, policy: MuZeroConfig, see: Callable[[int], np.ndarray]) -> Batch:
-    """Rows of episodes that were walked at random, as one who sees places by `see`."""
+    """Rows of episodes with random actions; `see` gives the observation of a state."""
     made = batch(rng, policy, rows=rows, steps=np.full(rows, 1), terminated=np.zeros(rows, np.bool_))
     window = policy.unroll_steps + policy.n_step
     view = see(0)
@@ -291,7 +291,7 @@ def pictured(place: int) -> np.ndarray:
 
 @pytest.mark.parametrize("see", [seen, pictured])
 def test_it_finds_the_way_out_of_a_corridor(see: Callable[[int], np.ndarray]) -> None:
-    """Where every experience is of walking at random, the search in the learned model goes straight to the reward."""
+    """After learning only from random walks, the search in the learned model goes straight to the reward."""
     policy = changed(
         simulations=30,
         discount=0.8,

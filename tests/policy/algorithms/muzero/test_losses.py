@@ -1,4 +1,4 @@
-"""The loss: step by step in plain loops, its gradient by finite differences, and what it must not depend on."""
+"""The loss equals plain loops, its gradient finite differences, and neither depends on padding."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ STEPS, TERMINATED = np.array([5, 2, 1, 4], np.int32), np.array([False, False, Tr
 
 
 def network() -> MuZeroNetwork:
-    """In float64, every weight drawn, as if trained; normalisation by its running moments, unlike in training, so that
-    rows do not depend on each other and a plain loop over them says the same."""
+    """A float64 network with random weights. Normalisation uses running moments, unlike in
+    training, so that rows are independent and a plain loop gives the same."""
     torch.manual_seed(0)
     made = PerceptronNetwork(SMALL, 3, 2, trains=True).double().eval()
     for tensor in made.state_dict().values():
@@ -37,7 +37,7 @@ def network() -> MuZeroNetwork:
 def loss_of(
     net: MuZeroNetwork, given: TrainingBatch, config: MuZeroConfig = SMALL, hidden_gradient: float = 0.5
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """What a learner of this network descends, and what it reports."""
+    """Loss and metrics of a learner with this network."""
     learner = muzero(config)
     learner._online, learner.hidden_gradient = net, hidden_gradient
     found = learner.loss(given)
@@ -71,7 +71,7 @@ def lesson(seed: int = 0) -> tuple[TrainingBatch, Positions]:
 def by_loops(
     net: MuZeroNetwork, given: TrainingBatch, positions: Positions, config: MuZeroConfig
 ) -> tuple[float, float]:
-    """The total and the weighted total of one row after the other, one position after the other."""
+    """The total and the weighted total, row by row and position by position."""
     total = weighted = 0.0
     rows = given.counts[0]
     for first in range(rows):
@@ -171,7 +171,7 @@ def test_the_gradient_by_finite_differences() -> None:
 
 
 def test_a_latent_states_gradient_is_halved_at_each_step_of_the_model() -> None:
-    """By the chain rule: what comes back to the representation from the last of K steps is 0.5^K of it."""
+    """By the chain rule, the representation gets 0.5^K of the gradient of the last of K steps."""
     net = network()
     given, _ = lesson()
 
@@ -206,7 +206,7 @@ def test_products_in_bfloat16_give_about_the_same_loss() -> None:
 
 
 class Counted(Consistency):
-    """Notes how many positions it is asked for."""
+    """Records the numbers of positions of its calls."""
 
     def __init__(self) -> None:
         super().__init__(8, changed(projection_units=16, projection_bottleneck=8))
@@ -219,7 +219,7 @@ class Counted(Consistency):
 
 
 def test_consistency_in_bfloat16_is_computed_for_few_sizes() -> None:
-    """Each size costs a kernel that is compiled and kept."""
+    """Each size costs a compiled kernel."""
     torch.manual_seed(0)
     heads = Counted()
     for count in range(1, 3 * ROUNDED, 7):

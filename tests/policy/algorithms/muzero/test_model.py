@@ -1,4 +1,4 @@
-"""The model as a search asks for it: the network's own numbers, and its pool."""
+"""The search's model gives the network's numbers, and keeps latent states in a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks of both kinds: shapes, their beginning, how far a search may go; and batch normalisation."""
+"""Both kinds of networks: shapes, initial outputs, depth of a search, and batch normalisation."""
 
 from __future__ import annotations
 

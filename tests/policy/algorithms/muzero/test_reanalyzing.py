@@ -1,4 +1,4 @@
-"""What reanalyzers compute: what the learner's own search would, of whole rows, each different observation once."""
+"""Reanalyzers compute what the learner's own search would, for whole rows and each distinct observation once."""
 
 from __future__ import annotations
 

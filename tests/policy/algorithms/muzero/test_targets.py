@@ -78,7 +78,7 @@ def test_an_episode_that_terminates_with_the_window_is_not_bootstrapped_from_its
 def by_loops(
     reward: np.ndarray, steps: int, terminated: bool, values: np.ndarray, position: int, *, n_step: int, discount: float
 ) -> float:
-    """The paper's appendix B: up to n rewards, and the value of where they end unless that is a terminal state."""
+    """The paper's appendix B: up to n rewards, and the value of the state after them unless it is terminal."""
     total, factor, step = 0.0, 1.0, position
     while step < min(position + n_step, steps):
         total, factor, step = total + factor * float(reward[step]), factor * discount, step + 1

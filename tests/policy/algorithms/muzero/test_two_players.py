@@ -1,4 +1,4 @@
-"""Two players who take turns: what wins for the one who moves is worth 1 to it, and -1 to the other before it."""
+"""Two players who take turns: a winning move has value 1 for its side, and -1 for the other side one move earlier."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DRAWN = (0, 1, 2, 4, 3, 5, 7, 6, 8)
 
 
 def targets(moves: tuple[int, ...], *, n_step: int, value: float = 0.5) -> list[float]:
-    """The value targets of a game's positions, where the network says `value` of each."""
+    """Value targets of a game's positions, with the network's value `value` for each."""
     told = changed(players=2, discount=1.0, n_step=n_step)
     rows = games(Scripted(moves), told, env_steps=40)
     first = {name: column[: len(moves)] for name, column in rows.items()}
@@ -60,7 +60,7 @@ def test_a_game_is_worth_its_end_to_whoever_moves(moves: tuple[int, ...], expect
 
 
 def test_values_are_taken_over_from_the_side_that_moves_there() -> None:
-    """A position that is worth 0.5 is worth that to the same side two moves before, and -0.5 to the other."""
+    """A value of 0.5 is 0.5 for the same side two moves earlier, and -0.5 for the other side."""
     assert targets(FIRST_WINS, n_step=1) == [-0.5, -0.5, -0.5, -0.5, 1.0]
     assert targets(FIRST_WINS, n_step=2) == [0.5, 0.5, 0.5, -1.0, 1.0]
     assert targets(FIRST_WINS, n_step=3) == [-0.5, -0.5, 1.0, -1.0, 1.0]
@@ -82,7 +82,7 @@ def test_a_winning_move_is_worth_one() -> None:
 
 
 def learned() -> MuZeroPolicy:
-    """What there is to know of the two games that are won, learned by heart."""
+    """A policy trained on two won games until it knows them."""
     told = changed(
         players=2,
         discount=1.0,
@@ -107,7 +107,7 @@ def learned() -> MuZeroPolicy:
 
 
 def test_it_learns_from_both_sides_who_wins() -> None:
-    """And the search goes for it, or sees it coming."""
+    """The search makes the winning move, and predicts the other side's."""
     acting = learned()
     for moves, expected in ((FIRST_WINS, [-1, 1, -1, 1]), (SECOND_WINS, [1, -1, 1, -1, 1, -1, 1])):
         played = [(moves[:count][::-1][1::2], moves[:count][::-1][::2]) for count in range(1, len(moves))]
@@ -122,7 +122,7 @@ def test_it_learns_from_both_sides_who_wins() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_illegal_move_is_made_in_whole_games_whatever_the_weights(seed: int) -> None:
-    """The environment raises at one."""
+    """The environment raises at an illegal move."""
     told = changed(players=2, simulations=10, consistency_coefficient=0.0)
     state = muzero(told, observation=BOARD, action=SQUARES).acting_state()
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""MuZero without its search: the network's policy alone."""
+"""MuZero without search: only the network's policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACTION = ActionSpec(3, 5, "int32")
 
 @pytest.fixture
 def pair() -> tuple[NetworkMuZeroPolicy, np.ndarray]:
-    """A policy, and its probabilities [20, 3] of the observations of `seen`."""
+    """A policy, and its probabilities [20, 3] for the observations of `seen`."""
     algorithm = muzero(action=ACTION)
     rng = np.random.default_rng(3)
     for parameter in algorithm.network.parameters():

@@ -1,4 +1,4 @@
-"""Small R2D2s, and sequences for them."""
+"""Small R2D2 algorithms, and sequences for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def r2d2(policy: R2d2Config | None = None, seed: int = 1) -> R2d2:
 
 
 def batch(rng: np.random.Generator, policy: R2d2Config | None = None, rows: int = 3) -> dict[str, np.ndarray]:
-    """Sequences with an end and a reset in some of them."""
+    """Sequences, some with an end and a reset."""
     policy = policy or settings()
     slots = policy.burn_in_steps + policy.sequence_steps + policy.n_step - 1
     done = rng.random((rows, slots)) < 0.2

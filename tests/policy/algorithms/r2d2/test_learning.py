@@ -1,4 +1,4 @@
-"""The update of R2D2: against a computation step by step, and what burn-in, resets and states do in it."""
+"""R2D2's update equals a computation step by step, with burn-in, resets and recorded states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("lstm", "gru")
 
 
 def values_of(network: Any, row: dict[str, np.ndarray]) -> torch.Tensor:
-    """The action values of every observation of a row, one step after another: [L + 1, actions]."""
+    """Action values of every observation of a row, computed step by step: [L + 1, actions]."""
     state, values = torch.from_numpy(row["state"])[None], []
     for step, seen in enumerate(row["obs"]):
         if step and not row["valid"][step - 1]:
@@ -62,7 +62,7 @@ def expected_loss(policy: R2d2Config, online: Any, target: Any, rows: dict[str, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("burn_in", [0, 2])
 def test_an_update_is_what_a_computation_step_by_step_gives(kind: str, burn_in: int, masks: bool) -> None:
-    """Without burn-in also its gradient: with it, torch's would pass through the burn-in steps."""
+    """The gradient is compared without burn-in: torch's would pass through the burn-in steps."""
     policy = settings(recurrent=kind, burn_in_steps=burn_in)
     algorithm, rng = r2d2(policy), np.random.default_rng(3)
     for _ in range(2):  # the target network is an older one by now
@@ -94,7 +94,7 @@ def changed(rows: dict[str, np.ndarray], name: str, where: Any, by: float) -> di
 
 
 def other_actions(rows: dict[str, np.ndarray], where: Any) -> dict[str, np.ndarray]:
-    """The other one of the two, which are 4 and 5."""
+    """Rows with the other action (of 4 and 5) at `where`."""
     column = rows["action"].copy()
     column[where] = 9 - column[where]
     return {**rows, "action": column}
@@ -129,7 +129,7 @@ def test_the_stored_state_is_where_a_sequence_begins() -> None:
 
 
 def test_nothing_is_learned_from_resets_and_nothing_is_remembered_over_them() -> None:
-    """Step 2 (of the burn-in) ends an episode, 3 is its reset: what came before does not matter."""
+    """Step 2 (of the burn-in) ends an episode, 3 is its reset: earlier steps have no effect."""
     policy = settings(burn_in_steps=3, sequence_steps=4)
     rows = going_on(policy)
     rows["done"][:, 1], rows["terminated"][:, 1], rows["valid"][:, 2] = True, True, False
@@ -153,7 +153,7 @@ def test_sequences_with_nothing_but_a_reset_change_nothing() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_collectors_and_the_learner_see_the_same(kind: str) -> None:
-    """Values step by step in plain arrays, by the state that collectors carry, are those of the unrolled network."""
+    """Values step by step in numpy, with a collector's state, equal those of the unrolled network."""
     policy = settings(recurrent=kind, value_rescaling=False)
     algorithm = r2d2(policy)
     acts = make_r2d2_policy(policy, OBSERVATION, ACTION)

@@ -1,4 +1,4 @@
-"""Small Rainbow algorithms and policies that several tests share."""
+"""Small Rainbow algorithms and policies for several tests."""
 
 from __future__ import annotations
 

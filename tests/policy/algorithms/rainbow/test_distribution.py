@@ -1,4 +1,4 @@
-"""What is promised of distributions of returns: targets and losses by hand, and what holds for all of them."""
+"""Distributions of returns: targets and losses by hand, and properties of all."""
 
 from __future__ import annotations
 

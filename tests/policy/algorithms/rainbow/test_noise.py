@@ -1,4 +1,4 @@
-"""What is promised of noisy layers: the noise has the size that theory says, and is drawn from what is given."""
+"""Noisy layers: the noise has the variance of the theory, and is drawn from the given generator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def layer() -> NoisyLinear:
 
 
 def theory(inputs: np.ndarray, made: NoisyLinear) -> np.ndarray:
-    """The variance of each output: products of two independent f(x), and the bias with one of them."""
+    """Variance of each output: products of two independent f(x), and the bias with one of them."""
     weight, bias = (part.detach().numpy() for part in (made.weight_sigma, made.bias_sigma))
     variance: np.ndarray = ABSOLUTE_NORMAL**2 * (inputs**2 @ weight.T**2) + ABSOLUTE_NORMAL * bias**2
     return variance
@@ -100,7 +100,7 @@ def test_without_noise_the_share_of_random_actions_explores() -> None:
 
 @pytest.mark.parametrize("noisy_epsilon", [False, True])
 def test_an_exported_policy_samples_as_collectors_act(noisy_epsilon: bool) -> None:
-    """By the share of actions that are not the best: those of the noise, and half of the random ones."""
+    """Compared by the share of actions that are not the best: those of the noise, and half of the random ones."""
     settings = SMALL.model_copy(update={"noisy_epsilon": noisy_epsilon, "epsilon_end": 0.5})
     algorithm = rainbow(settings)
     observation = np.random.default_rng(3).normal(size=(1, 4)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What is promised of Rainbow: its update against plain torch, both sides alike, its state; and that it learns."""
+"""Rainbow: its update equals plain torch, acting equals learning, its state continues, and it learns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tensors(rows: Arrays) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("legal", [0, 1])
 @pytest.mark.parametrize("double", [False, True])
 def test_the_next_action_is_the_best_of_the_legal_ones(double: bool, legal: int) -> None:
-    """Where one alone is legal, its distribution is what is learned from: with no reward and no discount, as it is."""
+    """With one legal action, its distribution is the target: without reward and discount, unchanged."""
     algorithm, rng = rainbow(changed(PLAIN, double=double)), np.random.default_rng(0)
     rows = batch(rng) | {"reward": np.zeros(16, np.float32), "discount": np.ones(16, np.float32)}
     rows["next_legal"] = np.tile(np.arange(2) == legal, (16, 1))

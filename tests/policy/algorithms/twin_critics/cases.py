@@ -1,4 +1,4 @@
-"""Small algorithms and batches of SAC and TD3, and their losses as a textbook writes them, for autograd."""
+"""Small algorithms and batches of SAC and TD3, and their textbook losses for autograd."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def batch(rng: np.random.Generator, action: ActionSpec = PUSH, rows: int = 16) -
 
 
 def noise(updates: int, each: int, rows: int = 16) -> torch.Tensor:
-    """The normal numbers that algorithms of the seed 0 draw after so many updates."""
+    """Normal numbers that an algorithm with seed 0 draws after `updates` updates."""
     return torch.from_numpy(np.random.default_rng((0, updates)).standard_normal((rows, each), np.float32))
 
 
@@ -73,7 +73,7 @@ def unit(actions: torch.Tensor) -> torch.Tensor:
 
 
 def networks(algorithm: TwinCriticLearner) -> tuple[TwinCriticNetwork, TwinCriticNetwork]:
-    """Copies of the network, and of it as a target, for autograd."""
+    """Copies of the network and the target network, for autograd."""
     assert isinstance(algorithm.network, TwinCriticNetwork)
     online = copy.deepcopy(algorithm.network).eval()  # so its layers are torch's own
     for parameter in online.parameters():
@@ -88,7 +88,7 @@ def values(network: TwinCriticNetwork, obs: torch.Tensor, actions: torch.Tensor)
 
 
 def density(network: TwinCriticNetwork, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Actions drawn with this noise, and the logarithm of their density, by torch's own distributions."""
+    """Actions drawn with this noise, and their log density, by torch's distributions."""
     mean, log_std = network(obs).chunk(2, dim=1)
     normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
     squash = torch.distributions.transforms.TanhTransform(cache_size=1)

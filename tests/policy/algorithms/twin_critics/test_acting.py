@@ -1,4 +1,4 @@
-"""What is promised of acting with SAC and TD3: numpy equals torch, exploration is as declared, misfits are said."""
+"""Acting of SAC and TD3: numpy equals torch, exploration is as declared, and misfits are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised of SAC's and TD3's updates: a textbook's numbers by autograd, targets by hand, states that go on."""
+"""Updates of SAC and TD3: a textbook's numbers by autograd, targets by hand, and states that continue."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_an_update_of_td3_equals_the_textbook_in_plain_torch() -> None:
 
 
 def losses(algorithm: TwinCriticLearner, action: ActionSpec) -> dict[str, Callable[[], torch.Tensor]]:
-    """Those of each part, of the same rows and noise in float64."""
+    """Loss of each part, with the same rows and noise in float64."""
     given = algorithm._rows(batch(np.random.default_rng(0), action))
     columns = {name: column for name, column in vars(given).items() if torch.is_tensor(column)}
     doubled = {name: column.double() for name, column in columns.items() if column.is_floating_point()}
@@ -235,7 +235,7 @@ def test_a_loss_gives_its_part_the_gradient_of_finite_differences_and_others_non
 
 
 def constant(algorithm: TwinCriticLearner, *, online: tuple[float, float], target: tuple[float, float]) -> None:
-    """Let each critic and each target critic give one number, and let the actor's outputs be 0."""
+    """Make each critic and target critic constant, and the actor's outputs 0."""
     state = algorithm.state()
     for part, given in (("model", online), ("target_model", target)):
         changed = {
@@ -347,7 +347,7 @@ def test_each_part_is_clipped_by_its_own_norm(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sac, a fixed temperature", "sac, counted actions", "td3"])
 def test_it_finds_the_best_action_of_a_single_step(kind: str) -> None:
-    """The reward is highest at action (1, 6), or at the third of the counted ones; every episode is one step."""
+    """The reward is highest for action (1, 6), or for the third discrete action; episodes have one step."""
     policy, action = KINDS[kind]
     algorithm = made(
         policy.model_copy(update={"hidden": (32, 32)}), action, learner=UNCLIPPED.model_copy(update={"batch_size": 64})

@@ -1,4 +1,4 @@
-"""Models for the search that are known to the last number: tables, and functions of what led to a node."""
+"""Models for the search with exactly known numbers: tables, and functions of the path to a node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Ints = npt.NDArray[np.int64]
 
 
 class TableModel:
-    """A finite deterministic world: where each action leads, for which reward, and what is known of each state.
+    """A finite deterministic world: next state and reward of each action, and prior and value of each state.
 
-    An observation is the number of a state.
+    An observation is the index of a state.
     """
 
     def __init__(self, leads_to: Ints, reward: Floats, *, prior: Floats | None = None, value: Floats | None = None):
@@ -36,9 +36,9 @@ class TableModel:
 
 
 class RandomModel:
-    """Whatever numbers, drawn again for each node; each root's depend on its observation (a seed) alone.
+    """Random numbers for each node; those of a root depend only on its observation (a seed).
 
-    Some are alike, so that scores tie.
+    Some are equal, so that scores tie.
     """
 
     def __init__(self, actions: int, *, scale: float = 1.0, coarse: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The rules of the search written the plain way: an object per node, one root at a time."""
+"""The rules of the search in a simple form: an object per node, one root at a time."""
 
 from __future__ import annotations
 
@@ -147,6 +147,6 @@ class PlainGumbelTree(PlainTree):
             node = node.children[action]
 
     def winner(self, wanted: int) -> int:
-        """Of the legal actions of the root that were simulated as often as `wanted`."""
+        """Winner among the root's legal actions that were simulated `wanted` times."""
         allowed = [action for action in self.actions if self.legal[action] and self.root.made(action) == wanted]
         return max(allowed, key=lambda a: self.noise[a] + math.log(self.root.prior[a]) + self.sigma(self.root, a))

@@ -1,4 +1,4 @@
-"""The compiled trees take what they were promised and nothing else, and threads search side by side."""
+"""Compiled trees refuse arguments that do not fit, and search in several threads."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_threads_search_their_own_trees_side_by_side(rule: GumbelSettings | None
 
 
 def test_a_tree_gives_its_memory_back() -> None:
-    """Each takes 10 MB: forty that stayed would show."""
+    """Each tree takes 10 MB: forty that were not freed would show."""
     prior, value = np.full((10_000, 50), 0.02, np.float32), np.zeros(10_000, np.float32)
     before = psutil.Process().memory_info().rss
     for _ in range(40):

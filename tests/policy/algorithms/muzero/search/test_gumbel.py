@@ -1,4 +1,4 @@
-"""Gumbel MuZero: the formulas of the paper by hand, who is tried how often, and that the policy improves."""
+"""Gumbel MuZero: the paper's formulas by hand, visits of each action, and the improvement of the policy."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_exponential_is_right_to_the_last_digits(powers: list[float]) -> Non
 
 @both
 def test_a_tree_counted_by_hand(new_tree: NewTree) -> None:
-    """Two of three actions are considered: after one simulation each, the third goes to the better of them."""
+    """Two of three actions are considered: after one simulation each, the better one gets the third."""
     told = SearchSettings(3, discount=0.5, gumbel=GumbelSettings(considered_actions=2, c_visit=3, c_scale=0.5))
     tree = new_tree(1, 3, told)
     tree.reset(floats(0.5, 0.3, 0.2)[None], floats(0))
@@ -100,7 +100,7 @@ def test_a_tree_counted_by_hand(new_tree: NewTree) -> None:
 
 @both
 def test_below_the_root_visits_follow_the_improved_policy(new_tree: NewTree) -> None:
-    """With equal values that is the prior: each action has its share of 199 visits, to the visit."""
+    """With equal values that is the prior: each action has exactly its share of 199 visits."""
     told = SearchSettings(200, discount=1.0, gumbel=GumbelSettings(considered_actions=1))
     tree, prior = new_tree(1, 3, told), floats(0.6, 0.3, 0.1)[None]
     tree.reset(prior, floats(0))
@@ -253,7 +253,7 @@ def test_the_action_is_never_worse_than_the_one_that_the_network_drew(
 @settings(deadline=None)
 @given(actions=st.integers(2, 16), c_scale=st.sampled_from([0.02, 0.1, 1.0]), seed=st.integers(0, 2**32))
 def test_the_improved_policy_earns_more_than_the_network_s(actions: int, c_scale: float, seed: int) -> None:
-    """Of a bandit all of whose arms were tried."""
+    """For a bandit with all arms tried."""
     rng, roots = np.random.default_rng(seed), 8
     prior = rng.dirichlet(np.ones(actions), roots).astype(np.float32)
     reward = rng.random((roots, actions)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Priors of the roots: legal actions share what there is, and noise is mixed in."""
+"""Priors of the roots: normalised over legal actions, and mixed with noise."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_where_legal_actions_have_nothing_they_get_equal_shares() -> None:
 
 
 def test_noise_over_legal_actions_is_distributed_as_if_it_were_drawn_for_them() -> None:
-    """A Dirichlet distribution of which some components are left out and the others scaled is one of these."""
+    """A Dirichlet distribution with some components removed and the rest normalised is again Dirichlet."""
     rng = np.random.default_rng(0)
     drawn = rng.dirichlet([0.3] * 4, 20_000).astype(np.float32)
     legal = np.tile([True, True, False, False], (20_000, 1))

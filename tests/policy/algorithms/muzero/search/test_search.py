@@ -1,4 +1,4 @@
-"""A search finds the best action of worlds that it has a perfect model of, whatever lies beside each root."""
+"""A search with a perfect model finds the best action, independently of the other roots."""
 
 from __future__ import annotations
 
@@ -98,11 +98,12 @@ def test_with_a_perfect_model_the_optimal_action_has_the_most_visits(seed: int, 
 
 NIM_STATES = 10
 LOST = NIM_STATES
-"""Beyond the end of a game: whoever is to move there, nothing counts any more."""
+"""State after the end of a game, with value 0 for both sides."""
 
 
 def nim() -> TableModel:
-    """Two players take one or two of at most nine; who takes the last wins. Who takes more than there are loses."""
+    """Two players take one or two of at most nine. The player who takes the last wins; taking more
+    than is left loses."""
     leads_to = np.full((NIM_STATES + 1, 2), LOST)
     reward = np.zeros((NIM_STATES + 1, 2), np.float32)
     for left in range(1, NIM_STATES):
@@ -113,7 +114,7 @@ def nim() -> TableModel:
 
 
 def test_two_players_play_nim_as_theory_says() -> None:
-    """From what is no multiple of three, the winner leaves a multiple of three."""
+    """From a number that is no multiple of three, the winner leaves a multiple of three."""
     told = SearchSettings(simulations=600, discount=1.0, players=2)
     left = np.array([1, 2, 4, 5, 7, 8])
     found = search(nim(), left, told, tree=new_tree(len(left), 2, told))

@@ -37,7 +37,7 @@ def test_the_trees_are_compiled_where_there_is_a_compiler() -> None:
 
 
 def counted(new_tree: NewTree, players: int) -> Tree:
-    """Three simulations from one root, whose choices were worked out by hand."""
+    """Three simulations from one root, with choices calculated by hand."""
     tree = new_tree(1, 2, SearchSettings(simulations=3, discount=0.5, players=2 if players == 2 else 1))
     tree.reset(floats(0.6, 0.4)[None], floats(1))
 

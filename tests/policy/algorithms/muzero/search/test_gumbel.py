@@ -265,7 +265,7 @@ def test_the_improved_policy_earns_more_than_the_network_s(actions: int, c_scale
 
 
 def test_settings_that_make_no_search_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one action"):
+    with pytest.raises(ValueError, match="considered_actions must be at least 1, not 0"):
         GumbelSettings(considered_actions=0)
     for wrong in ((-1.0, 1.0), (50.0, 0.0), (float("nan"), 1.0), (50.0, float("inf"))):
         with pytest.raises(ValueError, match="c_visit"):

@@ -97,5 +97,5 @@ def test_what_is_no_noise_is_refused() -> None:
     with pytest.raises(ValueError, match="not be negative"):
         roots(PUCT, None, row(0, 0, -0.1), 0.25)
     for fraction in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="fraction of noise"):
+        with pytest.raises(ValueError, match="noise_fraction must be in 0 … 1"):
             roots(PUCT, None, row(0, 0, 1), fraction)

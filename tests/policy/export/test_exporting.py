@@ -223,7 +223,7 @@ def test_an_encoder_of_users_with_attention(tmp_path: Path, monkeypatch: pytest.
         given = {"observation": seen, "legal": np.ones((40, 3), np.float32)}
         expected = case.policy.act(seen, {}, np.random.default_rng(0), deterministic=True)
         np.testing.assert_array_equal(opened(tmp_path, format)(given)[0], expected)
-    with pytest.raises(ExportError, match=r"this policy computes aten::.*: take --format torchscript or onnx"):
+    with pytest.raises(ExportError, match=r"this policy computes aten::.*: use --format torchscript or onnx"):
         case.export.write(tmp_path / "policy.npz", "numpy")
 
 

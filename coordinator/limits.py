@@ -37,13 +37,13 @@ class Limits:
         for setting in settings:
             name, _, number = setting.partition("=")
             if name not in names:
-                raise ValueError(f"{setting!r} is none of the limits, which are {', '.join(names)}")
+                raise ValueError(f"unknown limit {setting!r}; known: {', '.join(names)}")
             given[name] = _seconds(setting, number)
         limits = cls(**given)
         if limits.lost_after_s < 2 * limits.beat_interval_s:
-            raise ValueError(f"lost_after_s={limits.lost_after_s:g} is less than two beats: nobody would stay for long")
+            raise ValueError(f"lost_after_s={limits.lost_after_s:g}: expected at least two heartbeats")
         if limits.hopeless_after_s < limits.stuck_after_s:
-            raise ValueError(f"hopeless_after_s={limits.hopeless_after_s:g} is less than stuck_after_s")
+            raise ValueError(f"hopeless_after_s={limits.hopeless_after_s:g}: expected at least stuck_after_s")
         return limits
 
 
@@ -53,7 +53,7 @@ def _seconds(setting: str, number: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0.0 < seconds < math.inf:
-        raise ValueError(f"{setting!r} is no number of seconds, such as lost_after_s=20")
+        raise ValueError(f"{setting!r}: expected a positive number of seconds, e.g. lost_after_s=20")
     return seconds
 
 

@@ -145,7 +145,7 @@ class Membership:
         """Handle a beat: the worker is alive, with or without progress."""
         steps: list[Step] = []
         if self._registry.beat(worker, message, now_s, is_held_up=self._assignments.is_held_up(worker)):
-            steps.append(self._log_of(worker, f"{worker.role} {worker.uuid} moves again"))
+            steps.append(self._log_of(worker, f"{worker.role} {worker.uuid} makes progress again"))
         return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps, *self._find_room(worker, message, now_s)]
 
     def _find_room(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
@@ -231,8 +231,8 @@ class Membership:
 
     def reject(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         """Dismiss a worker that has sent an impossible message."""
-        text = f"{worker.role} {worker.uuid} on {worker.host} is not believed: {why}"
-        return [self._log_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
+        text = f"rejects message from {worker.role} {worker.uuid} on {worker.host}: {why}"
+        return [self._log_of(worker, text, "error"), *self.dismiss(worker, f"message rejected: {why}", now_s)]
 
     def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         """Remove a worker from the herd. Its process ends, and its nanny starts it again."""

@@ -278,7 +278,7 @@ class Service:
     def _received(self, arrival: Arrival) -> None:
         """Handle a message. On an error only the conversation with its sender ends."""
         if arrival.who is None:
-            self._throttled_lines.say(f"{arrival.peer!r} was let in without a key, and is not heard")
+            self._throttled_lines.say(f"{arrival.peer!r} connected without a key; ignored")
             return
         try:
             self._handle(Received(arrival.peer, arrival.envelope, arrival.who))

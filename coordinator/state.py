@@ -344,7 +344,7 @@ class Coordinator:
     def drop(self, peer: bytes, now_s: float) -> list[Effect]:
         """End a conversation because of a message that cannot be handled."""
         worker = self._registry.by_peer.get(peer)
-        why = "what it said cannot be handled; the coordinator's log says why"
+        why = "a message cannot be handled; see the coordinator's log"
         if worker is None:
             effects: list[Effect] = [*self._connections.send_once(peer, Rejected("malformed", why), now_s)]
         else:
@@ -357,7 +357,7 @@ class Coordinator:
         worker = self._registry.by_peer.get(peer)
         if worker is None:
             return []
-        steps = self._membership.reject(worker, "it does not read what it is told", now_s)
+        steps = self._membership.reject(worker, "it does not confirm its messages", now_s)
         effects = self._perform(steps, now_s)
         self._connections.forget(peer)
         return effects
@@ -371,7 +371,7 @@ class Coordinator:
         before, id = experiment.held_up, event.experiment
         self._set_hold(experiment, event.hold)
         if event.hold is None:
-            text = f"goes on: its disk takes what is written again (before: {'' if before is None else before.why})"
+            text = f"continues: its disk accepts writes again (before: {'' if before is None else before.why})"
             return [LogLine(id, text), Happened(id, "goes_on", text)]
         if before is not None:
             return []

@@ -257,7 +257,7 @@ def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> Finis
         last = best = None
     way_out = "" if last is None else f"; to go on from {last.file}, type: {resume_command('submit', run_dir)}"
     identity = Identity(experiment, _name_of(folder), str(run_dir), policy_file="", priority=0, submitted=0)
-    reason = f"{run_dir} cannot be taken up: {error}{way_out}"
+    reason = f"{run_dir} cannot be recovered: {error}{way_out}"
     return FinishedRun(identity, failed_status(identity, reason, last, best), unrecoverable=True)
 
 

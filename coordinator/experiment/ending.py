@@ -296,7 +296,7 @@ class ExperimentShutdown:
             text = f"the evaluation of {self.awaits_evaluation} is given up: {why}"
             steps.append(LogLine(self.experiment, text, "warning"))
         elif not commander.settled:
-            text = "the last checkpoint or its evaluation could not be had"
+            text = "no final checkpoint or evaluation: timed out"
             steps.append(LogLine(self.experiment, text, "warning"))
         elif commander.evaluating is not None:
             steps.append(LogLine(self.experiment, f"the evaluation of {commander.evaluating.file} is given up"))

@@ -101,10 +101,10 @@ class MessageHandlers:
         if lease is None:
             return None
         if lease.worker != sender.worker or lease.incarnation != sender.incarnation:
-            return f"it speaks for lease {lease.number}, which is not its own"
+            return f"message for lease {lease.number}, which belongs to another worker"
         role = _ROLES.get(type(message), lease.role)
         if role != lease.role:
-            return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
+            return f"{type(message).__name__} from a {lease.role} ({role}s only)"
         if isinstance(message, ChunkReady):  # most are
             return self.refusal_of_chunk(message, sender)
         return self._refusal_of_other(message, lease, sender)
@@ -124,7 +124,7 @@ class MessageHandlers:
             case CollectorReport():
                 return self._refusal_of_metrics(message.metrics.keys())
             case WorkerFailed(hopeless=True) if lease.role != "learner":
-                return f"it says that the run is hopeless, which only a learner can, and is a {lease.role}"
+                return f"hopeless failure from a {lease.role} (learners only)"
             case _:
                 return None
 

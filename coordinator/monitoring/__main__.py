@@ -15,13 +15,10 @@ from http import HTTPStatus
 
 import msgspec
 
-from remuda.coordinator.monitoring import exposition
-from remuda.coordinator.monitoring.exchange import Page
-from remuda.coordinator.monitoring.health import health
-from remuda.coordinator.monitoring.metrics import families
-from remuda.coordinator.monitoring.pipe import LENGTH_BYTES
-from remuda.coordinator.monitoring.server import Server
-from remuda.coordinator.monitoring.snapshot import Snapshot
+from remuda.coordinator.monitoring.metrics import CONTENT_TYPE, exposition_text, families
+from remuda.coordinator.monitoring.process import LENGTH_BYTES
+from remuda.coordinator.monitoring.server import Page, Server
+from remuda.coordinator.monitoring.snapshot import Snapshot, health
 
 
 class Pages:
@@ -38,8 +35,8 @@ class Pages:
 
     def metrics(self) -> Page:
         """All metrics."""
-        text = exposition.text(families(self.newest, time.monotonic()))
-        return Page(HTTPStatus.OK, exposition.CONTENT_TYPE, text.encode())
+        text = exposition_text(families(self.newest, time.monotonic()))
+        return Page(HTTPStatus.OK, CONTENT_TYPE, text.encode())
 
 
 async def _serve(listener: socket.socket, snapshots: socket.socket) -> None:

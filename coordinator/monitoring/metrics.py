@@ -1,16 +1,78 @@
-"""The metrics of a coordinator: their names, their units, and where each comes from."""
+"""The metrics of a coordinator and their text format, version 0.0.4 of Prometheus.
+
+prometheus_client would replace 50 of these lines, for 46 ms of import, and its server does not limit open connections.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from msgspec.structs import asdict
 
-from remuda.coordinator.monitoring.exposition import Family, Sample
 from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
 from remuda.wire.messages import ExperimentState
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value, with the labels that tell it from the others of its family."""
+
+    value: float
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Family:
+    """All samples of one name. A counter's name ends in `_total`."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    samples: tuple[Sample, ...]
+
+    @staticmethod
+    def single(name: str, kind: Literal["counter", "gauge"], help: str, value: float) -> Family:
+        """A family of one sample without labels."""
+        return Family(name, kind, help, (Sample(value, {}),))
+
+
+def exposition_text(families: Iterable[Family]) -> str:
+    """All families; those without samples are left out."""
+    return "".join(f"{line}\n" for family in families if family.samples for line in _lines(family))
+
+
+def _lines(family: Family) -> list[str]:
+    head = [f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {family.kind}"]
+    return head + [f"{family.name}{_labels(sample.labels)} {_number(sample.value)}" for sample in family.samples]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    pairs = ",".join(f'{name}="{_value(value)}"' for name, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _help(help: str) -> str:
+    return help.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _value(value: str) -> str:
+    """A label's value. A half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
+    encodable = value.encode(errors="replace").decode()
+    return encodable.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
 
 _Kind = Literal["counter", "gauge"]
 

@@ -9,15 +9,45 @@ import sys
 import time
 from collections.abc import Callable
 
-from remuda.coordinator.monitoring.pipe import SnapshotPipe
+import msgspec
+
 from remuda.coordinator.monitoring.snapshot import Snapshot
 from remuda.wire.child_end import end_within
 
+LENGTH_BYTES = 4
+"""Before each snapshot, which is JSON."""
 INTERVAL_S = 1.0
 """Time between two snapshots."""
 RESTART_S = 10.0
 """Least time between two starts of the process, if it dies."""
 END_S = 5.0
+
+
+class SnapshotPipe:
+    """Sends whole snapshots, one at a time: while one is not taken, newer ones are dropped. So it holds one at most."""
+
+    def __init__(self, sender: socket.socket) -> None:
+        sender.setblocking(False)
+        self._sender = sender
+        self._left = memoryview(b"")
+
+    def put(self, snapshot: Snapshot) -> bool:
+        """Send as much as is taken at once. False if the other end is gone."""
+        if not self._left:
+            frame = msgspec.json.encode(snapshot)
+            self._left = memoryview(len(frame).to_bytes(LENGTH_BYTES) + frame)
+        try:
+            while self._left:
+                self._left = self._left[self._sender.send(self._left) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close this end, at which the other process ends."""
+        self._sender.close()
 
 
 class MonitoringProcess:

@@ -147,7 +147,7 @@ def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(tmp_path: Pat
     assert ended.code == 0, ended.err
     assert [one.incarnation for one in joined(log) if one.role == "evaluator"] == [1, 2]
     assert index(run)["checkpoints"][-1]["reward"] is not None
-    assert not texts(commander, "the last checkpoint or its evaluation could not be had")
+    assert not texts(commander, "no final checkpoint or evaluation")
 
 
 def test_an_environment_that_always_fails_fails_the_run_and_says_why(tmp_path: Path, launched: Launcher) -> None:

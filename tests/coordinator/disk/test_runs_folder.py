@@ -271,7 +271,7 @@ def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: p
     herd.close()
     (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
     assert [run.snapshot.identity.name for run in recover(tmp_path)] == ["two"]
-    assert "one cannot be taken up: " in capsys.readouterr().err
+    assert "one cannot be recovered: " in capsys.readouterr().err
 
 
 def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tm
     assert (status.name, status.env_step, status.train_iter, status.episode) == ("pole", 700, 7, 3)
     assert (status.policy_version, status.last_return, status.best_return) == (4, 12.5, 12.5)
     assert status.reason == (
-        f"{tmp_path} cannot be taken up: the journal is gone; to go on from iteration_7.pth.tar, type: "
+        f"{tmp_path} cannot be recovered: the journal is gone; to go on from iteration_7.pth.tar, type: "
         f"remuda submit --resume --run-dir {tmp_path}"
     )
 

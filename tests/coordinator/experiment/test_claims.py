@@ -283,7 +283,7 @@ def test_who_says_what_cannot_be_loses_its_lease_and_nobody_else_does(lie: Lie) 
     assert liar.refused == "dismissed"
     assert {worker.uuid: worker.lease for worker in world.workers.values() if worker is not liar} == others
     assert world.experiment().state == "running"
-    assert any("is not believed" in text for _, text in world.said)
+    assert any("rejects message from" in text for _, text in world.said)
     world.restart(liar)
     before = world.experiment().env_step
     for _ in range(60):

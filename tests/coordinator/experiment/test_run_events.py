@@ -61,7 +61,7 @@ def test_a_run_that_is_held_up_says_so_and_when_it_goes_on() -> None:
             "is held up, and no other run is: its disk refuses: full; the run fails in 598 s unless its disk takes "
             "writes before",
         ),
-        ("goes_on", "goes on: its disk takes what is written again (before: its disk refuses: still full)"),
+        ("goes_on", "continues: its disk accepts writes again (before: its disk refuses: still full)"),
     ]
 
 

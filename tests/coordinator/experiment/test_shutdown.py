@@ -53,7 +53,7 @@ def test_a_collector_that_does_not_let_go_costs_its_minute_and_nothing_else() ->
     assert deaf.uuid in dismissed
     assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
     assert status.train_iter in world.rewards, "and it is evaluated"
-    assert told(world, "could not be had") == []
+    assert told(world, "no final checkpoint or evaluation") == []
     assert status.env_step == world.unique_env_steps()
 
 
@@ -62,7 +62,7 @@ def test_a_learner_that_does_not_save_is_waited_for_as_long_as_saving_may_take_a
     status, took_s = ended(world)
     assert status.state == "finished"
     assert took_s == pytest.approx(STAGE_LONGEST_S["settling"] + SAVE_S + STAGE_LONGEST_S["releasing"], abs=20 * STEP_S)
-    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    assert len(told(world, "no final checkpoint or evaluation")) == 1
     [dismissed] = told(world, "is dismissed")
     assert deaf.uuid in dismissed
 
@@ -77,7 +77,7 @@ def test_an_evaluator_that_plays_for_ever_is_waited_for_as_long_and_lets_go_when
     assert took_s == pytest.approx(STAGE_LONGEST_S["settling"] - 200 * STEP_S + world.downtime_s, abs=40 * STEP_S)
     assert max(world.records) == status.train_iter
     assert status.train_iter not in world.rewards
-    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    assert len(told(world, "no final checkpoint or evaluation")) == 1
     assert told(world, "is dismissed") == []
 
 
@@ -140,7 +140,7 @@ def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(coordinator_d
     status, _ = ended(world)
     assert status.state == "finished"
     assert status.train_iter in world.rewards
-    assert told(world, "could not be had") == []
+    assert told(world, "no final checkpoint or evaluation") == []
     assert world.now_s - began_s < REPLACEMENT_S
     assert all(not worker.lease for worker in world.workers.values() if worker.alive)
 
@@ -171,7 +171,7 @@ def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
     assert took_s == pytest.approx(REPLACEMENT_S + world.limits.lost_after_s, abs=20 * STEP_S)
     assert max(world.records) == status.train_iter
     assert status.train_iter not in world.rewards
-    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    assert len(told(world, "no final checkpoint or evaluation")) == 1
 
 
 @pytest.mark.parametrize("waits_already", [False, True])
@@ -186,7 +186,7 @@ def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: b
     began_s = world.now_s
     world.run(REPLACEMENT_S)
     assert world.now_s - began_s < 20 * STEP_S
-    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    assert len(told(world, "no final checkpoint or evaluation")) == 1
 
 
 def test_only_who_evaluates_is_replaced_at_the_end() -> None:
@@ -213,7 +213,7 @@ def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_las
     assert newest in world.rewards
     [said] = told(world, "no learner is ready to save once more")
     assert said.endswith(f"the last checkpoint is iteration_{newest}.pth.tar")
-    assert told(world, "could not be had") == []
+    assert told(world, "no final checkpoint or evaluation") == []
 
 
 def test_beyond_max_wall_s_a_learner_that_is_preparing_is_not_waited_for() -> None:

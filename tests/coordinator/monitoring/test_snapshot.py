@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.monitoring.health import LOOP_LIMIT_S, health
+from remuda.coordinator.monitoring.snapshot import LOOP_LIMIT_S, health
 from remuda.tests.coordinator.monitoring.snapshots import SNAPSHOT
 
 NOW_S = SNAPSHOT.measured_s

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.buffer.chunk import ChunkError, Columns, read_chunk, write_chunk
-from remuda.buffer.frames import FRAMES, FramePool, check_columns, index_name, stacks_name
+from remuda.buffer.frames import FRAMES, FramePool, check_columns, index_name
 from remuda.buffer.ring import ColumnRing, RowsNotHeldError
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.buffer.stacks import image_columns, unstacked
@@ -23,20 +23,6 @@ def write(data_dir: Path, columns: Columns) -> ChunkMeta:
 
 
 # --- names and checks -----------------------------------------------------------------------------------------------
-
-
-@given(st.text())
-def test_the_name_of_an_index_tells_whose_stacks_it_holds(name: str) -> None:
-    assert stacks_name(index_name(name)) == name
-
-
-def test_other_columns_hold_no_stacks() -> None:
-    assert [stacks_name(name) for name in ("obs", FRAMES, "frame", "my frames:obs", "")] == [None] * 5
-
-
-def test_the_rows_are_those_of_every_column_but_the_frames() -> None:
-    assert check_columns(image_columns(5, frames=9)) == 5
-    assert check_columns(image_columns(0, frames=0)) == 0
 
 
 def damaged(**changes: np.ndarray | None) -> Columns:
@@ -213,9 +199,3 @@ def test_the_pool_gives_every_frame_a_slot_of_its_own_until_released() -> None:
     assert {*fourth.tolist()} <= {*first.tolist()} | set(range(9, 20))
     gathered = pool.gather(np.concatenate([second, third, fourth]))
     assert gathered[:, 0].tolist() == list(range(5, 14))
-
-
-def test_a_chunk_without_frames_takes_no_slot() -> None:
-    pool = FramePool(np.empty((0, 2, 2), np.uint8))
-    assert len(pool.add(np.empty((0, 2, 2), np.uint8), end_row=0)) == 0
-    assert pool.nbytes == 0

@@ -25,10 +25,6 @@ def newest_rows(first_row: int, slots: int) -> npt.NDArray[np.int64]:
     return row_of_slot
 
 
-def test_what_is_compiled_is_compiled_together() -> None:
-    assert (gather is not numpy_gather) == COMPILED
-
-
 @both
 @settings(deadline=None)
 @given(
@@ -67,12 +63,6 @@ def test_a_row_that_is_not_in_its_slot_is_noticed(gather: Gather, row: int, plac
 
 
 @both
-def test_columns_need_not_be_there_to_tell_which_rows_are_held(gather: Gather) -> None:
-    assert gather(newest_rows(0, 3), (), (), np.arange(3)) is True
-    assert gather(newest_rows(0, 3), (), (), np.arange(4)) is False
-
-
-@both
 def test_arrays_that_do_not_fit_are_refused(gather: Gather) -> None:
     column, row_of_slot = np.arange(10.0), np.arange(10)
     with pytest.raises(ValueError, match=r"output array does not match|32 bytes for 3 rows of 8"):
@@ -104,15 +94,3 @@ def test_the_compiled_gather_takes_plain_memory_only() -> None:
         gather(row_of_slot, (np.array(1.0),), (np.empty(2),), np.arange(2))
     with pytest.raises(ValueError, match="without a slot"):
         gather(np.empty(0, np.int64), (), (), np.arange(2))
-
-
-def test_many_rows_of_a_tall_column() -> None:
-    """More rows than are asked for ahead, from memory that no cache holds."""
-    rng = np.random.default_rng(0)
-    columns = (rng.random((300_000, 4)), rng.integers(0, 9, 300_000))
-    rows = rng.integers(700_000, 1_000_000, 5_000)
-    for way in GATHERS:
-        out = (np.empty((5_000, 4)), np.empty(5_000, np.int64))
-        assert way(newest_rows(700_000, 300_000), columns, out, rows)
-        for column, gathered in zip(columns, out, strict=True):
-            np.testing.assert_array_equal(gathered, column[rows % 300_000])

@@ -221,10 +221,6 @@ TestIndexAgainstModel = IndexAgainstModel.TestCase
 # --- single promises ------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_numbered_through() -> None:
-    index = index_of(100)
-    assert [index.insert(meta_of(sequence, 30)).first_row for sequence in range(5)] == [0, 30, 60, 90, 120]
-    assert (index.first_live_row, index.next_row, index.rows) == (50, 150, 100)
 
 
 def test_a_file_goes_when_its_last_row_is_evicted_if_the_learner_never_heard_of_it() -> None:
@@ -268,11 +264,6 @@ def test_a_new_learner_is_told_everything_live() -> None:
     assert [chunk.first_row for chunk in index.live_chunks()] == [4, 8, 12]
 
 
-def test_a_chunk_without_rows_is_done_with_at_once() -> None:
-    index = index_of(10)
-    result = index.insert(meta_of(0, 0))
-    assert (result.first_row, result.deletable) == (0, [file_of(0)])
-    assert (index.files(), index.hand_out_new(), index.payload_bytes) == (set(), [], 0)
 
 
 def test_the_quota_evicts_whole_chunks_oldest_first() -> None:
@@ -342,15 +333,6 @@ def test_chunks_that_can_never_be_held_are_refused() -> None:
     assert (index.rows, index.next_row) == (0, 0)
 
 
-def test_priorities_reach_the_sampler() -> None:
-    index = index_of(100, PrioritizedSampler(100, 1.0))
-    index.insert(meta_of(0, 100))
-    index.update_priorities(np.arange(100), np.where(np.arange(100) == 37, 1e6, 0.0))
-    sampled = index.sample(1, 1000, train_iter=0, beta=1.0)
-    assert (sampled.rows == 37).mean() > 0.99
-    assert sampled.priorities.max() == 1e6
-    rare = sampled.rows != 37
-    assert (sampled.weights[~rare] < 1e-6).all() or not rare.any()
 
 
 def test_priorities_of_a_slots_former_row_do_not_touch_the_new_one() -> None:
@@ -369,25 +351,10 @@ def test_priorities_that_do_not_match_their_rows_are_refused(shape: tuple[int, .
         index.update_priorities(np.zeros(2, np.int64), np.zeros(shape))
 
 
-def test_use_counts_start_over_with_the_row() -> None:
-    index = index_of(4, UniformSampler(4))
-    index.insert(meta_of(0, 4))
-    assert index.sample(2, 50, train_iter=0, beta=0.0).uses.sum() > 100
-    index.insert(meta_of(1, 4))
-    assert index.sample(1, 1, train_iter=0, beta=0.0).uses.tolist() == [[1]]
 
 
-def test_a_row_drawn_several_times_in_a_request_counts_each_time() -> None:
-    index = index_of(1, UniformSampler(1))
-    index.insert(meta_of(0, 1))
-    assert index.sample(2, 3, train_iter=0, beta=0.0).uses.tolist() == [[6, 6, 6], [6, 6, 6]]
 
 
-def test_staleness_is_updates_since_collection_and_never_negative() -> None:
-    index = index_of(4, FifoSampler())
-    index.insert(meta_of(0, 2, train_iter=10))
-    index.insert(meta_of(1, 2, train_iter=40))
-    assert index.sample(1, 4, train_iter=30, beta=0.0).staleness.tolist() == [[20, 20, 0, 0]]
 
 
 def test_the_limiter_is_obeyed() -> None:
@@ -443,10 +410,6 @@ def test_a_restarted_coordinator_goes_on_where_the_journal_ends() -> None:
     assert set(after.sample(1, 500, train_iter=0, beta=0.4).rows.ravel().tolist()) == set(range(5, 15))
 
 
-def test_impossible_sizes_are_refused() -> None:
-    for capacity, quota in (0, 1), (1, 0):
-        with pytest.raises(ValueError, match="at least 1"):
-            index_of(capacity, UniformSampler(1), quota_bytes=quota)
 
 
 # --- chunks that are computed again
@@ -467,8 +430,6 @@ def test_chunks_are_drawn_by_the_priorities_of_their_rows_and_drawing_is_not_cou
     assert index.draw_chunk(rng, lambda chunk: False, draws=8) is None
 
 
-def test_no_chunk_is_drawn_where_there_is_none() -> None:
-    assert index_of(10).draw_chunk(np.random.default_rng(0), lambda chunk: True, draws=8) is None
 
 
 def test_a_row_belongs_to_the_chunk_that_has_it_as_long_as_one_of_its_rows_is_live() -> None:
@@ -485,10 +446,3 @@ def test_a_row_belongs_to_the_chunk_that_has_it_as_long_as_one_of_its_rows_is_li
     assert index.chunk_of(0) is None
 
 
-def test_other_files_of_chunks_count_in_the_quota() -> None:
-    index = index_of(1_000, quota_bytes=1_000)
-    for sequence in range(9):
-        index.insert(meta_of(sequence, 8, payload_bytes=100))
-    index.hold(101)
-    assert index.payload_bytes == 1_001
-    assert index.insert(meta_of(9, 8, payload_bytes=50)).deletable == [file_of(0)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from remuda.buffer.index import ReplayIndex, SampledRows
 from remuda.buffer.limiter import SamplesPerInsertLimiter
@@ -67,15 +66,6 @@ def test_a_call_over_several_tables_is_followed_by_one_and_the_rhythm_stays() ->
     assert [statistics.batches for statistics in due if statistics] == [112, 208, 304]
 
 
-def test_an_empty_call_says_nothing() -> None:
-    monitor = BufferMonitor(index_of(), 1, 60.0, now_s=0.0)
-    assert monitor.sampled(drawn([], [], [])) is None
-    assert monitor.sampled(drawn([[]], [[]], [[]])) is None
-    statistics = monitor.sampled(plain(1))
-    assert statistics is not None
-    assert statistics.batches == 1
-
-
 def test_throughput_is_the_difference_to_the_last_table() -> None:
     index = index_of()
     monitor = BufferMonitor(index, 200, 60.0, now_s=1000.0)
@@ -92,15 +82,6 @@ def test_throughput_is_the_difference_to_the_last_table() -> None:
     assert later == ThroughputStatistics(60.0, pushed_in=0, sampled_out=0, removed=6, current_have=4)
 
 
-def test_the_last_throughput_waits_for_no_interval() -> None:
-    index = index_of()
-    monitor = BufferMonitor(index, 200, 60.0, now_s=1000.0)
-    index.insert(meta_of(0, 8))
-    assert monitor.throughput(1000.0, last=True) is None  # no time, no rate
-    assert monitor.throughput(1002.5, last=True) == ThroughputStatistics(2.5, 8, 0, 0, 8)
-    assert monitor.throughput(1002.5, last=True) is None
-
-
 def test_an_index_that_goes_on_from_a_journal_does_not_count_the_past() -> None:
     index = index_of(first_row=5000, sampled_rows=40_000)
     monitor = BufferMonitor(index, 200, 60.0, now_s=0.0)
@@ -108,9 +89,3 @@ def test_an_index_that_goes_on_from_a_journal_does_not_count_the_past() -> None:
     statistics = monitor.throughput(60.0)
     assert statistics is not None
     assert (statistics.pushed_in, statistics.sampled_out) == (8, 0)
-
-
-@pytest.mark.parametrize(("batches", "seconds"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, float("nan"))])
-def test_impossible_intervals_are_refused(batches: int, seconds: float) -> None:
-    with pytest.raises(ValueError, match="intervals must be positive"):
-        BufferMonitor(index_of(), batches, seconds, now_s=0.0)

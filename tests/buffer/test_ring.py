@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from remuda.buffer.chunk import Columns
 from remuda.buffer.ring import ColumnRing, RowsNotHeldError
-from remuda.tests.buffer.chunks import cartpole_columns
 
 
 def columns_of(first_row: int, rows: int) -> Columns:
@@ -43,14 +42,6 @@ def test_agrees_with_a_dict(size: int, chunks: list[tuple[int, int]]) -> None:
             ring.gather(np.array([row]))
 
 
-def test_rows_may_be_asked_for_twice() -> None:
-    ring = ColumnRing(10)
-    ring.write(0, columns_of(0, 8))
-    gathered = ring.gather(np.array([7, 0, 0]))
-    assert gathered["id"].tolist() == [7, 0, 0]
-    assert gathered["obs"].tolist() == [[7, -7], [0, 0], [0, 0]]
-
-
 def test_what_was_gathered_stays_when_the_ring_moves_on() -> None:
     ring = ColumnRing(4)
     ring.write(0, columns_of(0, 4))
@@ -75,27 +66,6 @@ def test_rows_left_out_are_not_held() -> None:
     assert ring.gather(np.array([4, 10]))["id"].tolist() == [4, 10]
     with pytest.raises(RowsNotHeldError, match=r"\[5, 9\]"):
         ring.gather(np.array([4, 5, 9, 10]))
-
-
-def test_an_empty_ring_holds_nothing() -> None:
-    with pytest.raises(RowsNotHeldError):
-        ColumnRing(5).gather(np.array([0]))
-    with pytest.raises(RowsNotHeldError):
-        ColumnRing(5).gather(np.array([-1]))
-
-
-def test_a_chunk_without_rows_fixes_the_columns() -> None:
-    ring = ColumnRing(5)
-    ring.write(0, columns_of(0, 0))
-    ring.write(0, columns_of(0, 3))
-    assert ring.gather(np.array([2]))["id"].tolist() == [2]
-
-
-def test_memory_is_the_columns_times_the_size() -> None:
-    ring = ColumnRing(100)
-    assert ring.nbytes == 0
-    ring.write(0, cartpole_columns(3))
-    assert ring.nbytes == 100 * (4 * 4 + 8 + 4 + 1)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +96,6 @@ def test_rows_do_not_go_backwards() -> None:
     ring.write(3, columns_of(3, 2))
     with pytest.raises(ValueError, match="rows from 4 on were written before; the next row is 5"):
         ring.write(4, columns_of(4, 1))
-
-
-def test_an_impossible_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="capacity"):
-        ColumnRing(0)
 
 
 # --- columns that are computed again
@@ -185,7 +150,3 @@ def test_what_does_not_fit_rewrites_nothing(columns: Columns) -> None:
     gathered = ring.gather(np.arange(4))
     np.testing.assert_array_equal(gathered["obs"], columns_of(0, 4)["obs"])
     np.testing.assert_array_equal(gathered["odd"], columns_of(0, 4)["odd"])
-
-
-def test_an_empty_ring_has_nothing_to_rewrite() -> None:
-    assert ColumnRing(4).rewrite(0, {"obs": np.zeros((2, 3), np.float32)}, 7) == 0

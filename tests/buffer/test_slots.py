@@ -7,27 +7,7 @@ import psutil
 import pytest
 
 from remuda.buffer.samplers import PrioritizedSampler, UniformSampler
-from remuda.buffer.slots import DEAD, SlotTable
-
-
-def test_all_slots_are_dead_at_first() -> None:
-    table = SlotTable(3)
-    assert table.end_row.tolist() == [DEAD] * 3
-    assert table.uses.tolist() == table.policy_iter.tolist() == table.priority.tolist() == [0, 0, 0]
-
-
-def test_what_is_written_to_the_columns_is_taken_together() -> None:
-    table, slots = SlotTable(1000), np.arange(1000)
-    table.end_row[:], table.uses[slots], table.policy_iter[slots] = slots + 2000, slots % 7, 2**62 + slots
-    table.priority[:] = slots / 3
-    wanted = np.array([[999, 0], [5, 5]])
-    taken = table.take(wanted)
-    assert taken["end_row"].tolist() == (wanted + 2000).tolist()
-    assert taken["uses"].tolist() == (wanted % 7).tolist()
-    assert taken["policy_iter"].tolist() == (wanted + 2**62).tolist()
-    assert taken["priority"].tolist() == (wanted / 3).tolist()
-    table.uses[slots] = 0
-    assert taken["uses"].tolist() == (wanted % 7).tolist(), "it is a copy"
+from remuda.buffer.slots import SlotTable
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 1000, 100_003])

@@ -44,14 +44,6 @@ def test_hand_calculated_example(new_tree: NewTree) -> None:
 
 
 @both
-def test_of_a_slot_set_twice_the_last_value_stays(new_tree: NewTree) -> None:
-    tree = new_tree(30_000)
-    tree.set(np.array([7, 29_999, 7, 7]), np.array([1.0, 2.0, 3.0, 5.0]))
-    assert tree.get(np.array([7, 29_999])).tolist() == [5.0, 2.0]
-    assert tree.total == 7.0
-
-
-@both
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_find_agrees_with_a_search_in_the_cumulative_sums(new_tree: NewTree, capacity: int) -> None:
     rng = np.random.default_rng(capacity)
@@ -184,13 +176,6 @@ def test_a_tree_without_a_sum_refuses_to_search(new_tree: NewTree) -> None:
 
 
 @both
-@pytest.mark.parametrize("capacity", [0, -1])
-def test_a_tree_has_slots(new_tree: NewTree, capacity: int) -> None:
-    with pytest.raises(ValueError, match="at least one slot"):
-        new_tree(capacity)
-
-
-@both
 @pytest.mark.parametrize("slot", [-1, 5000, 8191, 8192, 2**40, -(2**63), 2**63 - 1])
 def test_slots_that_are_not_there_are_refused_and_nothing_changes(new_tree: NewTree, slot: int) -> None:
     tree = new_tree(5000)
@@ -224,32 +209,6 @@ def test_points_before_the_line_are_refused(new_tree: NewTree, point: float) -> 
         tree.find(np.array([1.0, point]))
     with pytest.raises(ValueError, match="must not be negative"):
         tree.draw(np.array([point, 0.5]))
-
-
-@both
-def test_as_many_values_as_slots(new_tree: NewTree) -> None:
-    with pytest.raises(ValueError, match="3"):
-        new_tree(10).set(np.arange(3), np.ones(2))
-
-
-@both
-def test_empty_batches_change_nothing(new_tree: NewTree) -> None:
-    tree = new_tree(5000)
-    tree.set(np.array([1]), 2.0)
-    tree.set(np.empty(0, np.int64), np.empty(0))
-    assert tree.total == 2.0
-    slots, values = tree.find(np.empty(0))
-    assert slots.tolist() == values.tolist() == []
-
-
-@both
-def test_arrays_may_lie_in_memory_as_they_like(new_tree: NewTree) -> None:
-    tree = new_tree(5000)
-    tree.set(np.arange(20)[::2], np.arange(20.0)[::-2])
-    assert tree.get(np.arange(20)[::-2]).tolist() == [0.0] * 10
-    assert tree.get(np.arange(20)[::2]).tolist() == [19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0]
-    assert tree.find(np.array([[0.0, 19.0], [36.0, 99.0]]).T)[0].tolist() == [[0, 4], [2, 18]]
-    assert tree.draw(np.array([[0.0, 0.5], [0.4, 0.999]]).T)[0].tolist() == [[0, 8], [2, 18]]
 
 
 @pytest.mark.skipif(not COMPILED, reason="numpy converts such arrays itself")

@@ -91,12 +91,6 @@ def test_what_is_planned_is_what_is_started(tmp_path: Path, temporary_folder: Pa
     assert list(temporary_folder.iterdir()) == []
 
 
-def test_a_user_who_gives_up_is_not_kept_waiting(tmp_path: Path, temporary_folder: Path) -> None:
-    with LocalLauncher(LaunchRequest(tmp_path)) as launcher, pytest.raises(LaunchError, match="asked to end before"):
-        launcher.start(HERD, given_up=lambda: True)
-    assert list(temporary_folder.iterdir()) == []
-
-
 @pytest.mark.usefixtures("forked")
 def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_folder: Path) -> None:
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
@@ -133,15 +127,6 @@ def test_a_coordinator_that_dies_at_the_start_is_quoted(
         launcher.start(HERD)
     assert "process ended with exit code 7" in str(caught.value)
     assert "--- coordinator ---\nno room at the inn" in str(caught.value)
-    assert list(temporary_folder.iterdir()) == []
-
-
-def test_what_cannot_be_started_leaves_nothing(
-    tmp_path: Path, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
-    with LocalLauncher(LaunchRequest(tmp_path)) as launcher, pytest.raises(FileNotFoundError):
-        launcher.start(HERD)
     assert list(temporary_folder.iterdir()) == []
 
 

@@ -6,14 +6,9 @@ from __future__ import annotations
 # pyright: reportUnknownMemberType=false
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
 
 from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
@@ -21,36 +16,11 @@ from remuda.deploy import measuring
 from remuda.deploy.measuring import MANY_ENVS, MOST, SLOW_S, NoRowsError, measure, seconds
 from remuda.environments.vectorizing import usable_cores
 from remuda.learner import precision as learner_precision
-from remuda.tests.environments.structured import Cells
 from remuda.tests.runner.runs import tiny_config
 
 TICK_S = 0.02
 US = 1e-6
 PPO = {"type": "ppo", "horizon_steps": 16, "hidden": [8], "epochs": 1, "minibatches": 1}
-
-
-class Far(Cells):
-    """Its smallest observation is [7, 7]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.MultiDiscrete([3, 2], start=[7, 7])
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        observed, info = super().reset(seed=seed, options=options)
-        return observed + 7, info
-
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        return np.array([7, 8]), 1.0, False, False, {}
-
-
-def far(**_: Any) -> Far:
-    return Far()
-
-
-FAR = EnvSpec("FarCells-v0", far, max_episode_steps=10)
 
 
 @dataclass
@@ -104,17 +74,6 @@ def test_more_threads_are_tried_while_they_gain(monkeypatch: pytest.MonkeyPatch)
     assert small.learn_s.keys() == {1}, "none of this size has ever gained"
     log_lines = measure(config, serial=True, try_threads=False, clock=Ticking())
     assert log_lines.learn_s == {3: pytest.approx(TICK_S)}, "per update, where nothing ties it to steps"
-
-
-def test_observations_with_a_part_that_counts_from_far_above_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gymnasium.registry, FAR.id, FAR)
-    config = cartpole(env={"id": FAR.id}, policy={"hidden": [8]}, learner={"inference": True})
-    assert measure(config, serial=True, try_threads=False, clock=Ticking()).act_s.keys() == {1, 8, 64}
-
-
-def test_without_updates_learning_costs_nothing() -> None:
-    config = cartpole(policy={"hidden": [8]}, learner={"inference": True})
-    assert measure(config, serial=True, try_threads=False, clock=Ticking()).learn_s == {1: 0.0}
 
 
 def test_nothing_of_it_stays(tmp_path: Path) -> None:

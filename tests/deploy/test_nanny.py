@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from remuda.deploy.nanny import new_workers
 from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes
@@ -308,9 +307,3 @@ def test_killed_itself_it_leaves_children_that_their_own_lifeline_ends() -> None
             until_gone(children)
     finally:
         os.close(reading)
-
-
-def test_one_entry_per_worker_each_with_its_own_uuid() -> None:
-    workers = new_workers({"learner": 1, "collector": 3, "evaluator": 0})
-    assert [worker.role for worker in workers] == ["learner", "collector", "collector", "collector"]
-    assert len({worker.uuid for worker in workers}) == 4

@@ -20,20 +20,10 @@ def test_a_rank_knows_its_place() -> None:
     assert rank_place(TORCHRUNS) == RankPlace(3, 4, 1, "one", 29500, "horses")
 
 
-def test_the_place_on_its_host_and_the_group_may_be_missing() -> None:
-    """As with srun, which starts one process for each rank."""
-    bare = {name: TORCHRUNS[name] for name in VARIABLES}
-    assert rank_place(bare) == RankPlace(3, 4, 3, "one", 29500, "")
-
-
 @pytest.mark.parametrize("name", VARIABLES)
 def test_without_one_of_the_variables_nobody_is_a_rank(name: str) -> None:
     assert rank_place({**TORCHRUNS, name: ""}) is None
     assert rank_place({key: value for key, value in TORCHRUNS.items() if key != name}) is None
-
-
-def test_one_alone_is_a_worker_like_any_other() -> None:
-    assert rank_place({**TORCHRUNS, "RANK": "0", "WORLD_SIZE": "1"}) is None
 
 
 def test_what_cannot_be_is_refused() -> None:

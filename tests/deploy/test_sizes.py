@@ -110,37 +110,10 @@ def test_a_learner_that_takes_longer_never_gets_more_collectors(costs: Costs, fa
     assert choose(slow, asked).collectors <= choose(fast, asked).collectors
 
 
-def test_a_slow_learner_gets_one_collector_with_one_environment() -> None:
-    """SAC: an update of 4 ms per env step, and steps of 50 us: whatever collects more would wait."""
-    costs = Costs(8, {1: 50 * US}, {1: 100 * US, 8: 120 * US, 64: 300 * US}, {1: 4_000 * US})
-    assert choose(costs, ALL) == Sizes(1, 1, 1)
-
-
-def test_a_learner_gets_the_threads_that_make_it_faster() -> None:
-    costs = Costs(4, {1: 50 * US}, {1: 100 * US, 64: 300 * US}, {1: 8_000 * US, 2: 4_500 * US, 3: 4_400 * US})
-    assert choose(costs, ALL) == Sizes(1, 1, 2), "a third thread gives 2 %"
-
-
 def test_a_fast_learner_gets_as_many_collectors_as_keep_up() -> None:
     """Collectors of 8 environments: 8 steps in 8 x 90 + 80 us, 10,000 a second. The learner takes 29,000 a second."""
     costs = Costs(8, {1: 90 * US}, {1: 80 * US, 64: 80 * US}, {1: 1e6 / 29_000 * US})
     assert choose(costs, replace(ALL, num_envs=8)) == Sizes(3, 8, 1), "29,000 of 30,000: three do"
-
-
-def test_no_more_processes_than_cores() -> None:
-    costs = Costs(4, {1: 1_000 * US}, {1: 50 * US, 64: 50 * US}, {1: 1 * US})
-    assert choose(costs, replace(ALL, num_envs=8)).collectors == 3, "the learner has the fourth"
-    turns = replace(ALL, num_envs=8, takes_turns=True)
-    assert choose(costs, turns).collectors == 4, "the learner works while they wait"
-    assert choose(replace(costs, cores=1), ALL).collectors == 1
-
-
-def test_environments_are_added_until_the_policys_calls_are_shared() -> None:
-    """A step of 1 us, a call of 99 us: n environments take n + 99 us, at most a step per us."""
-    costs = Costs(2, {1: 1 * US}, {1: 99 * US, 64: 99 * US}, {1: 0.0})
-    assert choose(costs, ALL).num_envs == 64
-    costly = replace(costs, vector_s={1: 1_000 * US})
-    assert choose(costly, ALL).num_envs == 1, "1 / 1,099 us is 0.91 of 64 / 64,099"
 
 
 def test_an_update_of_16_segments_is_brought_by_16_environments_or_parts_of_them() -> None:
@@ -153,14 +126,6 @@ def test_an_update_of_16_segments_is_brought_by_16_environments_or_parts_of_them
     assert choose(costs, on_policy) == Sizes(1, 16, 1), "115 us are 0.93 of the pace of two that take 107"
     assert choose(costs, replace(on_policy, collectors=3)) == Sizes(3, 4, 1), "parts leave a remainder"
     assert choose(costs, replace(on_policy, num_envs=20, serial=True)) == Sizes(1, 20, 1), "as it is given"
-
-
-def test_serial_takes_turns_in_one_process() -> None:
-    """n steps take n x 50 + 50 us, learning 50 each: 150 us a step with one, 112.5 with 4, 106 with 8, 101 with 64."""
-    costs = Costs(4, {1: 50 * US}, {1: 50 * US, 64: 50 * US}, {1: 50 * US})
-    asked = replace(ALL, serial=True)
-    assert choose(costs, asked) == Sizes(1, 8, 1)
-    assert env_steps_per_s(costs, asked, Sizes(1, 4, 1)) == pytest.approx(1e6 / 112.5)
 
 
 def test_environments_in_processes_share_the_cores_that_collectors_leave() -> None:

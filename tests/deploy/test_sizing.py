@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from remuda.deploy import sizing
 from remuda.deploy.sizes import Costs, Sizes, SizingTask
-from remuda.deploy.sizing import ANSWER, Measurement, SizeRequest, collectors_measured, measured
+from remuda.deploy.sizing import Measurement, SizeRequest, collectors_measured, measured
 from remuda.tests.runner.runs import tiny_config
 
 US = 1e-6
@@ -40,12 +39,6 @@ def test_without_costs_the_defaults_stay(request_: SizeRequest) -> None:
     assert answer.lines(request_) == [
         "auto: collector.count: the defaults, since nothing could be measured: RuntimeError: no display"
     ]
-
-
-def test_an_answer_is_the_same_after_a_file(tmp_path: Path, request_: SizeRequest) -> None:
-    for answer in (Measurement(COSTS), Measurement(problem="it hangs")):
-        (tmp_path / ANSWER).write_bytes(msgspec.json.encode(answer))
-        assert request_.answer(tmp_path) == answer
 
 
 def test_an_environment_that_fails_is_told(tmp_path: Path) -> None:

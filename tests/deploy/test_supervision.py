@@ -14,7 +14,6 @@ from remuda.deploy.supervision import (
     STABLE_AFTER_S,
     KeptProcess,
     SupervisedWorker,
-    describe_exit,
 )
 
 
@@ -31,13 +30,6 @@ def test_each_process_is_a_new_incarnation_of_the_same_worker() -> None:
     assert worker.due_s == 0.0  # at once
     assert [worker.started(now_s) for now_s in (1.0, 2.0, 3.0)] == [1, 2, 3]
     assert worker.uuid == "some-uuid"
-
-
-def test_while_it_runs_nothing_is_due() -> None:
-    worker = SupervisedWorker("collector", "u")
-    worker.started(0.0)
-    assert worker.due_s is None
-    assert worker.given_up is None
 
 
 def test_pauses_double_up_to_the_longest_and_no_number_of_early_deaths_is_the_last() -> None:
@@ -68,14 +60,6 @@ def test_a_death_long_after_the_start_resets_the_count_and_the_next_start_is_at_
     assert pauses == pytest.approx([1, 2, 4, 0, 1, 2, 0])
 
 
-def test_late_deaths_never_end_it() -> None:
-    worker = SupervisedWorker("collector", "u")
-    assert [run(worker, STABLE_AFTER_S, -9) for _ in range(3 * DEATHS_IN_A_ROW)] == pytest.approx(
-        [0] * 3 * DEATHS_IN_A_ROW
-    )
-    assert not worker.keeps_dying
-
-
 @pytest.mark.parametrize("exit_code", [EXIT_DONE, EXIT_REFUSED, EXIT_ORPHANED])
 def test_final_exit_codes_end_it(exit_code: int) -> None:
     worker = SupervisedWorker("collector", "u")
@@ -90,12 +74,6 @@ def test_every_other_end_is_followed_by_another_start(exit_code: int) -> None:
     worker = SupervisedWorker("collector", "u")
     assert run(worker, 0.1, exit_code) == pytest.approx(1.0)
     assert worker.given_up is None
-
-
-def test_an_end_is_described() -> None:
-    assert describe_exit(1) == "exit code 1"
-    assert describe_exit(-9) == "signal 9 (SIGKILL)"
-    assert describe_exit(-63) == "signal 63"
 
 
 # --- a process beside the workers ---

@@ -8,7 +8,6 @@ import pytest
 from remuda.policy.base import Arrays, Reanalyzer
 from remuda.reanalyzer import service as module
 from remuda.reanalyzer.service import recompute
-from remuda.tests.buffer.stacks import image_columns, unstacked
 
 
 class Doubling(Reanalyzer):
@@ -35,13 +34,6 @@ def test_all_rows_are_computed_in_parts_with_their_progress(monkeypatch: pytest.
     assert found.keys() == {"value"}
     np.testing.assert_array_equal(found["value"], 2 * columns["obs"].mean(1))
     assert reanalyzer.sizes == progress == [4, 4, 2]
-
-
-def test_images_come_as_stacks() -> None:
-    stored = {**image_columns(6), "value": np.zeros(6, np.float32)}
-    stacks = unstacked(stored)["obs"]
-    found = recompute(stored, ["value"], Doubling(), progress=lambda rows: None)
-    np.testing.assert_array_equal(found["value"], (2 * stacks.reshape(6, -1).mean(1)).astype(np.float32))
 
 
 def test_an_algorithm_that_returns_other_columns_than_it_declared_is_told_so() -> None:

@@ -7,14 +7,12 @@ from uuid import uuid4
 import pytest
 import zmq
 
-from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.test_registration import link, register
+from remuda.tests.faults.test_registration import register
 from remuda.tests.keys import raw_dealer
-from remuda.tests.patience import HANG_S, until
+from remuda.tests.patience import until
 from remuda.wire.codec import Envelope, encode
 from remuda.wire.connection_file import read
-from remuda.wire.messages import ChunkAccepted, ChunkReady
 from remuda.wire.sockets import worker_identity
 
 pytestmark = pytest.mark.processes
@@ -40,17 +38,4 @@ def test_nonsense_is_counted_and_changes_nothing(herds: Herds, wrong: bytes) -> 
         socket.close()
         context.term()
     assert herd.members() == []
-    herd.shut_down()
-
-
-def test_work_for_a_run_that_there_is_not_is_refused(herds: Herds) -> None:
-    """Under a lease that was never given."""
-    herd = herds()
-    herd.coordinator()
-    with link(herd, register(str(uuid4()))) as stranger:
-        stranger.start(HANG_S)
-        stranger.send(ChunkReady(99, meta_of(0, 5)))
-        answer = stranger.receive(HANG_S)
-        assert isinstance(answer, ChunkAccepted)
-        assert answer.rejected == "no such lease"
     herd.shut_down()

@@ -41,21 +41,6 @@ def saved(folder: Path, *train_iters: int) -> CheckpointIndex:
 # --- what may go ----------------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_go_first_and_the_newest_keep_stay() -> None:
-    records = [record(i) for i in (0, 10, 20, 30, 40, 50)]
-    gone = to_prune(records, keep=2, best=20, last=50)
-    assert [r.train_iter for r in gone] == [10, 30]
-
-
-def test_keep_zero_keeps_all() -> None:
-    assert to_prune([record(i) for i in range(50)], keep=0, best=None, last=None) == []
-
-
-def test_one_that_is_being_evaluated_stays() -> None:
-    records = [record(i) for i in (0, 10, 20, 30)]
-    assert [r.train_iter for r in to_prune(records, keep=1, best=None, last=30, in_use=(10,))] == [20]
-
-
 @given(
     iters=st.lists(st.integers(0, 1_000), unique=True, max_size=30),
     keep=st.integers(0, 12),
@@ -138,12 +123,6 @@ def test_each_task_is_noted_with_the_checkpoint_that_was_evaluated_on_it_first(t
     assert [record.task for record in index.records] == ["walk", "climb", "climb"]
 
 
-def test_an_empty_folder_has_an_empty_index_and_gets_no_file(tmp_path: Path) -> None:
-    index = CheckpointIndex(tmp_path)
-    assert (index.records, index.best, index.last) == ((), None, None)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_change_is_read_back_by_another(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10, 20)
     reader = CheckpointIndex(tmp_path)
@@ -159,13 +138,6 @@ def test_every_change_is_read_back_by_another(tmp_path: Path) -> None:
     assert [r.train_iter for r in reader.records] == [0, 10, 30]
 
 
-def test_last_is_the_one_added_last_even_after_going_back(tmp_path: Path) -> None:
-    index = saved(tmp_path, 0, 100, 50)
-    assert index.last == record(50)
-    assert [r.train_iter for r in index.records] == [0, 50, 100]
-    assert index.add(record(50), keep=1) == []
-
-
 def test_adding_again_replaces_and_keeps_a_known_reward(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10)
     index.set_reward(10, 7.0)
@@ -179,21 +151,6 @@ def test_a_reward_that_is_no_number_counts_as_not_evaluated(tmp_path: Path) -> N
     index = saved(tmp_path, 0)
     index.set_reward(0, float("nan"))
     assert CheckpointIndex(tmp_path).record(0).reward is None
-
-
-def test_a_wall_time_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
-    bad = CheckpointRecord(1, 8, float("nan"), None, "iteration_1.pth.tar", "0" * 64, "now")
-    with pytest.raises(ValueError, match="wall_s"):
-        CheckpointIndex(tmp_path).add(bad)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("method", ["set_reward", "link_interrupt", "record"])
-def test_a_checkpoint_that_is_not_listed_is_a_typed_error(tmp_path: Path, method: str) -> None:
-    index = saved(tmp_path, 0)
-    arguments = (7, 1.0) if method == "set_reward" else (7,)
-    with pytest.raises(CheckpointIndexError, match="iteration 7"):
-        getattr(index, method)(*arguments)
 
 
 def test_what_the_disk_refuses_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,21 +220,6 @@ def test_best_is_that_very_file_and_follows_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_evaluated_checkpoint_is_one_change_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = saved(tmp_path, 0)
-    written: list[bytes] = []
-
-    def write(path: Path, data: bytes, *, durable: bool) -> None:
-        assert durable
-        written.append(data)
-
-    monkeypatch.setattr(checkpoint_index, "write_bytes", write)
-    index.set_reward(0, 9.0, best=True)
-    (text,) = written
-    assert json.loads(text)["best"] == 0
-    assert json.loads(text)["checkpoints"][0]["reward"] == 9.0
-
-
 def test_the_interrupted_one_is_linked_and_is_not_best(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10)
     index.link_interrupt(10)
@@ -314,22 +256,6 @@ def test_pruning_removes_files_and_records_alike(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("iteration_*")) == [r.file for r in index.records]
     assert [r.train_iter for r in index.records] == [0, 10, 40]
     assert index.add(record(40), keep=1) == []
-
-
-def test_one_that_is_listed_and_those_that_go_for_it_are_one_change_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = saved(tmp_path, 0, 10)
-    written: list[bytes] = []
-
-    def write(path: Path, data: bytes, *, durable: bool) -> None:
-        assert durable
-        written.append(data)
-
-    monkeypatch.setattr(checkpoint_index, "write_bytes", write)
-    index.add(record(20), keep=1)
-    (text,) = written
-    assert [known["train_iter"] for known in json.loads(text)["checkpoints"]] == [0, 20]
 
 
 def test_a_crash_while_pruning_is_made_good_by_the_next(tmp_path: Path) -> None:

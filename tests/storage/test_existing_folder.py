@@ -79,15 +79,6 @@ def test_error_refuses_a_run_says_what_can_be_done_and_changes_nothing(tmp_path:
         assert part in str(caught.value)
 
 
-def test_error_does_not_offer_to_resume_what_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(RunFolderError, match="is not empty and is not a run folder") as caught:
-        prepare(tmp_path, "error", mode="serial", now=NOW)
-    assert "--resume" not in str(caught.value)
-    assert "--force" not in str(caught.value)
-    assert "--on-exists rename" in str(caught.value)
-
-
 @pytest.mark.parametrize("on_exists", ["error", "resume", "force", "rename"])
 def test_a_file_in_its_place_is_never_touched(tmp_path: Path, on_exists: OnExists) -> None:
     (tmp_path / "run").write_text("mine")
@@ -111,13 +102,6 @@ def test_resume_of_nothing_is_refused(tmp_path: Path, make: bool) -> None:
     with pytest.raises(RunFolderError, match="there is no run"):
         prepare(tmp_path / "run", "resume", mode="serial", now=NOW)
     assert (tmp_path / "run").exists() == make
-
-
-def test_resume_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(RunFolderError, match=r"no config\.json"):
-        prepare(tmp_path, "resume", mode="serial", now=NOW)
-    assert tree(tmp_path) == ["thesis.tex"]
 
 
 @pytest.mark.parametrize(("started", "resumed"), [("serial", "parallel"), ("parallel", "serial")])
@@ -212,29 +196,6 @@ def test_a_full_disk_is_found_before_anything_is_made(
     assert tree(tmp_path) == before
 
 
-def test_a_submitted_folder_may_be_named_by_a_link(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "other").symlink_to(tmp_path / "runs")
-    assert submitted_folder(tmp_path / "runs", str(tmp_path / "other" / "a")) == tmp_path / "other" / "a"
-
-
-def test_force_twice_in_a_second_keeps_both(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run")
-    for text in ("first", "second"):
-        run.config_json.write_text("{}")
-        run.progress.write_text(text)
-        prepare(run.root, "force", mode="serial", now=NOW)
-    away = run.root / ".replaced"
-    assert (away / "260821_112624" / "progress.txt").read_text() == "first"
-    assert (away / "260821_112624_2" / "progress.txt").read_text() == "second"
-
-
-def test_a_folder_with_only_replaced_runs_is_a_new_one(tmp_path: Path) -> None:
-    (tmp_path / "run" / ".replaced" / "260821_112624").mkdir(parents=True)
-    prepare(tmp_path / "run", "error", mode="serial", now=NOW)
-    assert (tmp_path / "run" / ".replaced" / "260821_112624").is_dir()
-
-
 def test_rename_leaves_the_old_run_alone(tmp_path: Path) -> None:
     old = a_run(tmp_path / "run")
     before = tree(old.root)
@@ -255,12 +216,6 @@ def test_of_two_runs_that_start_on_one_folder_at_once_one_is_refused(
     monkeypatch.setattr(existing_folder, "_entries", nothing_yet)
     with pytest.raises(RunFolderError, match="taken by another run"):
         prepare(first.root, "error", mode="serial", now=NOW)
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RunFolderError, match="cannot be made: Not a directory"):
-        prepare(tmp_path / "file" / "run", "error", mode="serial", now=NOW)
 
 
 @pytest.mark.parametrize("on_exists", ["error", "force"])
@@ -300,23 +255,3 @@ def test_nobody_goes_on_where_another_has_begun_or_something_has_come_of_it(tmp_
     run.index.write_text("{}")
     with pytest.raises(RunFolderError, match="is not empty"):
         prepare(run.root, "error", mode="parallel", now=NOW, by="me")
-
-
-def test_who_comes_second_at_the_same_moment_leaves_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(tmp_path / "run", "error", mode="parallel", now=NOW)
-
-    def nothing(root: Path) -> list[str]:
-        return []  # as it was a moment ago
-
-    monkeypatch.setattr(existing_folder, "_entries", nothing)
-    with pytest.raises(RunFolderError, match="at this moment"):
-        prepare(tmp_path / "run", "error", mode="parallel", now=NOW, by="me")
-    assert not RunFolder(tmp_path / "run").beginner("me").exists()
-
-
-def test_any_folder_of_logs_besides_those_of_parallel_mode_leaves_a_run_serial(tmp_path: Path) -> None:
-    """A run with several policies has a folder of logs for each, and none that serial mode has otherwise."""
-    run = prepare(tmp_path / "run", "error", mode="serial", now=NOW, policies=["commander"])
-    run.config_json.write_text("{}")
-    assert (run.log / "commander").is_dir()
-    check(run.root, "resume", mode="serial")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 import time
 from pathlib import Path
 
@@ -57,25 +55,6 @@ def test_a_pipe_or_a_link_in_its_place_is_not_read(tmp_path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
     assert not has_token(tmp_path / "runs", ID, token.digest)
-
-
-def test_it_is_written_again_where_somebody_removed_the_folder(tmp_path: Path) -> None:
-    token = FolderToken(tmp_path / "runs", ID)
-    token.write()
-    shutil.rmtree(tmp_path / "runs")
-    token.write()
-    assert has_token(tmp_path / "runs", ID, token.digest)
-
-
-def test_other_users_may_read_it(tmp_path: Path) -> None:
-    """It is no secret: workers of another user may share the folder."""
-    former = os.umask(0o022)
-    try:
-        FolderToken(tmp_path, ID).write()
-    finally:
-        os.umask(former)
-    (path,) = tmp_path.iterdir()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
 def test_what_a_killed_process_left_long_ago_is_removed(tmp_path: Path) -> None:

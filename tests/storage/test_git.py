@@ -62,18 +62,6 @@ def test_commit_and_changes_are_recorded(repository: Path, run_dir: Path) -> Non
     assert len(list(run_dir.iterdir())) == 2
 
 
-def test_staged_changes_are_in_the_diff_too(repository: Path, run_dir: Path) -> None:
-    (repository / "train.py").write_text("lr = 3\n")
-    run_git(repository, "add", "train.py")
-    assert record_git(run_dir, repository) is None
-    assert "+lr = 3" in (run_dir / "git_diff.txt").read_text()
-
-
-def test_a_clean_tree_has_an_empty_diff(repository: Path, run_dir: Path) -> None:
-    assert record_git(run_dir, repository) is None
-    assert (run_dir / "git_diff.txt").read_bytes() == b""
-
-
 def test_outside_a_repository_nothing_is_written(tmp_path: Path, run_dir: Path) -> None:
     assert record_git(run_dir, tmp_path) is None
     assert list(run_dir.iterdir()) == []
@@ -215,9 +203,3 @@ def test_a_change_that_is_long_is_cut(repository: Path, run_dir: Path) -> None:
     diff = (run_dir / "git_diff.txt").read_bytes()
     assert len(diff) == MAX_DIFF_BYTES
     assert diff.endswith(b"cut here: longer than what is recorded\n")
-
-
-def test_bytes_that_are_no_text_are_recorded_as_they_are(repository: Path, run_dir: Path) -> None:
-    (repository / "train.py").write_bytes(b"\xe4\n")
-    assert record_git(run_dir, repository) is None
-    assert b"+\xe4\n" in (run_dir / "git_diff.txt").read_bytes()

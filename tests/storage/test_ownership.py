@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -122,26 +121,6 @@ def test_a_full_disk_keeps_nobody_from_owning_a_folder(tmp_path: Path, monkeypat
     assert path.read_text().startswith(f"process {os.getpid()} on ")
     ownership.release()
     assert not path.exists()
-
-
-def test_it_may_be_given_up_in_another_thread_than_it_was_taken(tmp_path: Path) -> None:
-    """A run is taken up by one thread of the coordinator, and closed by another."""
-    path = tmp_path / ".owner"
-    owner = Ownership(path)
-    other = threading.Thread(target=owner.release)
-    other.start()
-    other.join()
-    assert not path.exists()
-    Ownership(path).release()
-
-
-def test_confirming_shows_it_is_alive(tmp_path: Path) -> None:
-    path = tmp_path / ".owner"
-    owner = Ownership(path)
-    os.utime(path, (0, 0))
-    owner.confirm()
-    assert path.stat().st_mtime > 1_000_000_000
-    owner.release()
 
 
 @pytest.mark.parametrize("left", [b"", b"\xff\xfe\x00", b"\x1b[31mred\n" * 100])

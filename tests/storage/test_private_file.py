@@ -37,13 +37,6 @@ def test_what_belongs_to_another_user_is_refused(tmp_path: Path, monkeypatch: py
             check()
 
 
-def test_a_link_is_as_private_as_the_file_behind_it(tmp_path: Path) -> None:
-    private(tmp_path / "open", 0o644)
-    (tmp_path / "link").symlink_to("open")
-    with pytest.raises(NotPrivateError):
-        read_private(tmp_path / "link", most_bytes=9)
-
-
 @pytest.mark.parametrize("mode", [0o750, 0o701, 0o722])
 def test_a_folder_that_others_can_look_into_is_refused(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
@@ -51,12 +44,3 @@ def test_a_folder_that_others_can_look_into_is_refused(tmp_path: Path, mode: int
         check_private_folder(tmp_path)
     tmp_path.chmod(0o700)
     check_private_folder(tmp_path)
-
-
-def test_what_is_missing_or_no_folder_is_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_private(tmp_path / "f", most_bytes=9)
-    with pytest.raises(FileNotFoundError):
-        check_private_folder(tmp_path / "f")
-    with pytest.raises(NotADirectoryError):
-        check_private_folder(private(tmp_path / "f"))

@@ -73,23 +73,6 @@ def test_a_damaged_length_takes_no_memory(tmp_path: Path, damage: bytes) -> None
         tracemalloc.stop()
 
 
-def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
-    path = tmp_path / "records"
-    one: dict[str, object] = {"kind": "a", "text": "x" * 500}
-    path.write_bytes(packed(one) * 10_000)
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in read_records(path)) == 10_000
-        assert tracemalloc.get_traced_memory()[1] < 2 * LONGEST_BYTES < path.stat().st_size
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        values(tmp_path / "records")
-
-
 def test_where_whole_records_end_is_found_without_making_them() -> None:
     pieces = [packed(value) for value in RECORDS]
     data, ends = b"".join(pieces), [len(b"".join(pieces[: n + 1])) for n in range(len(pieces))]
@@ -97,9 +80,3 @@ def test_where_whole_records_end_is_found_without_making_them() -> None:
         assert ends_of_records(data[:size]) == [end for end in ends if end <= size]
     assert ends_of_records(data, most=2) == ends[:2]
     assert ends_of_records(data + b"\xc1" * 50) == ends
-
-
-@given(damage=st.binary(min_size=1, max_size=200))
-def test_no_bytes_make_that_raise(damage: bytes) -> None:
-    first = packed(RECORDS[0])
-    assert ends_of_records(first + damage)[0] == len(first)

@@ -62,27 +62,6 @@ def test_every_tensor_is_a_view_and_aligned() -> None:
         assert tensor.flags.aligned
 
 
-def test_large_tensors_come_before_small_ones_of_odd_size() -> None:
-    """Whose words would else begin in the middle: the checksum takes twice as long then."""
-    sizes = {"a": 1, "b": 3, "weight": 1000, "z": 999}
-    tensors: dict[str, np.ndarray] = {name: np.ones(size, np.float32) for name, size in sizes.items()}
-    stored = in_file_order({**tensors, "wide": np.ones(1), "narrow": np.ones(5000, np.uint8)})
-    assert list(stored) == ["wide", "weight", "z", "b", "a", "narrow"]
-    header, rest = split(joined(tensors))
-    found = views(header, rest.copy())
-    assert list(found) == ["weight", "z", "b", "a"]
-    starts = [tensor.ctypes.data - found["weight"].ctypes.data for tensor in found.values()]
-    assert starts == [0, 4000, 7996, 8008]
-
-
-def test_what_lies_elsewhere_in_memory_is_written_by_value() -> None:
-    base = np.arange(12, dtype=np.float32).reshape(3, 4)
-    tensors: dict[str, np.ndarray] = {"t": base.T, "s": base[:, ::2], "b": base.astype(">f4")}
-    found = views(*split(joined(tensors)))
-    for name, tensor in tensors.items():
-        np.testing.assert_array_equal(found[name], tensor)
-
-
 @pytest.mark.parametrize("tensors", [{"a": np.ones(2, np.complex64)}, {"__metadata__": np.ones(2)}])
 def test_what_cannot_be_stored_is_named(tensors: dict[str, np.ndarray]) -> None:
     with pytest.raises(TensorFileError, match="cannot be stored"):

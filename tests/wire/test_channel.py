@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +16,6 @@ from remuda.wire.messages import (
     AnyMessage,
     Beat,
     BeatHeard,
-    Credit,
     Done,
     Drain,
     Leave,
@@ -105,50 +103,6 @@ def test_a_repeated_request_is_answered_again_without_being_handled_again() -> N
     assert again.answers == (answer,)
 
 
-def test_a_repeated_message_without_an_answer_is_acknowledged_again() -> None:
-    here, there = Channel(), Channel()
-    note = here.post(Ready(1), 0.0)
-    ack = there.acknowledge(there.receive(note, 0.0).id)
-    assert ack == Envelope(0, note.id, 1, Ack())
-    assert there.receive(note, 1.0).answers == (ack,)
-    assert ack is not None
-    assert returned(here, ack) is None
-    assert here.unacknowledged == 0
-
-
-def test_a_message_not_answered_yet_goes_on_being_repeated() -> None:
-    """An Ack now would stop the repetitions, and an answer that is then lost would never come again."""
-    here, there = Channel(), Channel()
-    question = here.post(Ready(1), 0.0)
-    received = there.receive(question, 0.0)
-    assert there.receive(question, 1.0).answers == ()
-    answer = there.post(Done(), 5.0, reply_to=received.id)
-    assert there.receive(question, 6.0).answers == (answer,)
-
-
-def test_each_message_is_answered_once() -> None:
-    here, there = Channel(), Channel()
-    received = there.receive(here.post(Ready(1), 0.0), 0.0)
-    assert there.acknowledge(received.id) is not None
-    assert there.acknowledge(received.id) is None
-    assert there.acknowledge(0) is None
-    with pytest.raises(ValueError, match="message 1 was answered already: post Done without it"):
-        there.post(Done(), 0.0, reply_to=received.id)
-
-
-def test_what_is_not_resent_needs_no_answer() -> None:
-    here, there = Channel(), Channel()
-    for message in (Beat(3, "x"), BeatHeard(), PolicyAvailable(1, PolicyRef())):
-        received = there.receive(here.post(message, 0.0), 0.0)
-        assert (received.message, received.id, received.answers) == (message, 0, ())
-    assert here.due(100.0) == []
-
-
-def test_an_answer_to_nothing_is_dropped() -> None:
-    assert returned(Channel(), Envelope(0, 77, 1, Done())) is None
-    assert returned(Channel(), Envelope(0, 0, 1, Ack())) is None
-
-
 def test_what_is_taken_is_acknowledged_at_once_where_it_needs_to_be() -> None:
     here, there = Channel(), Channel()
     note = here.post(Ready(1), 0.0)
@@ -158,15 +112,6 @@ def test_what_is_taken_is_acknowledged_at_once_where_it_needs_to_be() -> None:
     assert there.take(here.post(Beat(3, "x"), 1.0), 1.0) == Received(Beat(3, "x"), 0)
     assert here.take(ack, 1.0) == Received(None, 0)
     assert here.unacknowledged == 0
-
-
-def test_answers_are_forgotten_once_the_other_end_has_them() -> None:
-    here, there = Channel(window=4), Channel(window=4)
-    for _ in range(1_000):
-        question = here.post(Ready(1), 0.0)
-        received = there.receive(question, 0.0)
-        here.receive(there.post(Done(), 0.0, reply_to=received.id), 0.0)
-    assert remembered(there) <= 1
 
 
 def test_one_that_runs_too_far_ahead_waits_for_the_window() -> None:
@@ -180,15 +125,6 @@ def test_one_that_runs_too_far_ahead_waits_for_the_window() -> None:
         here.receive(ack, 1.0)
     fresh = [returned(there, envelope) for envelope in here.due(10.0)]
     assert fresh == [None, Ready(3), Ready(4)], "a repetition carries the sender's newest floor"
-
-
-def test_one_that_overtook_another_waits_for_it() -> None:
-    """A Drain before its Assign would be dropped as stale, and the lease never end."""
-    here, there = Channel(), Channel()
-    first, second = here.post(Ready(1), 0.0), here.post(Ready(2), 0.0)
-    assert there.receive(second, 0.0) == Received(None, 0, ())
-    assert returned(there, first) == Ready(1)
-    assert [returned(there, envelope) for envelope in here.due(1.0)] == [None, Ready(2)]
 
 
 def test_an_end_that_continues_against_a_fresh_one_is_understood() -> None:
@@ -325,8 +261,3 @@ def test_everything_arrives_once_and_in_order_in_both_directions(seed: int, loss
         assert end.answers == Counter(end.questions)
         assert other.most_remembered <= window
         assert end.channel.due(now_s + 1e6) == []
-
-
-def test_credit_is_reliable() -> None:
-    """A collector that misses its last credit would never stop waiting."""
-    assert Channel().post(Credit(1, 64, PolicyRef(), {}), 0.0).id == 1

@@ -63,15 +63,6 @@ def test_what_came_and_is_not_taken_is_bounded_by_who_sent_it(peer: bytes, most:
     assert len(all_) == 0
 
 
-def test_what_is_taken_does_not_count() -> None:
-    line, all_ = connected(3)
-    for number in range(1, 100):
-        all_.took(3, b"x", 1_000_000)
-        line.received[3] = 1_000_000 * number
-        all_.look(1.0)
-    assert line.ended == []
-
-
 @pytest.mark.parametrize(("peer", "most"), [(b"x", MOST_FOR_STRANGERS_BYTES), (b"worker", MOST_FOR_WORKERS_BYTES)])
 def test_what_was_handed_over_and_is_not_read_is_bounded_by_who_is_told(peer: bytes, most: int) -> None:
     line, all_ = connected(3)
@@ -142,12 +133,3 @@ def test_workers_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         all_.look(0.0)
         assert len(line.ended) == 10 * turn
     assert sorted(line.ended) == list(range(1, 41))
-
-
-def test_a_peer_is_hung_up_on_by_its_name() -> None:
-    line, all_ = connected(3, 4)
-    all_.took(3, b"x", 0)
-    all_.took(4, b"x", 0)  # it has connected again, and this is its connection
-    all_.hang_up(b"x")
-    all_.hang_up(b"nobody")
-    assert line.ended == [4]

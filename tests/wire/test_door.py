@@ -17,7 +17,7 @@ from remuda.wire import conversation
 from remuda.wire import router as router_module
 from remuda.wire.codec import Envelope, encode
 from remuda.wire.conversation import Conversation, MovedError, NotLetInError
-from remuda.wire.door import Door, Refusals
+from remuda.wire.door import Door
 from remuda.wire.keys.authorized import AuthorizedKeys, Identity
 from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.own import CallerKeys, caller_keys
@@ -64,28 +64,6 @@ def test_everything_else_is_refused_and_counted(request_: list[bytes], counts: R
     door = Door(new_pair("coordinator"), Two())
     assert door.answer(request_)[2] == b"400"
     assert door.refusals.counts == counts
-
-
-def test_what_is_told_of_refusals_is_what_is_new() -> None:
-    refusals = Refusals()
-    assert refusals.news() is None
-    refusals.note("unknown_key", "x from 10.1.2.3")
-    assert refusals.news() == "refused 1 time (1 in all); the last: unknown key: x from 10.1.2.3"
-    refusals.note("forbidden", "a")
-    refusals.note("forbidden", "b")
-    assert refusals.news() == "refused 2 times (3 in all); the last: forbidden: b"
-    assert refusals.news() is None
-    assert refusals.counts == RefusalCounts(unknown_key=1, forbidden=2)
-
-
-def test_what_another_process_has_refused_is_counted_and_not_told_again() -> None:
-    refusals = Refusals()
-    refusals.note("no_key", "a")
-    refusals.note_elsewhere(RefusalCounts(no_key=2, forbidden=1))
-    refusals.note_elsewhere(RefusalCounts(no_key=3, forbidden=1))
-    assert refusals.counts == RefusalCounts(no_key=4, forbidden=1)
-    assert refusals.news() == "refused 1 time (1 in all); the last: no key: a"
-    assert refusals.news() is None
 
 
 # --- real sockets ---

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from remuda.tests.patience import until
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire.messages import PROTOCOL_VERSION, Register
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, CoordinatorLostError, Patience, spoken
@@ -77,21 +76,6 @@ def test_a_coordinator_that_is_silent_for_five_minutes_is_waited_for() -> None:
         now_s = turn_for(session, time.monotonic(), FIVE_MINUTES_S)
         with pytest.raises(CoordinatorLostError, match="the limit is 60 min"):
             turn_for(session, now_s, COORDINATOR_TIMEOUT_S)
-
-
-def test_a_coordinator_that_answers_is_waited_for_as_long_as_it_does() -> None:
-    """Three times as long as it could be silent: every four seconds something of it is heard."""
-    with with_a_coordinator(Patience(60.0), silent=False) as session:
-        now_s = time.monotonic()
-        for _ in range(45):
-            now_s = turn_for(session, now_s, 4.0)
-
-            def heard() -> bool:
-                session.turn(now_s)  # noqa: B023  (called at once)
-                return session.listens(now_s)  # noqa: B023
-
-            until(heard, "an answer")
-        assert session.listens(now_s), "after three minutes"
 
 
 def test_a_worker_that_stood_still_itself_does_not_take_its_coordinator_for_silent() -> None:

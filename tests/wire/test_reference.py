@@ -9,11 +9,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from remuda.docs.protocol_page import REPLIES, RESULTS, markdown_text
+from remuda.docs.protocol_page import markdown_text
 from remuda.wire import messages
-from remuda.wire.channel import NOT_RESENT
-from remuda.wire.codec import OF_COORDINATORS, OF_STRANGERS
-from remuda.wire.messages import AnyMessage, ClientMessage, CoordinatorMessage, Message, Part, WorkerMessage
+from remuda.wire.messages import AnyMessage, Message, Part
 
 ALL: tuple[type[Message], ...] = get_args(AnyMessage)
 PARTS = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Part)]
@@ -47,56 +45,3 @@ def test_every_link_inside_the_page_leads_to_a_heading() -> None:
     text = page()
     headings = {heading.lower() for heading in re.findall(r"^###? (\w+)$", text, flags=re.MULTILINE)}
     assert set(re.findall(r"\]\(#(\w+)\)", text)) <= headings
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("BatchRequest", "| `batches` | integer, 1 … 4096 |  |"),
-        ("BatchRequest", "| `priorities` | array of float32 | "),
-        ("Assign", "| `checkpoint` | `FileName` or null; default `null` | "),
-        ("Assign", "| `replay` | list of [IndexedChunk](#indexedchunk); default empty | For a learner"),
-        ("Assign", "| `exploration` | map of text to number; default empty |  |"),
-        ("Submit", '| `on_exists` | `error` or `resume` or `force` or `rename`; default `"error"` |  |'),
-        ("Register", "| `role` | `collector` or `evaluator` or `learner` or `reanalyzer` |  |"),
-        ("StopExperiment", "| `now` | true or false; default `false` | Skip the final evaluation. |"),
-    ],
-)
-def test_types_are_words_and_limits(name: str, line: str) -> None:
-    assert line in chapter(name)
-
-
-def test_limits_are_those_of_the_code() -> None:
-    text = page()
-    assert f"| {OF_COORDINATORS.header_bytes // 2**20} MiB | {OF_COORDINATORS.arrays} of" in text
-    assert f"| {OF_STRANGERS.header_bytes // 2**20} MiB | none |" in text
-    assert "| `Count` | integer, 0 … 2^53 |" in text
-    assert "| `ShortText` | text, 0 … 1,000 characters |" in text
-
-
-def test_the_direction_is_that_of_the_unions() -> None:
-    goes = {kind: row(kind.__name__)[1] for kind in ALL}
-    assert {kind for kind, way in goes.items() if way == "Worker to coordinator"} == set(get_args(WorkerMessage))
-    assert {kind for kind, way in goes.items() if way == "Client to coordinator"} == set(get_args(ClientMessage))
-    assert {kind for kind, way in goes.items() if way.startswith("Coordinator to ")} == {
-        *get_args(CoordinatorMessage),
-        messages.Ack,
-    }
-    assert goes[messages.Status] == "Coordinator to client"
-    assert goes[messages.Assign] == "Coordinator to worker"
-
-
-def test_what_is_resent_is_said_alike_in_both_places() -> None:
-    replies = {reply for kinds in REPLIES.values() for reply in kinds}
-    for kind in ALL:
-        resent = kind not in NOT_RESENT and kind not in replies
-        assert (row(kind.__name__)[2] == "yes") is resent
-        assert ("*Resent until acknowledged" in chapter(kind.__name__)) is resent
-
-
-def test_docstrings_name_the_answers_of_the_table() -> None:
-    for kind in ALL:
-        named = re.search(r"Answered by (\w+)(?: or (\w+))?", " ".join((kind.__doc__ or "").split()))
-        answers = {answer.__name__ for answer in (*REPLIES.get(kind, ()), *RESULTS.get(kind, ()))}
-        if named is not None:
-            assert {name for name in named.groups() if name} <= answers, kind.__name__

@@ -47,13 +47,6 @@ def test_auto_binds_nobody_where_there_are_fewer_cores_than_processes() -> None:
     )
 
 
-def test_auto_gives_each_a_core_and_the_learner_the_rest() -> None:
-    cores = range(8, 16)
-    assert choose_cores(config("auto"), "learner", 0, cores).cores == (8, 9, 10, 11, 12)
-    assert [choose_cores(config("auto"), "collector", index, cores).cores for index in (0, 1)] == [(13,), (14,)]
-    assert choose_cores(config("auto"), "evaluator", 0, cores).cores == (15,)
-
-
 @given(st.integers(1, 6), st.integers(1, 3), st.sets(st.integers(0, 63), min_size=1))
 def test_auto_never_shares_a_core_when_it_binds(collectors: int, evaluators: int, allowed: set[int]) -> None:
     asked = config("auto", collectors=collectors, evaluators=evaluators)
@@ -100,16 +93,6 @@ def test_cores_that_may_not_be_used_are_left_out() -> None:
     assert nowhere.reason == "none of the cores 1-2 may be used here"
 
 
-def test_the_line_for_the_log() -> None:
-    told = config({"learner": [0, 1, 2, 7], "collector": [3]})
-    assert choose_cores(told, "learner", 0, range(8)).log_line("learner") == (
-        "affinity: this learner runs on cores 0-2,7 with 4 torch threads (as the config says)"
-    )
-    assert choose_cores(told, "collector", 0, range(8)).log_line("collector") == (
-        "affinity: this collector runs on core 3 with 1 torch thread (as the config says)"
-    )
-
-
 def update_threads(
     affinity: object, cores: int, *, alone: bool = False, lag: int | None = None, follow: bool = True
 ) -> int:
@@ -135,18 +118,6 @@ def test_otherwise_it_has_what_collectors_leave() -> None:
     assert update_threads("auto", 5) == 2, "two collectors and an evaluator have a core of their own"
     assert update_threads({"learner": [0, 1, 2]}, 8) == 3
     assert update_threads({"learner": [0]}, 8, lag=0) == 1
-
-
-def test_a_number_that_the_environment_names_stays() -> None:
-    assert update_threads("none", 2, alone=True, follow=False) == 1
-    assert update_threads({"learner": [0, 1]}, 8, follow=False) == 2, "the config names its cores"
-
-
-def test_ranks_have_a_thread_each() -> None:
-    ranks = ExperimentConfig.model_validate(
-        {"name": "x", "env": {"id": "CartPole-v1"}, "policy": {"type": "ppo"}, "learner": {"ranks": 2}}
-    )
-    assert most_update_threads(ranks, alone=False, allowed=range(8), follow=True) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"learner": []}, {"learner": [-1]}, {"colector": [1]}, "all", 3])

@@ -13,7 +13,6 @@ from remuda.tests.keys import connection_to
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.own import KEY_FILE
-from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import PROTOCOL_VERSION, Register
 from remuda.worker.session import Connector
 
@@ -52,22 +51,3 @@ def test_where_the_files_are_away_the_former_keys_go_on(folder: KeysFolder) -> N
     shutil.rmtree(folder.path)
     connector.connect().close()
     assert f"remuda keys add worker {public} --right worker" in connector.not_authorized, "it shows the former key"
-
-
-def test_without_any_key_there_is_no_connection(folder: KeysFolder) -> None:
-    shutil.rmtree(folder.path)
-    connector = Connector(connection(folder), REGISTER, lambda: None)
-    with pytest.raises(KeyFileError, match="there is no key"):
-        connector.connect()
-
-
-def test_another_coordinator_is_not_shown_the_keys_of_the_former(folder: KeysFolder, tmp_path: Path) -> None:
-    there = connection(folder)
-    elsewhere = replace(
-        there, coordinator="bbbbbbbb-0000-4000-8000-000000000001", server_key="ab" * 32, keys_dir=str(tmp_path / "no")
-    )
-    connector = Connector(there, REGISTER, lambda: elsewhere)
-    connector.connect().close()
-    assert connector.coordinator_moved()
-    with pytest.raises(KeyFileError):
-        connector.connect()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import select
 import threading
 import time
@@ -11,7 +10,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 
-import numpy as np
 import pytest
 import zmq
 from msgspec.structs import replace
@@ -22,16 +20,14 @@ from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import sockets
 from remuda.wire.channel import Channel
-from remuda.wire.codec import CodecError, Envelope, encode
+from remuda.wire.codec import CodecError, Envelope
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.conversation import RefusedError, UnreachableError, no_answer
+from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,
-    Batches,
     Beat,
     Bye,
-    Counters,
     Drain,
     Drained,
     Leave,
@@ -130,18 +126,6 @@ def test_a_refusal_is_raised_with_its_code_and_reason_and_stays() -> None:
         link.close("refused", HANG_S)
 
 
-def test_a_refusal_may_come_later() -> None:
-    with FakeCoordinator() as coordinator, linked(coordinator) as link:
-        coordinator.to_send.append(Rejected("dismissed", "stuck"))
-        with pytest.raises(RefusedError, match="stuck"):
-            receive(link)
-
-
-def test_how_long_was_waited_is_said_as_people_say_it() -> None:
-    with FakeCoordinator() as coordinator:
-        assert "did not answer within 10 s: it may" in str(no_answer(coordinator.connection, 9.99999))
-
-
 def test_nobody_there_is_unreachable() -> None:
     with FakeCoordinator() as coordinator:
         connection = coordinator.connection
@@ -167,18 +151,6 @@ def test_a_stale_connection_file_is_left_for_the_next_one(monkeypatch: pytest.Mo
         assert link.close("done", HANG_S)
 
 
-def test_it_is_started_once_and_first() -> None:
-    with FakeCoordinator() as coordinator:
-        link = Link(coordinator.connection, REGISTER)
-        with pytest.raises(RuntimeError, match="not started"):
-            link.send(Ready(1))
-        assert link.close("never started", 0.0)
-        link.start(HANG_S)
-        with pytest.raises(RuntimeError, match="started already"):
-            link.start(HANG_S)
-        link.close("done", HANG_S)
-
-
 @pytest.mark.usefixtures("soon_again")
 def test_closing_waits_for_acknowledgement_and_closing_twice_is_fine() -> None:
     with FakeCoordinator() as coordinator:
@@ -199,12 +171,6 @@ def test_closing_waits_for_acknowledgement_and_closing_twice_is_fine() -> None:
         assert link.close("again", HANG_S)
 
 
-def test_closing_gives_up_at_its_deadline() -> None:
-    with FakeCoordinator() as coordinator, linked(coordinator) as link:
-        coordinator.silent = True
-        assert not link.close("nobody hears this", 0.05)
-
-
 def test_closing_does_not_wait_for_a_coordinator_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever ends a worker that waits for its coordinator does not want to wait as well."""
     monkeypatch.setattr(session, "QUIET_S", 0.3)
@@ -214,13 +180,6 @@ def test_closing_does_not_wait_for_a_coordinator_that_is_silent(monkeypatch: pyt
         begun_s = time.monotonic()
         assert not link.close("asked to", HANG_S)
         assert time.monotonic() - begun_s < HANG_S / 2
-
-
-def test_it_leaves_no_thread_behind() -> None:
-    before = set(threading.enumerate())
-    with FakeCoordinator() as coordinator, linked(coordinator):
-        assert {thread.name for thread in set(threading.enumerate()) - before} >= {"remuda-network"}
-    assert set(threading.enumerate()) <= before
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -236,46 +195,12 @@ def test_messages_travel_both_ways_in_order() -> None:
         assert coordinator.heard_of(Ready) == [Ready(lease) for lease in range(200)]
 
 
-def test_arrays_arrive() -> None:
-    rows = np.arange(20_000).reshape(2, -1)
-    with FakeCoordinator() as coordinator, linked(coordinator) as link:
-        coordinator.to_send.append(Batches(1, 1, rows, np.ones(rows.shape, np.float32), [], 0, Counters()))
-        batches = receive(link)
-        assert isinstance(batches, Batches)
-        assert np.array_equal(batches.rows, rows)
-
-
-@pytest.mark.usefixtures("soon_again")
-def test_what_is_lost_is_repeated_both_ways() -> None:
-    """Half of what goes to the worker is lost: acknowledgements and messages alike."""
-    rng = random.Random(5)
-    with FakeCoordinator() as coordinator:
-        coordinator.lose = lambda envelope: not isinstance(envelope.message, Registered) and rng.random() < 0.5
-        with linked(coordinator) as link:
-            coordinator.to_send += [Drain(lease, "enough") for lease in range(20)]
-            link.send(Ready(1))
-            assert [receive(link) for _ in range(20)] == [Drain(lease, "enough") for lease in range(20)]
-            coordinator.until(lambda: coordinator.heard_of(Ready) == [Ready(1)])
-
-
 def test_a_message_the_coordinator_would_refuse_is_an_error_here() -> None:
     with FakeCoordinator() as coordinator, linked(coordinator) as link:
         with pytest.raises(CodecError, match=r"\$\[3\].lease"):
             link.send(Ready(-1))
         link.send(Ready(1))
         coordinator.until(lambda: coordinator.heard_of(Ready) == [Ready(1)])
-
-
-def test_receiving_has_a_deadline_and_can_be_woken() -> None:
-    with FakeCoordinator() as coordinator, linked(coordinator) as link:
-        assert link.receive(0.0) is None
-        assert link.receive(0.01) is None
-        threading.Timer(0.02, link.wake).start()
-        begun_s = time.monotonic()
-        assert link.receive(HANG_S) is None
-        assert time.monotonic() - begun_s < HANG_S / 2
-        coordinator.to_send.append(Leave("shutdown"))
-        assert receive(link) == Leave("shutdown")
 
 
 def test_while_the_main_thread_is_away_another_takes_what_comes_and_acknowledges_it() -> None:
@@ -442,21 +367,6 @@ def test_a_coordinator_of_another_version_is_refused_by_the_worker() -> None:
     ) as caught:
         start_and_close(connection, HANG_S)
     assert caught.value.code == "protocol"
-    thread.join()
-
-
-def test_a_refusal_by_another_version_is_understood() -> None:
-    refusal = encode(Envelope(0, 0, 1, Rejected("protocol", "this coordinator speaks 9, you speak 1")))
-    connection, thread = raw_router(answer=[bytes(frame) for frame in refusal])
-    with pytest.raises(RefusedError, match="this coordinator speaks 9, you speak 1"):
-        start_and_close(connection, HANG_S)
-    thread.join()
-
-
-def test_an_address_with_nothing_but_garbage_is_no_coordinator() -> None:
-    connection, thread = raw_router(answer=[b"HTTP/1.1 400 Bad Request"])
-    with pytest.raises(UnreachableError):
-        start_and_close(connection, 2.0)
     thread.join()
 
 

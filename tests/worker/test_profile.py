@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.patience import HANG_S
-from remuda.worker.profile import Profile, Profiler, profiled
+from remuda.worker.profile import Profiler
 
 pytestmark = pytest.mark.processes
 
@@ -81,13 +80,6 @@ def test_the_time_of_the_main_thread_adds_up(tmp_path: Path) -> None:
     assert sum(float(row[2]) for row in rows(text, "MainThread")) == pytest.approx(100.0, abs=1.0)
 
 
-def test_threads_are_told_apart_by_name(tmp_path: Path) -> None:
-    run(tmp_path)
-    text = (tmp_path / "worker.txt").read_text()
-    assert [line.split()[1] for line in text.splitlines() if line.startswith("===")] == ["MainThread:", "patient:"]
-    assert rows(text, "patient")[0][5] == "Condition.wait"
-
-
 def test_stacks_are_one_line_each_outermost_first_with_microseconds(tmp_path: Path) -> None:
     run(tmp_path)
     stacks = [line.rsplit(" ", 1) for line in (tmp_path / "worker.folded").read_text().splitlines()]
@@ -103,26 +95,6 @@ def test_a_body_that_fails_leaves_its_profile_and_its_error(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "as asked" in done.stderr
     assert rows((tmp_path / "worker.txt").read_text(), "MainThread")[0][5] == "spin"
-
-
-def test_without_a_folder_nothing_happens(tmp_path: Path) -> None:
-    with profiled(None, "worker"):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_profile_of_nothing_can_be_read() -> None:
-    assert Profile().text("worker").startswith("worker: 0.0 s, sampled 0 times")
-    assert Profile().folded() == ""
-
-
-def test_semicolons_in_a_name_do_not_part_a_stack() -> None:
-    profile, frame = Profile(), inspect.currentframe()
-    assert frame is not None
-    profile.note(frame, "odd;name", 0.25)
-    (line,) = profile.folded().splitlines()
-    assert line.startswith("odd,name;")
-    assert line.endswith(" 250000")
 
 
 def test_a_sample_while_it_stops_sets_no_timer_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,8 +132,3 @@ def test_whoever_gives_up_is_not_kept_waiting(kubectl: Program, tmp_path: Path) 
         one.start(HERD, given_up=lambda: next(answers))
     assert "coordinator's pod x-head waits: 0/3 nodes are available" in said
     assert noted.read_text().splitlines()[-1].split()[1] == "delete"
-
-
-def test_profiles_are_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="profile a local run"):
-        KubernetesLauncher(LaunchRequest(tmp_path, profile=tmp_path))

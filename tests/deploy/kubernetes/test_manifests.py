@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from remuda.config.launching import KubernetesConfig, LaunchConfig
-from remuda.deploy.job import TERM_S
 from remuda.deploy.kubernetes.manifests import NOT_SHOWN, KubernetesPlan, as_yaml, object_name
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 
@@ -132,35 +131,12 @@ def test_the_coordinator_listens_where_probes_and_the_forwarded_port_look() -> N
     assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 3_600, "a drain is not cut short"
 
 
-def test_pods_have_longer_to_end_than_a_job_takes() -> None:
-    for role, each in manifests().items():
-        if role != "keys":
-            assert each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > TERM_S
-
-
-def test_the_learner_gets_the_gpu() -> None:
-    assert head()["resources"]["limits"] == {"cpu": "2", "memory": "4096Mi", "nvidia.com/gpu": "1"}
-    assert "nvidia.com/gpu" not in str(manifests()["collector"])
-
-
-def test_the_text_has_no_anchors() -> None:
-    request = LaunchRequest(Path("/runs"), "horse", LaunchConfig(kubernetes=SETTINGS))
-    text = as_yaml(KubernetesPlan(request, "remuda-horse-1").manifests(WorkerCounts(collectors=8, evaluators=2)))
-    assert text.count("path: /health") == 3
-    assert "&id" not in text
-
-
 def test_keys_are_in_the_secret_alone_and_shown_to_nobody() -> None:
     keys = {"authorized": "list", "coordinator": "s1", "operator": "s2", "worker": "s3"}
     found = manifests(keys=keys)
     assert found.pop("keys")["stringData"] == keys
     assert not any(secret in str(found) for secret in keys.values())
     assert set(manifests()["keys"]["stringData"].values()) == {NOT_SHOWN}
-
-
-def test_nodes_can_be_chosen() -> None:
-    chosen = manifests(KubernetesConfig(image="x", claim="y", node_selector={"disk": "ssd"}))
-    assert chosen["collector"]["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
 
 
 @pytest.mark.parametrize(

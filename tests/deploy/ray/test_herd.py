@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remuda.deploy.ray.engine import BrokenError, FailedError, LostError, RayEngine
+from remuda.deploy.ray.engine import BrokenError, LostError, RayEngine
 from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd, LaunchTerms
 from remuda.deploy.ray.worker import Introduction, Order
 from remuda.deploy.supervision import (
@@ -19,7 +19,6 @@ from remuda.deploy.supervision import (
     EXIT_ORPHANED,
     EXIT_REFUSED,
     LONGEST_DELAY_S,
-    STABLE_AFTER_S,
 )
 from remuda.wire.keys.secret_file import KeyFileError
 
@@ -143,15 +142,6 @@ def test_a_lost_worker_goes_on_as_its_next_incarnation_with_a_key_of_its_own(sce
     assert scene.stage.placed == scene.stage.placed[:1], "Ray places the same actor again"
 
 
-def test_while_ray_starts_an_actor_again_it_is_asked_several_times_a_second(scene: Scene) -> None:
-    for _ in range(5):
-        scene.reply(0, LostError("unavailable"))
-        assert scene.stage.asked == {}
-        scene.step(AGAIN_S)
-    assert scene.begin(0).incarnation == 1
-    assert scene.said == []
-
-
 def test_who_is_lost_and_finds_no_other_place_is_named_with_what_it_needs(scene: Scene) -> None:
     """Ray answers at once that the actor is not there, and nothing more, however long it has no room for it."""
     scene.begin(0)
@@ -176,21 +166,6 @@ def test_a_worker_that_fails_gets_another_process_after_a_growing_pause(scene: S
         assert scene.stage.asked == {}
         scene.step(0.1)
     assert scene.stage.renewed == [0, 0, 0]
-
-
-def test_one_that_lived_long_is_started_again_at_once(scene: Scene) -> None:
-    scene.begin(0)
-    scene.step(STABLE_AFTER_S)
-    scene.reply(0, LostError("gone"))
-    scene.step()
-    assert scene.begin(0).incarnation == 2
-
-
-def test_an_error_in_an_actor_is_said(scene: Scene) -> None:
-    scene.begin(0)
-    scene.reply(0, FailedError("OSError: no space left"))
-    assert "ended with an error (OSError: no space left)" in scene.said[-1]
-    assert scene.stage.renewed == [0]
 
 
 def test_one_that_was_asked_to_end_while_there_is_a_coordinator_goes_on_elsewhere(scene: Scene) -> None:
@@ -303,17 +278,6 @@ def test_a_role_that_keeps_dying_is_hopeless(tmp_path: Path) -> None:
         scene.reply(0, EXIT_FAILED)
         scene.step(32.0)
     assert scene.herd.hopeless
-
-
-def test_who_waits_for_a_place_is_named_less_and_less_often(scene: Scene) -> None:
-    for _ in range(int(8 * PLACING_S)):
-        scene.step(1.0)
-    waits = [10, 20, 40, 80]
-    assert scene.said == [
-        f"{scene.stage.placed[0]} has waited {wait} s for a place: it needs CPU 1; free in the cluster: CPU 0"
-        for wait in waits
-    ]
-    scene.begin(0)
 
 
 def test_at_its_end_every_actor_is_ended(tmp_path: Path) -> None:

@@ -64,13 +64,6 @@ def test_where_the_file_cannot_be_seen_it_takes_the_copy_and_the_key_of_its_own(
     assert not played.key.exists(), "what holds the secret key is gone with the work"
 
 
-def test_where_the_file_can_be_seen_it_is_used_itself(tmp_path: Path, played: Played) -> None:
-    here = tmp_path / "connection.json"
-    connection_file.write(here, connection_to("tcp://127.0.0.1:5555"))
-    assert RayWorker("collector").work(order(here, here.read_text())) == 4
-    assert played.file == here
-
-
 def test_what_a_killed_process_of_this_worker_left_on_this_host_is_removed(
     tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,21 +77,6 @@ def test_what_a_killed_process_of_this_worker_left_on_this_host_is_removed(
     introduction = msgspec.json.decode(worker.introduce(), type=Introduction)
     assert worker.work(order(here, here.read_text())) == 4
     assert played.public == introduction.public_key, "not the key that was left"
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_the_secret_that_a_killed_process_of_another_worker_left_on_this_host_is_removed(
-    tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its own next process may be on another node."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    left = tmp_path / "tmp" / "remuda-actor-of-another" / "key"
-    left.parent.mkdir(parents=True)
-    left.write_text("secret")
-    os.utime(left.parent, (0.0, 0.0))
-    here = tmp_path / "connection.json"
-    connection_file.write(here, connection_to("tcp://127.0.0.1:5555"))
-    assert RayWorker("collector").work(order(here, here.read_text())) == 4
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -120,9 +98,3 @@ def test_a_process_that_has_worked_does_not_offer_itself_again(tmp_path: Path, p
     assert worker.work(order(here, here.read_text())) == 4
     with pytest.raises(UsedError, match="has been a worker already"):
         worker.introduce()
-
-
-def test_no_order_and_no_introduction_has_a_place_for_a_secret() -> None:
-    fields = {*Order.__struct_fields__, *Introduction.__struct_fields__}
-    assert not [name for name in fields if "secret" in name]
-    assert b"secret" not in RayWorker("collector").introduce()

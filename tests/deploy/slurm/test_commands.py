@@ -12,9 +12,6 @@ from remuda.deploy.slurm import commands
 from remuda.deploy.slurm.commands import (
     JobState,
     SlurmError,
-    cancel,
-    comment_of,
-    note,
     own_job,
     requeue,
     states,
@@ -87,22 +84,6 @@ def test_a_controller_that_is_away_does_not_make_jobs_unknown(program: Program) 
     program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
     with pytest.raises(SlurmError, match="Unable to contact slurm controller"):
         states(["12"])
-
-
-def test_nothing_is_cancelled_where_there_is_nothing(program: Program) -> None:
-    noted = program("scancel", "true")
-    cancel([])
-    assert not noted.exists()
-    cancel(["12", "13_0"])
-    assert noted.read_text() == "--quiet 12 13_0\n"
-
-
-def test_what_is_noted_at_a_job(program: Program) -> None:
-    noted = program("scontrol", "true")
-    note("13_1", "remuda-key:0")
-    assert noted.read_text() == "update JobId=13_1 Comment=remuda-key:0\n"
-    program("squeue", "printf '13_0|RUNNING|None|n1|other\\n13_1|RUNNING|None|n1|mine\\n14|RUNNING|None|n1|(null)\\n'")
-    assert [comment_of(id) for id in ("13_1", "14", "15")] == ["mine", "", ""]
 
 
 def test_the_last_task_of_an_array_is_not_called_like_the_array() -> None:

@@ -176,11 +176,6 @@ def test_one_that_is_not_answered_says_what_that_means(slurm: Slurm) -> None:
     assert slurm.asked < 20, "Slurm is not asked all the time"
 
 
-def test_one_that_is_taken_away_waits_no_longer(slurm: Slurm) -> None:
-    with RemoteJob(JOB, print) as guest, pytest.raises(NotLetInError):
-        guest.ask(1e9, lambda: slurm.asked == 3, lambda pause_s: None)
-
-
 def test_a_controller_that_is_away_is_asked_again_and_said_once(launch: Launch, slurm: Slurm) -> None:
     said: list[str] = []
     pauses = iter(range(10))
@@ -262,19 +257,6 @@ def test_one_that_cannot_be_told_holds_up_no_other_and_is_said_once(
         launch.look()
     assert answer_in(slurm.comments["7_1"]) is not None
     assert sum("already completing" in text for text in launch.said) == 1
-
-
-def test_a_job_that_waits_in_the_queue_again_is_not_let_in(launch: Launch) -> None:
-    """Its comment is that of its life before, whose key nobody has any more."""
-    launch.guests.look({JOB: JobState(JOB, "PENDING", "BeginTime", "", key_comment("a" * 64))})
-    assert "a" * 64 not in launch.keys.listed()
-
-
-@given(st.binary(max_size=200))
-def test_what_is_answered_arrives(content: bytes) -> None:
-    comment = answer_comment(Answer("a" * 64, content))
-    assert answer_in(comment) == Answer("a" * 64, content)
-    assert key_in(comment) is None
 
 
 @given(st.text(max_size=80))

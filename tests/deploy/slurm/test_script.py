@@ -104,13 +104,6 @@ def test_what_the_head_has_of_its_own() -> None:
     assert script.endswith(" --profile /r/x/profile\n")
 
 
-def test_the_head_may_have_a_partition_of_its_own() -> None:
-    made = plan(SlurmConfig(partition="cpu", learner_partition="gpu", options=("--partition=last",)))
-    assert "#SBATCH --partition=gpu\n" in made.head_script()
-    assert "#SBATCH --partition=cpu\n" in made.worker_script("collector")
-    assert made.head_script().index("--partition=gpu") < made.head_script().index("--partition=last")
-
-
 @pytest.mark.parametrize("sees", [True, False])
 def test_a_workers_script_prints_where_it_can_and_tells_the_job_what_its_node_sees(tmp_path: Path, sees: bool) -> None:
     """Run by a real shell, in the place of Slurm."""

@@ -60,14 +60,6 @@ def test_a_list_that_others_can_change_or_that_is_no_text_is_refused(tmp_path: P
         read(path)
 
 
-def test_nobody_is_known_before_it_was_read(tmp_path: Path) -> None:
-    authorized = AuthorizedKeys(put(tmp_path / "authorized", text_of({A: ALICE})))
-    assert authorized.who(A) is None
-    assert authorized.look() == frozenset()
-    assert authorized.who(A) == ALICE
-    assert authorized.who(B) is None
-
-
 def test_a_change_is_noticed_and_tells_whose_keys_are_gone(tmp_path: Path) -> None:
     path = put(tmp_path / "authorized", text_of({A: ALICE, B: BOB}))
     authorized = AuthorizedKeys(path)

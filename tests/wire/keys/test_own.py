@@ -48,16 +48,6 @@ def test_a_folder_of_the_same_name_on_another_host_is_another_coordinators(
         caller_keys(replace(CONNECTION, keys_dir=str(other.path)), "operator")
 
 
-def test_after_a_rotation_the_new_key_is_found(tmp_path: Path) -> None:
-    folder = KeysFolder(tmp_path / FOLDER)
-    folder.save()
-    connection = replace(CONNECTION, server_key=folder.server.public, keys_dir=str(folder.path))
-    before = caller_keys(connection, "worker")
-    assert keys_again(connection, "worker") == before
-    public = folder.rotate("worker")
-    assert keys_again(connection, "worker").own.public == public
-
-
 def test_a_refusal_says_what_to_ask_for_and_shows_no_secret() -> None:
     keys = caller_keys(CONNECTION, "worker")
     text = not_authorized(CONNECTION, keys, "worker")
@@ -83,10 +73,3 @@ def test_who_was_invited_has_the_key_in_the_file_and_needs_nothing_else(
     assert connection_file.read(file) == invited
     for text in (repr(invited), str(invited), repr(keys), not_authorized(invited, keys, "worker")):
         assert pair.secret.hex() not in text
-
-
-def test_the_key_of_an_invitation_comes_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also on the coordinator's own machine: its right is that of whom it was made for."""
-    pair = new_pair("two")
-    keys = caller_keys(replace(CONNECTION, own_key=HandedKey("two", pair.secret.hex())), "operator")
-    assert keys.own == pair

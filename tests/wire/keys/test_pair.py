@@ -8,15 +8,7 @@ import zmq
 from zmq.utils import z85
 
 from remuda.wire.keys import pair as pair_module
-from remuda.wire.keys.pair import KeyName, NoCurveError, PublicKey, new_pair, pair_of
-
-
-def test_the_halves_belong_together_and_no_pair_comes_twice() -> None:
-    first, second = new_pair("a"), new_pair("a")
-    assert pair_of("a", first.secret) == first
-    assert len({first.public, second.public, first.secret.hex(), second.secret.hex()}) == 4
-    assert (len(first.public), len(first.public_bytes), len(first.secret)) == (64, 32, 32)
-    assert msgspec.convert(first.public, PublicKey) == first.public
+from remuda.wire.keys.pair import KeyName, NoCurveError, new_pair
 
 
 def test_the_secret_is_in_no_text_of_the_pair() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,11 +20,10 @@ from remuda.tests.worker.stores.served import OTHER, WORKER, Ranch, chunk
 from remuda.tests.worker.stores.test_ports import at_last
 from remuda.wire.codec import Frame
 from remuda.wire.messages import PolicyRef
-from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES, Get
+from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES
 from remuda.worker.stores import client as client_module
-from remuda.worker.stores.client import StreamClient
-from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStores
-from remuda.worker.stores.server import downloads, uploads
+from remuda.worker.stores.ports import NotNowError, RunStores
+from remuda.worker.stores.server import uploads
 from remuda.worker.stores.streams import LogStream
 from remuda.worker.stores.transfers import Download, Upload
 
@@ -212,37 +209,6 @@ def test_a_full_disk_is_waited_for_and_the_worker_is_told(
     check()
 
 
-def test_too_many_open_files_say_nothing_about_the_one_that_is_fetched(
-    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    meta, columns = chunk(0)
-    announced = write_chunk(ranch.run.data, meta, columns)
-    errors, opened = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 2, downloads._open
-
-    def crowded(get: Get, path: Path) -> int | None:
-        if errors:
-            raise errors.pop()
-        return opened(get, path)
-
-    monkeypatch.setattr(downloads, "_open", crowded)
-    fetched = Download(ranch.grant("reanalyzer"), "chunk", announced.file, ranch.elsewhere)
-    with ranch.serve():
-        ranch.client().start(fetched)
-        until(lambda: fetched.finished, "it is fetched")
-    assert fetched.refused is None
-    assert errors == []
-
-
-def test_any_other_error_of_the_disk_is_final(ranch: Ranch) -> None:
-    upload, _ = upload_of(ranch, rows=50)
-    ranch.run.data.rmdir()
-    with ranch.serve():
-        ranch.client().start(upload)
-        until(lambda: upload.finished, "an answer")
-    assert upload.refused is not None
-    assert "No such file" in upload.refused.reason
-
-
 def test_what_is_on_its_way_is_bounded(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender is never further ahead than a window, whatever the disk does."""
     ahead: list[int] = []
@@ -332,25 +298,6 @@ def test_a_policy_that_is_replaced_while_it_is_fetched_is_one_whole_publication(
             newest = loaded.ref
 
 
-def test_a_checkpoint_that_is_another_one_is_not_believed(ranch: Ranch) -> None:
-    """Of the same name, by a learner that has taken over."""
-    ranch.run.checkpoint(5).write_bytes(b"of another learner")
-    store = ranch.stores("streams", "evaluator").checkpoints
-    with ranch.serve(), pytest.raises(CheckpointGoneError, match="is not the checkpoint that was asked for"):
-        at_last(lambda: store.fetch("iteration_5.pth.tar", hashlib.sha256(b"mine").hexdigest()))
-
-
-def test_the_newest_checkpoints_are_kept_and_older_ones_are_not(ranch: Ranch) -> None:
-    stores = ranch.stores("streams", "evaluator")
-    with ranch.serve():
-        for number in range(6):
-            content = str(number).encode()
-            ranch.run.checkpoint(number).write_bytes(content)
-            sha256 = hashlib.sha256(content).hexdigest()
-            at_last(lambda: stores.checkpoints.fetch(f"iteration_{number}.pth.tar", sha256))  # noqa: B023
-    assert len(list((ranch.elsewhere / "ckpt").iterdir())) == 2
-
-
 def test_a_log_arrives_exactly_over_breaks_and_restarts(ranch: Ranch) -> None:
     path = ranch.elsewhere / "log.txt"
     ranch.elsewhere.mkdir()
@@ -365,22 +312,6 @@ def test_a_log_arrives_exactly_over_breaks_and_restarts(ranch: Ranch) -> None:
         with ranch.serve():
             until(lambda: arrived.exists() and arrived.read_text() == text, "all of it is there")  # noqa: B023
     assert log.is_complete
-
-
-def test_a_log_that_lost_its_end_gets_it_again(ranch: Ranch) -> None:
-    """The host with the run folder lost its power, and its disk the last moments."""
-    path = ranch.elsewhere / "log.txt"
-    ranch.elsewhere.mkdir()
-    path.write_text("one\ntwo\n")
-    arrived = ranch.run.collector_log(WORKER, 1)
-    client = ranch.client()
-    client.start(LogStream(ranch.grant(), path))
-    with ranch.serve():
-        until(lambda: arrived.exists() and arrived.read_text() == "one\ntwo\n", "it is there")
-        arrived.write_text("one\n")
-        path.write_text("one\ntwo\nthree\n")
-        until(lambda: arrived.read_text() == "one\ntwo\nthree\n", "all of it is there")
-    assert arrived.read_text() == path.read_text(), "nothing was added when the server ended"
 
 
 def test_a_worker_whose_server_is_away_goes_on_and_says_what_it_waits_for(ranch: Ranch) -> None:
@@ -416,15 +347,6 @@ def test_a_server_that_has_moved_is_followed(ranch: Ranch) -> None:
             client.serve_at(f"tcp://127.0.0.1:{elsewhere.getsockname()[1]}")
             until(lambda: upload.finished, "it is there")
     check()
-
-
-def test_a_closed_client_gives_up_what_is_not_done(ranch: Ranch) -> None:
-    client: StreamClient = ranch.client()
-    upload, _ = upload_of(ranch)
-    client.start(upload)
-    client.close()
-    assert upload.finished
-    assert upload.refused is not None
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

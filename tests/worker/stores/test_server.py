@@ -16,7 +16,7 @@ from remuda.tests.patience import until
 from remuda.tests.worker.stores.served import OTHER, WORKER, Ranch, Server, chunk
 from remuda.wire.codec import Frame
 from remuda.wire.keys.authorized import Grants
-from remuda.wire.messages import ChunkId, Grant
+from remuda.wire.messages import ChunkId
 from remuda.wire.streams.messages import (
     PIECE_BYTES,
     WINDOW_BYTES,
@@ -34,8 +34,6 @@ from remuda.wire.streams.messages import (
     Written,
 )
 from remuda.wire.streams.sockets import StreamDealer, encode
-from remuda.worker.stores.server import uploads
-from remuda.worker.stores.streams import LogStream
 from remuda.worker.stores.transfers import Download, Upload
 
 LONG_ROWS = 100_000
@@ -123,19 +121,6 @@ def test_a_worker_brings_its_own_files_and_no_others(ranch: Ranch, kind: Any, fi
     assert list(ranch.run.data.iterdir()) == []
 
 
-def test_an_evaluator_brings_no_chunks_and_a_learner_no_log(ranch: Ranch) -> None:
-    with ranch.serve(), speaking(ranch) as dealer:
-        assert isinstance(ask(dealer, put(ranch, grant=ranch.grant("evaluator"))), Refused)
-    client = ranch.client()
-    path = ranch.elsewhere
-    path.write_text("hello")
-    log = LogStream(ranch.grant("learner"), path)
-    with ranch.serve():
-        client.start(log)
-        until(lambda: log.finished, "it is refused")
-    assert not ranch.run.learner_log.exists()
-
-
 @pytest.mark.parametrize("rows", [50, LONG_ROWS])
 def test_what_arrives_is_checked_by_its_own_header_before_it_gets_its_name(ranch: Ranch, rows: int) -> None:
     meta, columns = chunk(0, rows)
@@ -165,32 +150,6 @@ def test_a_short_file_comes_in_one_message_and_is_stored_with_the_next(ranch: Ra
     assert [path.name for path in ranch.run.data.iterdir()] == [message.file]
 
 
-def test_a_short_file_waits_for_no_place(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "AT_ONCE", 0)
-    message, buffers = whole(ranch)
-    with ranch.serve(), speaking(ranch) as dealer:
-        assert ask(dealer, message, *buffers) == Stored(1)
-
-
-def test_a_short_file_takes_over_from_the_beginning_of_a_longer_one(ranch: Ranch) -> None:
-    """As of an environment that is described again after a restart: what came of the first is removed."""
-    message, buffers = whole(ranch)
-    with ranch.serve(), speaking(ranch) as dealer:
-        assert ask(dealer, put(ranch, file=message.file, size_bytes=3 * PIECE_BYTES)) == Begin(1, 0)
-        assert ask(dealer, Piece(1, 0), b"xyz") == Written(1, 3)
-        assert ask(dealer, replace(message, transfer=2), *buffers) == Stored(2)
-    assert [path.name for path in ranch.run.data.iterdir()] == [message.file]
-
-
-def test_a_short_file_has_the_size_that_its_message_says(ranch: Ranch) -> None:
-    message, buffers = whole(ranch)
-    with ranch.serve(), speaking(ranch) as dealer:
-        refused = ask(dealer, replace(message, size_bytes=message.size_bytes + 1), *buffers)
-        assert isinstance(refused, Refused)
-        assert not refused.again
-    assert list(ranch.run.data.iterdir()) == []
-
-
 def test_pieces_are_taken_in_order_and_each_once(ranch: Ranch) -> None:
     meta, columns = chunk(0, 60_000)
     announced, buffers = encode_chunk(meta, columns)
@@ -213,12 +172,6 @@ def test_pieces_are_taken_in_order_and_each_once(ranch: Ranch) -> None:
             offset += PIECE_BYTES
         assert last == Stored(1)
     assert (ranch.run.data / announced.file).read_bytes() == content
-
-
-def test_what_the_server_does_not_know_may_be_asked_again(ranch: Ranch) -> None:
-    with ranch.serve(), speaking(ranch) as dealer:
-        refused = ask(dealer, Piece(7, 0), b"x")
-        assert refused == Refused(7, "the server does not know this transfer", again=True)
 
 
 def test_a_file_is_sent_no_further_than_it_is_taken(ranch: Ranch) -> None:
@@ -246,20 +199,6 @@ def test_a_file_of_which_nothing_is_lacking_takes_up_no_place(ranch: Ranch, ther
         assert isinstance(opened, Opened)
         assert opened.size_bytes == there
         assert len(serving.server._downloads) == 0
-
-
-def test_who_waits_for_a_place_is_told_that_the_server_is_there(ranch: Ranch) -> None:
-    """A worker that heard nothing would take it for dead, and connect again and again."""
-    said: list[tuple[bytes, FromServer]] = []
-    waiting = uploads.Uploads(lambda peer, message: said.append((peer, message)))
-    for number in range(uploads.AT_ONCE + 1):
-        name = chunk_name(ChunkId(WORKER, 1, number))
-        waiting.put(b"%d" % number, put(ranch, file=name), [], ranch.run.data / name, 0.0)
-    assert len(said) == uploads.AT_ONCE, "each that has a place was told to begin"
-    said.clear()
-    waiting.tick(1.0)
-    assert said == [(b"%d" % uploads.AT_ONCE, Written(1, 0))]
-    waiting.close()
 
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", ".hidden", ""])
@@ -320,9 +259,3 @@ def test_who_has_no_workers_key_is_not_heard(ranch: Ranch) -> None:
 
 def refusals(serving: Server) -> int:
     return serving.server._socket._door.refusals.counts.forbidden
-
-
-def test_a_seal_covers_every_field(ranch: Ranch) -> None:
-    """A field that is added to Grant is sealed as well."""
-    fields = set(Grant.__struct_fields__) - {"seal"}
-    assert fields == {"run_dir", "role", "worker", "incarnation", "policy_file"}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
-
 import pytest
 
 from remuda.wire.messages import Grant
@@ -14,14 +11,11 @@ from remuda.wire.streams.messages import (
     WHOLE_PARTS,
     WINDOW_BYTES,
     Begin,
-    LogHas,
     Piece,
     Put,
-    Refused,
 )
 from remuda.wire.streams.sockets import decode, encode, of_workers
-from remuda.worker.stores.streams import LOG_INTERVAL_S, LOG_LONGEST_S, LogStream
-from remuda.worker.stores.transfers import FIRST_PAUSE_S, Upload
+from remuda.worker.stores.transfers import Upload
 
 GRANT = Grant("runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")
 SMALL, LARGE = bytes(range(200)), b"L" * (70 << 10)
@@ -75,30 +69,3 @@ def test_a_longer_file_waits_until_it_is_asked_for(buffers: list[bytes]) -> None
     sent = b"".join(data for _, data in pieces)
     assert sent == b"".join(buffers)[: len(sent)]
     assert len(sent) in (size, *range(WINDOW_BYTES - PIECE_BYTES + 1, WINDOW_BYTES + 1))
-
-
-def test_a_file_is_due_when_it_is_to_be_opened_and_not_while_an_answer_is() -> None:
-    upload = opened([SMALL])
-    assert upload.due_s == 0.0
-    said(upload)
-    assert upload.due_s == math.inf
-    upload.on_message(Refused(1, "the disk is full", again=True), b"", 7.0)
-    assert upload.due_s == 7.0 + FIRST_PAUSE_S
-
-
-def test_a_log_is_due_when_it_is_looked_at_again(tmp_path: Path) -> None:
-    path = tmp_path / "log.txt"
-    log = LogStream(GRANT, path)
-    log.open(1, 5.0)
-    assert log.due_s == 5.0
-    for pause_s in (LOG_INTERVAL_S, 2 * LOG_INTERVAL_S, LOG_LONGEST_S, LOG_LONGEST_S):
-        before_s = log.due_s
-        assert list(log.say(before_s)) == []
-        assert log.due_s == before_s + pause_s, "later and later, while it does not grow"
-    path.write_text("line\n")
-    assert len(list(log.say(log.due_s))) == 1
-    assert log.due_s == math.inf, "until it is confirmed"
-    log.on_message(LogHas(1, 5), b"", 9.0)
-    assert log.due_s == 9.0 + LOG_INTERVAL_S
-    assert list(log.say(log.due_s)) == []
-    assert log.due_s == 9.0 + 2 * LOG_INTERVAL_S, "soon again, since it has grown"

@@ -221,8 +221,6 @@ TestIndexAgainstModel = IndexAgainstModel.TestCase
 # --- single promises ------------------------------------------------------------------------------------------------
 
 
-
-
 def test_a_file_goes_when_its_last_row_is_evicted_if_the_learner_never_heard_of_it() -> None:
     index = index_of(10)
     index.insert(meta_of(0, 4))
@@ -262,8 +260,6 @@ def test_a_new_learner_is_told_everything_live() -> None:
     assert index.forget_learner() == [file_of(0)]
     assert index.hand_out_new() == index.live_chunks()
     assert [chunk.first_row for chunk in index.live_chunks()] == [4, 8, 12]
-
-
 
 
 def test_the_quota_evicts_whole_chunks_oldest_first() -> None:
@@ -333,8 +329,6 @@ def test_chunks_that_can_never_be_held_are_refused() -> None:
     assert (index.rows, index.next_row) == (0, 0)
 
 
-
-
 def test_priorities_of_a_slots_former_row_do_not_touch_the_new_one() -> None:
     index = index_of(10)
     index.insert(meta_of(0, 10))
@@ -349,12 +343,6 @@ def test_priorities_that_do_not_match_their_rows_are_refused(shape: tuple[int, .
     index = index_of(10)
     with pytest.raises(ValueError, match="alike"):
         index.update_priorities(np.zeros(2, np.int64), np.zeros(shape))
-
-
-
-
-
-
 
 
 def test_the_limiter_is_obeyed() -> None:
@@ -410,8 +398,6 @@ def test_a_restarted_coordinator_goes_on_where_the_journal_ends() -> None:
     assert set(after.sample(1, 500, train_iter=0, beta=0.4).rows.ravel().tolist()) == set(range(5, 15))
 
 
-
-
 # --- chunks that are computed again
 
 
@@ -430,8 +416,6 @@ def test_chunks_are_drawn_by_the_priorities_of_their_rows_and_drawing_is_not_cou
     assert index.draw_chunk(rng, lambda chunk: False, draws=8) is None
 
 
-
-
 def test_a_row_belongs_to_the_chunk_that_has_it_as_long_as_one_of_its_rows_is_live() -> None:
     index = index_of(20)
     for sequence in range(3):
@@ -444,5 +428,3 @@ def test_a_row_belongs_to_the_chunk_that_has_it_as_long_as_one_of_its_rows_is_li
     assert index.chunk_of(8) is None
     index.insert(meta_of(3, 8))
     assert index.chunk_of(0) is None
-
-

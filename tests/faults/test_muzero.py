@@ -11,10 +11,7 @@ import pytest
 
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact
-from remuda.tests.faults.test_processes import IN_WORK
-from remuda.tests.parallel.reading import index, progress
-from remuda.tests.parallel.test_muzero import MUZERO
-from remuda.tests.parallel.user_folder import HELD, UserFolder
+from remuda.tests.parallel.reading import progress
 from remuda.tests.patience import until
 from remuda.wire.messages import OVER, ExperimentStatus
 
@@ -27,28 +24,6 @@ LATER = 3
 """So many evaluations after the deaths are compared with the one before: single ones vary much."""
 LONG_S = 3_600.0
 """For the long form on a busy machine; a free one takes about two minutes."""
-
-
-def test_its_coordinator_learner_and_a_collector_are_killed(tmp_path: Path, herds: Herds) -> None:
-    """It goes on by itself with the same workers and ends. Only what the killed collector had not announced is lost."""
-    user, herd = UserFolder.make(tmp_path / "user", HELD), herds()
-    user.hold()  # the run cannot end while its environments wait, so all deaths fall in its midst
-    coordinator = herd.gather()
-    run = herd.submit(user, "horse", 0, MUZERO)
-    herd.wait_env_step("horse", 300)
-    herd.kill_coordinator(coordinator)
-    dead = [herd.kill_worker("collector", "horse"), herd.kill_worker("learner", "horse")]
-    before = herd.experiment("horse").env_step
-    user.release()
-    over = herd.wait_over("horse")
-    herd.shut_down()
-    assert assert_exact(herd, run, user, lost_at_most=IN_WORK) == over.env_step >= 3_000 > before
-    again = {one.uuid for one in herd.incarnations() if one.incarnation == 2}
-    assert again == {worker.uuid for worker in dead}, "nobody else had to restart"
-    rows = progress(run)
-    assert [int(row["Epoch"]) for row in rows] == list(range(len(rows)))
-    assert int(rows[-1]["TestEnvInteracts"]) == over.env_step
-    assert index(run)["checkpoints"][-1]["train_iter"] == over.train_iter > 0
 
 
 @pytest.mark.faults_long

@@ -149,16 +149,6 @@ def test_evaluator(finished: Finished) -> None:
     assert episodes == []
 
 
-def test_every_file_that_was_played_had_been_saved_before(finished: Finished) -> None:
-    (log,) = logs(finished, "evaluator")
-    played = [table(text)["ckpt_name"] for text in texts(log, "=== Evaluation")]
-    saved = [Path(text.split()[-1]).name for text in texts(finished.run / "log/learner/learner_logger.txt", "saved")]
-    assert played[0] == "iteration_0.pth.tar"
-    assert played[-1] == f"iteration_{index(finished.run)['last']}.pth.tar"
-    assert set(played) <= set(saved)
-    assert len(set(played)) == len(played)
-
-
 def test_buffer(finished: Finished) -> None:
     log = finished.run / "log" / "buffer" / "buffer_logger.txt"
     samples, throughputs = texts(log, "=== Sample data"), texts(log, "In the past")
@@ -199,15 +189,6 @@ def test_the_commander_hears_every_worker(finished: Finished, role: str) -> None
         assert values["avg_step_per_episode"] == values["length_mean"], "of episodes that are over"
         if steps > episodes:  # an episode of several steps lasts longer than a step
             assert float(values["avg_time_per_episode"]) > float(values["avg_time_per_step"])
-
-
-def test_the_commander_repeats_what_the_collectors_say(finished: Finished) -> None:
-    told = [key_values(text) for text in texts(commander(finished, "commander_collector"))]
-    wrote = [key_values(text) for log in logs(finished, "collector") for text in texts(log)[2:]]
-    pick = ("episode_count", "reward_mean", "reward_std")
-    assert {tuple(values[key] for key in pick) for values in told} <= {
-        tuple(values[key] for key in pick) for values in wrote
-    }
 
 
 def test_the_commander_evaluates_and_says_why_the_run_ended(finished: Finished) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 
 import numpy as np
 import pytest
@@ -11,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
+from remuda.storage.tensor_file import (
+    TensorFileError,
+    checksum,
+    encode_header,
+    fingerprint,
+    in_file_order,
+    memory_of,
+    views,
+)
 
 DTYPES = [np.dtype(code) for code in ("?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<i8", "<f8")]
 TENSORS = st.dictionaries(
@@ -19,6 +28,9 @@ TENSORS = st.dictionaries(
     st.sampled_from(DTYPES).flatmap(lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, min_side=0))),
     max_size=5,
 )
+RNG = np.random.default_rng(0)
+LARGE = RNG.integers(0, 256, 100_003, np.uint8)
+"""Neither a multiple of 8 bytes nor of a block."""
 
 
 def joined(tensors: dict[str, np.ndarray]) -> bytes:
@@ -127,3 +139,43 @@ def test_a_fingerprint_is_of_names_dtypes_shapes_and_bytes_in_whatever_order() -
 @given(TENSORS)
 def test_what_is_read_has_the_fingerprint_of_what_was_written(tensors: dict[str, np.ndarray]) -> None:
     assert fingerprint(views(*split(joined(tensors)))) == fingerprint(in_file_order(tensors))
+
+
+def test_a_small_array_has_its_crc32() -> None:
+    array = np.arange(1_000, dtype=np.float32)
+    assert checksum(array, 7) == zlib.crc32(array.tobytes(), 7)
+
+
+@given(st.integers(0, len(LARGE) - 1), st.integers(0, 7))
+def test_a_flipped_bit_anywhere_is_noticed(place: int, bit: int) -> None:
+    damaged = LARGE.copy()
+    damaged[place] ^= 1 << bit
+    assert checksum(damaged, 0) != checksum(LARGE, 0)
+
+
+@pytest.mark.parametrize("page", range(0, 24, 5))
+@pytest.mark.parametrize("size", [512, 4_096])
+def test_a_lost_page_is_noticed(page: int, size: int) -> None:
+    damaged = LARGE.copy()
+    damaged[page * size : (page + 1) * size] = 0
+    assert checksum(damaged, 0) != checksum(LARGE, 0)
+
+
+@given(st.integers(0, 23), st.integers(0, 23), st.sampled_from([512, 4_072, 4_096]))
+def test_pages_that_have_changed_places_are_noticed(one: int, other: int, size: int) -> None:
+    damaged = LARGE.copy()
+    damaged[one * size : (one + 1) * size] = LARGE[other * size : (other + 1) * size]
+    damaged[other * size : (other + 1) * size] = LARGE[one * size : (one + 1) * size]
+    assert (checksum(damaged, 0) == checksum(LARGE, 0)) == (one == other)
+
+
+def test_the_number_is_the_same_for_ever() -> None:
+    """It stands in the headers of files that an earlier version has written."""
+    array = np.arange(10_000, dtype=np.uint64)
+    by_hand = 0
+    for stride, blocks in ((512, 19), (509, 19)):
+        sums = [sum(range(place, blocks * stride, stride)) for place in range(stride)]
+        rest = list(range(blocks * stride, 10_000))
+        for part in (sums, rest):
+            by_hand = zlib.crc32(b"".join(number.to_bytes(8, "little") for number in part), by_hand)
+    assert checksum(array, 0) == by_hand

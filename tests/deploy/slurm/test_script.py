@@ -10,7 +10,7 @@ import pytest
 
 from remuda.config.launching import LaunchConfig, SlurmConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest
-from remuda.deploy.slurm.script import SlurmPlan
+from remuda.deploy.slurm.script import SlurmPlan, filled
 
 HEAD = """\
 #!/bin/bash
@@ -74,6 +74,7 @@ EVERYTHING = SlurmConfig(
     options=("--constraint=avx512",),
     setup=("module load python",),
 )
+VALUES = {"what": "a horse", "options": "#SBATCH -x", "opening": "", "setup": "", "command": "echo $PATH a@b @{what}"}
 
 
 def plan(
@@ -170,3 +171,16 @@ def test_a_folder_that_no_script_can_name_is_refused(folder: str) -> None:
 def test_settings_that_would_write_other_lines_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         SlurmConfig.model_validate(settings)
+
+
+def test_values_are_put_in_as_they_are() -> None:
+    text = filled("slurm_job.sh", **VALUES)
+    assert text.startswith("#!/bin/bash\n")
+    assert text.endswith("\nexec echo $PATH a@b @{what}\n"), "what is in a value is not replaced"
+
+
+def test_a_value_too_few_or_too_many_is_a_mistake() -> None:
+    with pytest.raises(KeyError, match="setup"):
+        filled("slurm_job.sh", what="", options="", opening="", command="")
+    with pytest.raises(ValueError, match=r"slurm_job\.sh has no place for moon"):
+        filled("slurm_job.sh", **VALUES, moon="")

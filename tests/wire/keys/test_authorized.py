@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from remuda.wire.keys.authorized import AuthorizedKeys, Identity, parse, read, text_of
+from remuda.wire.keys.authorized import AuthorizedKeys, Grants, Identity, parse, read, text_of
+from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import KeyFileError
+from remuda.wire.messages import Grant
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
 ALICE, BOB = Identity("alice", "viewer"), Identity("bob", "worker")
+GRANT = Grant("/runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")
+OTHERS: dict[str, Any] = {
+    "run_dir": "/runs/y",
+    "role": "evaluator",
+    "worker": "bbbbbbbb-0000-4000-8000-000000000001",
+    "incarnation": 2,
+    "policy_file": "policy_y",
+    "seal": "",
+}
 
 
 def put(path: Path, text: str) -> Path:
@@ -95,3 +108,16 @@ def test_a_list_that_is_broken_while_it_is_used_leaves_the_former_one(tmp_path: 
         authorized.look()
     assert authorized.look() == frozenset(), "one line for each change"
     assert authorized.who(A) == ALICE
+
+
+def test_a_sealed_grant_is_genuine_also_after_a_restart() -> None:
+    server = new_pair("coordinator")
+    sealed = Grants(server).seal(GRANT)
+    assert Grants(server).is_genuine(sealed)
+    assert Grants(server).seal(sealed) == sealed
+
+
+@pytest.mark.parametrize("field", Grant.__struct_fields__)
+def test_a_change_of_any_field_breaks_the_seal(field: str) -> None:
+    grants = Grants(new_pair("coordinator"))
+    assert not grants.is_genuine(replace(grants.seal(GRANT), **{field: OTHERS[field]}))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.wire.keys.authorized import Identity
-from remuda.wire.keys.folder import FOLDER, KeysFolder
+from remuda.wire.keys.folder import FOLDER, HerdKeys, KeysFolder
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import KeyFileError, read_secret
 
@@ -128,3 +128,32 @@ def test_no_text_shows_a_secret(folder: KeysFolder) -> None:
     for name in ("coordinator", "operator", "worker"):
         assert read_secret(folder.path / name).secret.hex() not in shown
     assert new_pair("x").secret.hex() not in shown
+
+
+def test_the_next_process_of_a_worker_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    folder = KeysFolder(tmp_path / ".keys")
+    folder.save()
+    own = dict(folder.listed())
+    first, second, other = (new_pair("x").public for _ in range(3))
+    with HerdKeys(tmp_path / ".keys") as keys:
+        keys.let_in("collector-1", first)
+        keys.let_in("collector-2", other)
+        assert {public for public in folder.listed() if public not in own} == {first, other}
+        keys.let_in("collector-1", second)
+        added = {public: each for public, each in folder.listed().items() if public not in own}
+        assert {public: (each.name, each.right) for public, each in added.items()} == {
+            second: ("collector-1", "worker"),
+            other: ("collector-2", "worker"),
+        }
+    assert folder.listed() == own
+
+
+def test_a_folder_that_is_gone_with_its_coordinator_is_no_error(tmp_path: Path) -> None:
+    folder = KeysFolder(tmp_path / ".keys")
+    folder.save()
+    with HerdKeys(tmp_path / ".keys") as keys:
+        keys.let_in("collector-1", new_pair("x").public)
+        for path in (tmp_path / ".keys").iterdir():
+            path.unlink()
+        (tmp_path / ".keys").rmdir()
+    assert not (tmp_path / ".keys").exists(), "it is not made again"

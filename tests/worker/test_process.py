@@ -1,16 +1,29 @@
-"""A process that ends at once has done all that it would have done at the usual end."""
+"""One thread per process, unless somebody said otherwise; and who may use more."""
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from remuda.tests.imports import THIS_CHECKOUT
 from remuda.tests.patience import HANG_S
-from remuda.worker.process import EXIT_NOT_FLUSHED, exit_code
+from remuda.worker.process import (
+    EXIT_NOT_FLUSHED,
+    FOLLOWS,
+    ONE_THREAD,
+    bound_threads,
+    child_environment,
+    exit_code,
+    gc_frozen,
+    may_choose_threads,
+    open_files,
+)
 
 PROGRAM = """
 import atexit, sys, threading, time
@@ -30,6 +43,100 @@ print("standard output", end="")
 print("standard error", end="", file=sys.stderr)
 exit_now(3)
 """
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """Without any of the variables; all are as before afterwards."""
+    before = dict(os.environ)
+    for name in (*ONE_THREAD, FOLLOWS):
+        os.environ.pop(name, None)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_threads_are_bounded_unless_somebody_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    bound_threads()
+    assert [os.environ[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")] == [
+        "4",
+        "1",
+        "1",
+    ]
+    assert not may_choose_threads()
+    assert "torch" not in sys.modules
+
+
+def test_where_remuda_chose_it_may_choose_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert not may_choose_threads()
+    bound_threads()
+    assert {name: os.environ[name] for name in ONE_THREAD} == ONE_THREAD
+    assert may_choose_threads()
+    bound_threads()
+    assert may_choose_threads()
+
+
+def test_children_know_who_chose() -> None:
+    assert child_environment({"HOME": "/"}) == {"HOME": "/", **ONE_THREAD, FOLLOWS: "1"}
+    assert child_environment(child_environment({})) == child_environment({})
+    assert FOLLOWS not in child_environment({"MKL_NUM_THREADS": "2"})
+    assert child_environment({"MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"] == "2"
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    program = (
+        "import resource; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1];"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, min(hard, 4096)));"
+        "from remuda.worker.process import open_files_limit, raise_open_files_limit;"
+        "raise_open_files_limit(); print(open_files_limit())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S)
+    assert done.stdout.strip() == "4096"
+
+
+def test_what_is_open_is_counted() -> None:
+    before = open_files()
+    reading, writing = os.pipe()
+    assert open_files() == before + 2
+    os.close(reading)
+    os.close(writing)
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_off_meanwhile_and_then_as_it_was(enabled: bool) -> None:
+    was_enabled, frozen = gc.isenabled(), gc.get_freeze_count()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with gc_frozen():
+            assert not gc.isenabled()
+        assert gc.isenabled() is enabled
+        assert gc.get_freeze_count() > frozen
+    finally:
+        if not frozen:
+            gc.unfreeze()
+        (gc.enable if was_enabled else gc.disable)()
+
+
+def test_what_was_imported_is_never_looked_at_again_and_new_garbage_is() -> None:
+    program = """
+import gc
+from remuda.worker.process import gc_frozen
+with gc_frozen():
+    import msgspec, numpy
+    objects = len(gc.get_objects())
+assert len(gc.get_objects()) < objects / 10
+class Loop:
+    def __init__(self): self.me = self
+    def __del__(self): print("gone")
+Loop()
+gc.collect()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=True)
+    assert done.stdout == "gone\n"
 
 
 def ended(program: str, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

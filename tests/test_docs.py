@@ -156,6 +156,17 @@ def test_every_command_and_option_that_a_page_shows_exists() -> None:
         assert options <= verbs()[verb], f"{page}: remuda {command}"
 
 
+ENTRY_POINTS = {"remuda.algorithms", "remuda.launchers", "remuda.sinks"}
+"""Groups of entry points, and no modules."""
+
+
+def test_every_name_of_the_package_that_a_page_shows_exists() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent.name != "api")
+    named = set(re.findall(r"(?<![\w./#])remuda(?:\.[A-Za-z_]\w*)+(?![\w=]|\.md)", text)) - ENTRY_POINTS
+    assert len(named) > 60
+    assert [name for name in sorted(named) if not is_there(name)] == []
+
+
 def test_every_test_that_keeps_a_promise_exists() -> None:
     """A file, `file::test` or `file::Class`; a folder stands for all its tests."""
     page = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import ROLES, Role
 
 LEASES_KEPT = 10_000
-"""Leases kept over all runs, so that late messages find their run. An active run keeps more: all its open leases, and
-its newest closed ones (see LeaseBook)."""
+"""Leases kept over all runs, so late messages find their run. An active run keeps more: all open leases, and the newest
+closed leases (see LeaseBook)."""
 
 GRANTS_PER_TURN = 250
 """Leases opened in one turn. The rest of a large assignment follows in later turns, so that no turn takes long."""
@@ -34,7 +34,7 @@ class Assignments:
         self._catalog = catalog
         self._journaling = journaling
         self.experiment_ids: dict[int, str] = {}
-        """Experiment ids by open or closed lease, so that late chunks still find their ledger."""
+        """Experiment ids by open or closed lease, so late chunks still find their ledger."""
         self._forget_at = 2 * LEASES_KEPT
         """Lease number at which unused leases are forgotten next."""
         self._torn: set[str] = set()
@@ -63,8 +63,8 @@ class Assignments:
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
 
     def schedule(self, now_s: float) -> list[Step]:
-        """Give free workers to the experiments that lack some. A held-up experiment gets none and gives none back: its
-        messages to workers wait for its disk."""
+        """Give free workers to experiments in need. A held-up experiment gets none and gives none back: messages to its
+        workers wait for the disk."""
         if self._dealt:
             return []
         active = self._catalog.active

@@ -36,7 +36,7 @@ class FinishedRun:
         return self.last
 
     def snapshot(self) -> FinishedRunSnapshot:
-        """Return its row in the list of runs. Its config is in its folder."""
+        """Return the row in the list of runs. The config is in the run folder."""
         return FinishedRunSnapshot(self.identity.snapshot(config_json=""), self.last, self.unrecoverable)
 
     @staticmethod
@@ -117,7 +117,7 @@ class Catalog:
             self._note_finished(run.identity.id)
 
     def retire(self, id: str, now_s: float) -> FinishedRun:
-        """Replace an experiment that is over and journaled by its result, to free its memory."""
+        """Replace a finished and journaled experiment by the result, to free memory."""
         experiment = self._experiments.pop(id)
         self.held_up.discard(id)
         finished = FinishedRun(experiment.identity, experiment.status(now_s))

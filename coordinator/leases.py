@@ -1,4 +1,4 @@
-"""The leases of one experiment, and each worker's index within its role: collector 0, 1 and so on."""
+"""The leases of an experiment, and the index of each worker within the role: collector 0, 1 and so on."""
 
 from __future__ import annotations
 

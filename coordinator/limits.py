@@ -26,8 +26,8 @@ class Limits:
     stuck_after_s: float = 60.0
     """After this time with beats but no progress, the worker is stuck: its environment or device hangs."""
     hopeless_after_s: float = 120.0
-    """After this time without progress the worker loses its lease. Its own process then prints its stacks and ends, and
-    its nanny restarts it."""
+    """After this time without progress the worker loses the lease. The worker's process then prints its stacks and
+    ends, and the nanny restarts it."""
 
     @classmethod
     def of(cls, settings: Iterable[str]) -> Limits:

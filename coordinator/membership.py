@@ -107,8 +107,8 @@ class Membership:
         return steps + self._assignments.schedule(now_s)
 
     def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
-        """Handle a worker that had lost its connection, or worked for the previous coordinator. It keeps its lease if
-        both sides agree about it; messages to it are sent again."""
+        """Handle a worker that had lost the connection, or worked for the previous coordinator. The worker keeps the
+        lease if both sides agree about it, and gets messages again."""
         experiment = self._assignments.experiment_of(worker)
         if experiment is not None and worker.lease == message.lease:
             return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
@@ -235,7 +235,7 @@ class Membership:
         return [self._log_of(worker, text, "error"), *self.dismiss(worker, f"message rejected: {why}", now_s)]
 
     def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """Remove a worker from the herd. Its process ends, and its nanny starts it again."""
+        """Remove a worker from the herd. The process ends, and the nanny starts it again."""
         steps = self._assignments.end(worker, why, now_s)
         self._registry.remove(worker)
         return [*steps, SendToPeer(worker.peer, Rejected("dismissed", why))]

@@ -1,4 +1,4 @@
-"""Workers of the herd: their beats, their leases, and whether they are dead, stuck or well."""
+"""Workers of the herd: beats, leases, and detection of dead and stuck workers."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ class Registry:
         return [(worker, limit_s) for worker, limit_s in suspected if limit_s and now_s - worker.progressed_s > limit_s]
 
     def newly_stuck(self, now_s: float) -> list[Worker]:
-        """Return the workers that beat without progress; each is named once, until it makes progress again."""
+        """Return the workers that beat without progress; each is named once, until the next progress."""
         found = [
             worker
             for worker in self._suspected(now_s)

@@ -30,7 +30,7 @@ class Demand:
     wanted: Mapping[Role, int]
     """Maximum number of workers; at least `minimum`."""
     started: bool = False
-    """The experiment has begun, so it takes any free worker. Otherwise it takes its minimum at once or nothing."""
+    """The experiment has begun, so any free worker is taken. Otherwise the minimum is taken at once or not at all."""
     patient: bool = False
     """The wait is still short: other experiments need not give workers back."""
     yields: bool = False
@@ -143,7 +143,7 @@ class _Dealing:
         self._holdings = sorted(holdings, key=lambda h: (h.priority, -h.submitted))
         self._free = {role: _Pool(free.get(role, ())) for role in ROLES}
         self._leaving = {r: [h for h in holdings for _ in range(h.leaving.get(r, 0))] for r in ROLES}
-        """Experiments with workers on their way back that no other experiment counts on yet."""
+        """Experiments with returning workers, not counted on by any other experiment yet."""
         self._surplus = {(h.experiment, r): h.surplus.get(r, 0) for h in holdings for r in ROLES}
         self._claimed: Counter[Role] = Counter()
         """Free workers kept from later experiments."""
@@ -241,7 +241,7 @@ class _Dealing:
 
 
 def _explain(demand: Demand, free: Mapping[Role, tuple[int, int]], coming: Mapping[Role, Sequence[Holding]]) -> str:
-    """`free`: number of free workers of each role, and of resting ones among them."""
+    """`free`: number of free workers of each role, and of resting workers among the free."""
     parts: list[str] = []
     for role, (there, resting) in free.items():
         count = demand.minimum[role]

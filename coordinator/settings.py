@@ -25,8 +25,8 @@ class Settings:
     stream_port: int = 0
     """Port for files of workers without access to the runs folder; 0: any free port."""
     advertised: str | None = None
-    """Host, or host:port, by which others reach the coordinator. None: the address of this machine on the route to
-    others."""
+    """Public host, or host:port, of the coordinator. None: the address of this machine on the route
+    to other machines."""
     http: str | None = None
     """Address of health and metrics, e.g. 9300 or 0.0.0.0:9300. None: not served."""
     own_dir: Path | None = None
@@ -38,7 +38,7 @@ class Settings:
     idle_end_s: float | None = None
     """Time without a run to work on after which the coordinator ends; None: never."""
     allowed_code: tuple[Path, ...] = ()
-    """Folders from which users other than its own may name code in their configs."""
+    """Folders with code that users other than the coordinator's may name in configs."""
 
     @property
     def keys_dir(self) -> Path:

@@ -85,7 +85,7 @@ from remuda.wire.messages import (
 )
 
 _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye)
-"""Messages that count even from a lost sender: its data, or its failure, counts once."""
+"""Messages that count even from a lost sender: data or a failure counts once."""
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
 """Answer to a worker that has to register first."""
 _ANSWERED_LATER = (Submit, LogRequest)
@@ -353,7 +353,7 @@ class Coordinator:
         return effects
 
     def _unresponsive(self, peer: bytes, now_s: float) -> list[Effect]:
-        """Dismiss a worker that does not confirm its messages, since all of them are kept."""
+        """Dismiss a worker that does not confirm messages, since unconfirmed messages are kept."""
         worker = self._registry.by_peer.get(peer)
         if worker is None:
             return []
@@ -384,7 +384,7 @@ class Coordinator:
         (held_up.discard if hold is None else held_up.add)(experiment.identity.id)
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
-        """End this run as failed, whatever its state: its workers leave as fast as they can."""
+        """End this run as failed, whatever the state: workers leave as fast as possible."""
         experiment = self._catalog.active_experiment(broken.experiment)
         if experiment is None:
             return []

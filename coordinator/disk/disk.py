@@ -363,10 +363,10 @@ class RunWriter:
         self._run_folders = folders
         self._runs_folder = runs_folder
         self._files = folders.files(experiment)
-        """Kept so that it can be closed even after the run is forgotten."""
+        """Kept to be closed even after the run is forgotten."""
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
-        """Write the journal, before the run is listed, so that each listed run has a journal."""
+        """Write the journal, before the run is listed, so each listed run has a journal."""
         if self._files is not None:
             self._files.journal(turns)
         if self._runs_folder is not None:

@@ -9,7 +9,7 @@ from remuda.coordinator.effects import Send
 
 
 class HeldReplies:
-    """Sends messages at once, or as soon as their journal has their turn. For one thread."""
+    """Sends messages at once, or as soon as the journal has the turn. For the coordinator's thread."""
 
     def __init__(self, send: Callable[[Send], None], waits_for: Callable[[str], int]) -> None:
         """`waits_for` returns the turn that an experiment's journal does not have yet; 0 if it has all."""

@@ -1,4 +1,4 @@
-"""Recovery of a run from its journal, its payload files and its policy file."""
+"""Recovery of a run from journal, payload files and policy file."""
 
 from __future__ import annotations
 

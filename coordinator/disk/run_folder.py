@@ -1,4 +1,4 @@
-"""The files of one run that is not over, and the effects on them."""
+"""The open files of an unfinished run, and the effects on these files."""
 
 from __future__ import annotations
 

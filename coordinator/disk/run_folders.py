@@ -117,8 +117,8 @@ class RunFolders:
         return prepared
 
     def _use(self, experiment: str, root: Path, submit: Submit) -> None:
-        """Refuse the folder of an unfinished run: nobody may resume it or move it away while its workers use it. Wait
-        for the files of a finished run, since its end is known before they are closed."""
+        """Refuse the folder of an unfinished run: nobody may resume or move the run while workers use it. Wait for the
+        files of a finished run, since the end is known before the files are closed."""
         resolved = root.resolve()
 
         def users() -> set[str]:
@@ -274,7 +274,7 @@ class RunFolders:
         self._free(experiment)
 
     def forget(self, experiment: str) -> None:
-        """Forget a finished run that could not be written to its end; its thread still closes its files."""
+        """Forget a finished run with an incomplete end; the run's thread still closes the files."""
         self._files.pop(experiment, None)
         self._free(experiment)
 

@@ -129,7 +129,7 @@ class RunsFolder:
         return int(found[0])
 
     def finished(self) -> list[FinishedRun]:
-        """Return the runs that ended last, in the order of their ends, from their rows."""
+        """Return the runs that ended last, in the order of the ends, from their rows."""
         with self._lock:
             rows = self._db.execute(
                 "select last from run where is_over and last is not null order by rowid desc limit ?",

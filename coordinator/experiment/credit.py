@@ -17,7 +17,7 @@ GRANTS_PER_TURN = 1_000
 """Chunks granted at once. When the learner of a large run becomes ready, all collectors wait, and messages to ten
 thousand of them would take a tenth of a second: the rest follows with the next message or tick."""
 SPARE_CANDIDATES = 64
-"""Outdated candidates that the heap may keep, besides one for each collector."""
+"""Maximum number of outdated candidates in the heap, besides the current candidates."""
 
 
 @dataclass

@@ -56,7 +56,7 @@ class Evaluation:
     episodes: int
     started_s: float
     beside: tuple[CheckpointRecord, ...] | None = None
-    """Checkpoints of the other policies of the run; None until every policy has one."""
+    """Checkpoints of the run's remaining policies; None until every policy has a checkpoint."""
     older: tuple[tuple[CheckpointRecord, ...], ...] = ()
     """Older checkpoints of every policy as opponents, in self-play."""
     task: Task = field(default_factory=Task)

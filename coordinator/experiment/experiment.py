@@ -85,7 +85,7 @@ class Experiment:
         self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed)
         self.messages = MessageHandlers(parts)
         self.refusal = self.messages.refusal
-        """Returns the reason why a message about its leases cannot be true; None if it can."""
+        """Returns the reason why a message about a lease of the experiment cannot be true; None if it can."""
         self.replay = parts.replay
         """Counted and sampleable experience."""
         self.may_redraw = not parts.replay.plan.on_policy
@@ -142,7 +142,7 @@ class Experiment:
         return {"preparing": self._limits.prepare_s, "saving": self._limits.save_s}
 
     def demand(self, now_s: float) -> Demand | None:
-        """Return the workers that are still needed, or None. A run that ends needs evaluators only."""
+        """Return the missing workers, or None. A run that ends needs evaluators only."""
         if not self._failures.none and self._failures.rest(now_s)[0]:
             return None
         if self._commander.ending is None:

@@ -73,7 +73,7 @@ _ROLES: dict[type[AnyMessage], Role] = {
     Reanalyzed: "reanalyzer",
     NotReanalyzed: "reanalyzer",
 }
-"""The only role that may send each message; any role may send the remaining ones."""
+"""The only role that may send the message; any role may send the remaining messages."""
 
 
 class MessageHandlers:

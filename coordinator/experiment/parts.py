@@ -34,7 +34,7 @@ earlier random numbers."""
 
 
 class Parts:
-    """State of one experiment, in parts that count and parts that decide; restores all of it after a restart."""
+    """State of an experiment, in parts that count and parts that decide, with restore after a restart."""
 
     def __init__(
         self,

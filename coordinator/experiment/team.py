@@ -333,7 +333,7 @@ class Team:
     # --- they end together ---
 
     def _end_together(self, now_s: float) -> list[Step]:
-        """End the other policies after one policy has ended, and do work that became possible."""
+        """End the remaining policies after the first end, and do work that became possible."""
         steps = self._of_all(now_s, [member.parts.dispatch.deal() for member in self.members])
         steps += self._of_all(now_s, [member.begin_tasks() for member in self.members])
         end, skips = self._ending()

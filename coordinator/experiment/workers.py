@@ -246,7 +246,7 @@ class Failures:
 
 
 def _is_good(lease: Lease) -> bool:
-    """True if the lease proves its role, so that earlier deaths are forgotten."""
+    """True if the lease proves the role, so earlier deaths are forgotten."""
     return lease.worked_s - lease.ready_s >= GOOD_LEASE_S
 
 

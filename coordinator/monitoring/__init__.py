@@ -1,1 +1,2 @@
-"""`/health` and `/metrics` over HTTP, from a process of their own: the loop only tells it, once a second, how it is."""
+"""`/health` and `/metrics` over HTTP, from a separate process: the coordinator's loop only sends a snapshot every
+second."""

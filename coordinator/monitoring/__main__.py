@@ -1,7 +1,7 @@
 """`python -m remuda.coordinator.monitoring`: the process that serves `/health` and `/metrics` of a coordinator.
 
-It has what the coordinator's loop tells it and nothing else: no key, no run folder, no connection to the herd. It ends
-with the coordinator, whose end breaks the pipe between them.
+The process knows only the snapshots of the coordinator's loop: no key, no run folder, no connection to the herd. The
+end of the coordinator breaks the pipe and ends the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The address at which health and metrics are served."""
+"""Address of health and metrics."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import time
 
 LOOPBACK = "127.0.0.1"
 BACKLOG_CONNECTIONS = 512
-"""Connections that the operating system holds until they are accepted. Of more, each tries again after a second."""
+"""Connections held by the operating system until accepted. Beyond, a client tries again after a second."""
 TAKEN_S = 2.0
-"""How long to wait for a port that is taken: the process of a coordinator that was just killed gives it back soon."""
+"""Time to wait for a taken port: the process of a killed coordinator releases the port soon."""
 _STEP_S = 0.05
 _ANOTHER = "choose an address of this machine and a free port"
 
 
 class HttpAddressError(Exception):
-    """This is no address, or nothing can listen there; the text says which and why."""
+    """Not an address, or not free to listen on; the text names address and cause."""
 
 
 def parse(text: str) -> tuple[str, int]:
@@ -34,7 +34,7 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def listen(text: str, *, patience_s: float = TAKEN_S) -> socket.socket:
-    """A socket that listens at this address, at [::] for IPv4, too. Raises HttpAddressError."""
+    """Return a socket that listens at this address, at [::] for IPv4, too. Raises HttpAddressError."""
     host, port = parse(text)
     end_s = time.monotonic() + patience_s
     while True:
@@ -56,12 +56,12 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def url(listener: socket.socket) -> str:
-    """The URL of a socket that listens."""
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Whether only this machine reaches it."""
+    """True if only this machine can connect."""
     host = str(listener.getsockname()[0])
     return host == "::1" or host.startswith("127.")

@@ -20,7 +20,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Sample:
-    """One value, with the labels that tell it from the others of its family."""
+    """One value, with the labels that distinguish it within its family."""
 
     value: float
     labels: Mapping[str, str]
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Family:
-    """All samples of one name. A counter's name ends in `_total`."""
+    """All samples of a metric. A counter's name ends in `_total`."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -37,12 +37,12 @@ class Family:
 
     @staticmethod
     def single(name: str, kind: Literal["counter", "gauge"], help: str, value: float) -> Family:
-        """A family of one sample without labels."""
+        """Return a family with a single sample and no labels."""
         return Family(name, kind, help, (Sample(value, {}),))
 
 
 def exposition_text(families: Iterable[Family]) -> str:
-    """All families; those without samples are left out."""
+    """Return the text of all families with samples."""
     return "".join(f"{line}\n" for family in families if family.samples for line in _lines(family))
 
 
@@ -61,7 +61,7 @@ def _help(help: str) -> str:
 
 
 def _value(value: str) -> str:
-    """A label's value. A half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
+    """Escape a label's value. Half of a surrogate pair, impossible in UTF-8, becomes a question mark."""
     encodable = value.encode(errors="replace").decode()
     return encodable.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
@@ -83,7 +83,7 @@ class _OfRuns:
     kind: _Kind
     help: str
     value: Callable[[RunMeasures], float | None]
-    """None: there is none yet."""
+    """None: no value yet."""
 
 
 _OF_RUNS = (
@@ -110,7 +110,7 @@ _OF_RUNS = (
 
 
 def families(snapshot: Snapshot | None, now_s: float) -> Iterator[Family]:
-    """All metrics. Before the first snapshot there is one alone, which says that there is none."""
+    """Return all metrics; before the first snapshot, only `remuda_up` with value 0."""
     yield Family.single("remuda_up", "gauge", "1 once the coordinator's loop turns.", 0 if snapshot is None else 1)
     if snapshot is None:
         return

@@ -1,4 +1,4 @@
-"""The coordinator's side of the process that serves its health and metrics: starts it, tells it, ends it."""
+"""The coordinator's side of the process for health and metrics: start, snapshots and end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from remuda.coordinator.monitoring.snapshot import Snapshot
 from remuda.wire.child_end import end_within
 
 LENGTH_BYTES = 4
-"""Before each snapshot, which is JSON."""
+"""Length field before each JSON snapshot."""
 INTERVAL_S = 1.0
 """Time between two snapshots."""
 RESTART_S = 10.0
-"""Least time between two starts of the process, if it dies."""
+"""Minimum time between two starts of a dying process."""
 END_S = 5.0
 
 
 class SnapshotPipe:
-    """Sends whole snapshots, one at a time: while one is not taken, newer ones are dropped. So it holds one at most."""
+    """Sends whole snapshots without waiting; drops a snapshot while an earlier one is not taken. Holds one at most."""
 
     def __init__(self, sender: socket.socket) -> None:
         sender.setblocking(False)
@@ -32,7 +32,7 @@ class SnapshotPipe:
         self._left = memoryview(b"")
 
     def put(self, snapshot: Snapshot) -> bool:
-        """Send as much as is taken at once. False if the other end is gone."""
+        """Send the available part. Returns False if the receiving end is gone."""
         if not self._left:
             frame = msgspec.json.encode(snapshot)
             self._left = memoryview(len(frame).to_bytes(LENGTH_BYTES) + frame)
@@ -46,12 +46,12 @@ class SnapshotPipe:
         return True
 
     def close(self) -> None:
-        """Close this end, at which the other process ends."""
+        """Close the pipe, to end the receiving process."""
         self._sender.close()
 
 
 class MonitoringProcess:
-    """Serves at `listener` from its start until it is closed. No method but `close` waits for the process."""
+    """Serves at `listener` until closed. Only `close` waits for the process."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MonitoringProcess:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` gets a line if the process dies; it is started again then. Owns the listener. Raises OSError."""
+        """`say` gets a line if the process dies; a new process is then started. Owns the listener. Raises OSError."""
         self._listener = listener
         self._say = say
         self._clock = clock
@@ -68,11 +68,11 @@ class MonitoringProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that serves."""
+        """Id of the serving process."""
         return self._process.pid
 
     def tick(self, measure: Callable[[], Snapshot]) -> None:
-        """Called by every turn of the loop that has time: once a second, send what `measure` returns."""
+        """Send the result of `measure` every second; called by every turn of the loop with time left."""
         now_s = self._clock()
         if now_s < self._due_s:
             return
@@ -85,7 +85,7 @@ class MonitoringProcess:
             self._start()
 
     def close(self) -> None:
-        """End the process, and wait until it has gone."""
+        """End the process, and wait for its end."""
         self._pipe.close()
         self._listener.close()
         end_within(self._process, END_S)

@@ -1,4 +1,4 @@
-"""Serves a few pages to whoever connects, with a bound on everything that a stranger can make it hold or wait for."""
+"""A server of a few pages for any client, with bounded memory and waiting time per client."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ END_OF_HEAD = b"\r\n\r\n"
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,2048}) HTTP/1\.[01]\r\n")
 _PLAIN = "text/plain; charset=utf-8"
 MOST_CONNECTIONS = 32
-"""At the same time. One more takes the place of the oldest, so that slow readers keep nobody out."""
+"""Maximum number of open connections. A new connection then closes the oldest, so slow readers keep no client out."""
 ACCEPTED_AT_ONCE = 8
-"""So few that several times as many come before a new connection is the oldest: its request is read by then."""
+"""Few enough that a new connection's request is read long before the connection is the oldest."""
 MOST_REQUEST_BYTES = 8 << 10
 """Of a request's first line and headers."""
 DEADLINE_S = 5.0
-"""From a connection's beginning to its end, whatever is left to be read or sent then."""
+"""Maximum lifetime of a connection."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is served at a path."""
+    """The response at a path."""
 
     status: HTTPStatus
     content_type: str
@@ -35,9 +35,9 @@ class Page:
 
 
 def answer(head: bytes, pages: Mapping[str, Callable[[], Page]]) -> bytes:
-    """The answer to a request. `head` ends with END_OF_HEAD; a body that follows it is not read.
+    """Return the response to a request. `head` ends with END_OF_HEAD; a following body is not read.
 
-    Only GET and HEAD are known; what follows a question mark in the path is ignored.
+    Knows only GET and HEAD; ignores the query after a question mark.
     """
     line = _REQUEST_LINE.match(head)
     if line is None:
@@ -52,7 +52,7 @@ def answer(head: bytes, pages: Mapping[str, Callable[[], Page]]) -> bytes:
 
 
 def failure(status: HTTPStatus, headers: str = "") -> bytes:
-    """An answer that says no more than what is wrong with the request."""
+    """Return a response with nothing but an error status."""
     return _encoded(Page(status, _PLAIN, f"{status.phrase}\n".encode()), headers=headers)
 
 
@@ -70,7 +70,7 @@ def _encoded(page: Page, *, with_body: bool = True, headers: str = "") -> bytes:
 
 
 class Server:
-    """Answers one request on each connection."""
+    """Answers a single request on each connection."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Server:
         most_connections: int = MOST_CONNECTIONS,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        """`pages` are made by path, each time that somebody asks."""
+        """`pages`: functions by path, called for every request."""
         self._pages = pages
         self._most_connections = most_connections
         self._deadline_s = deadline_s
@@ -88,7 +88,7 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._open)
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:

@@ -1,6 +1,6 @@
-"""What a coordinator's loop says of itself once a second.
+"""Snapshot of a coordinator's loop, sent every second, and the health derived from it.
 
-It holds no path, no key, and of what others wrote nothing but the names of runs.
+A snapshot holds no path and no key, and of foreign text only the names of runs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from msgspec import Struct
 from remuda.wire.messages import ExperimentState, ExperimentStatus, RefusalCounts, Role, WorkerState
 
 LOOP_LIMIT_S = 5.0
-"""A loop that has said nothing for this long does not turn. It says something every second."""
+"""A loop without a snapshot for this long does not turn. Snapshots come every second."""
 
 
 class RunMeasures(Struct, frozen=True):
-    """One experiment. See ExperimentStatus."""
+    """Measures of an experiment. See ExperimentStatus."""
 
     experiment: str
     name: str
@@ -33,7 +33,7 @@ class RunMeasures(Struct, frozen=True):
 
     @staticmethod
     def of(status: ExperimentStatus) -> RunMeasures:
-        """Those of a status."""
+        """Return the measures in a status."""
         return RunMeasures(
             experiment=status.id,
             name=status.name,
@@ -51,31 +51,31 @@ class RunMeasures(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """The coordinator at one moment."""
+    """The coordinator at a moment."""
 
     measured_s: float
-    """By the clock that all processes of a machine share (`time.monotonic`)."""
+    """By the clock shared by all processes of a machine (`time.monotonic`)."""
     version: str
     """Of Remuda."""
     protocol: int
     uptime_s: float
     draining: bool
-    """It shuts down."""
+    """True during shutdown."""
     turns: int
-    """Turns of its loop since it was started."""
+    """Turns of the loop since the start."""
     longest_turn_s: float
     """In the last minute."""
     descriptors: int
     descriptor_limit: int
     rss_bytes: int
     cpu_s: float
-    """Processor time since it was started."""
+    """Processor time since the start."""
     workers: dict[Role, dict[WorkerState, int]]
     refusals: RefusalCounts
     malformed: int
-    """Messages that could not be read."""
+    """Number of unreadable messages."""
     journal_lag_s: float
-    """The longest time for which something has waited for the disk of a run that takes nothing; 0 if nothing waits."""
+    """Longest time that a write has been waiting for a run's disk; 0 without a waiting write."""
     held_up: int
     """Runs whose disks accept no writes."""
     runs: list[RunMeasures]
@@ -86,13 +86,13 @@ class Health(Struct, frozen=True):
 
     status: Literal["ok", "starting", "stalled", "draining"]
     reason: str = ""
-    """Empty if it is well."""
+    """Empty for a healthy coordinator."""
     loop_age_s: float | None = None
-    """Since the loop last said something; null if it has not yet."""
+    """Age of the newest snapshot; null before the first."""
 
     @property
     def is_well(self) -> bool:
-        """Whether it takes work."""
+        """True if the coordinator takes work."""
         return self.status == "ok"
 
 

@@ -19,7 +19,7 @@ LEASES_KEPT = 10_000
 closed leases (see LeaseBook)."""
 
 GRANTS_PER_TURN = 250
-"""Leases opened in one turn. The rest of a large assignment follows in later turns, so that no turn takes long."""
+"""Leases opened in one turn. The rest of a large assignment follows in later turns, so no turn takes long."""
 
 _NOTHING_TO_DO = Plan((), {})
 
@@ -90,9 +90,9 @@ class Assignments:
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
     def restore(self, experiment: Run, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
-        """Continue a recovered run. Its leases stay open, since their workers may come back. They end if the last
-        moments of the journal may be lost, since the workers then know more than the journal, or if the run is
-        recovered `late`, since the workers were already sent away."""
+        """Continue a recovered run. Its leases stay open, since the workers may come back. They end if the last moments
+        of the journal may be lost, since the workers then know more than the journal, or if the run is recovered
+        `late`, since the workers were already sent away."""
         self.newest_lease = max(self.newest_lease, snapshot.leases)
         self.experiment_ids |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._forget_old()

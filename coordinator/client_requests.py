@@ -91,7 +91,7 @@ class ClientRequests:
                 return [Reply(Done()), *self._shutdown.begin(message.reason, now_s)]
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
-        """Return the status of everything, or of one experiment."""
+        """Return the status of everything, or of an experiment."""
         shown = [*self._catalog]
         if query is not None:
             found = self._catalog.find(query)

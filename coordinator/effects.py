@@ -69,7 +69,7 @@ class MarkRecoverable:
 
 @dataclass(frozen=True)
 class FindRoom:
-    """Workers of this run wait for room on its disk: hold the run up until so many bytes fit."""
+    """Workers of this run wait for room on the disk: hold the run up until so many bytes fit."""
 
     experiment: str
     size_bytes: int
@@ -103,7 +103,7 @@ class CloseRun:
 
 @dataclass(frozen=True)
 class Abandon:
-    """List a failed experiment as over, and close its files; its journal may not know the end."""
+    """List a failed experiment as over, and close its files; the journal may not know the end."""
 
     experiment: str
     last: FinishedRunSnapshot

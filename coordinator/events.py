@@ -58,7 +58,7 @@ class RunPrepared:
 
 @dataclass(frozen=True)
 class RecoveredRun:
-    """A run of a previous coordinator, rebuilt from its journal."""
+    """A run of a previous coordinator, rebuilt from the journal."""
 
     experiment: Run
     snapshot: RunSnapshot
@@ -78,7 +78,7 @@ class RunRecovered:
 
 @dataclass(frozen=True)
 class RunRefused:
-    """The experiment is refused: its config is wrong, or its run folder is taken."""
+    """The experiment is refused: its config is wrong, or the run folder is taken."""
 
     experiment: str
     requester: Requester

@@ -110,7 +110,7 @@ class Journaling:
         return replace(first, last=last, others=tuple(others))
 
     def _part(self, member: Experiment, newest_lease: int, now_s: float, *, due: bool) -> JournalEntry:
-        """Return the entry of one policy of a run. `due`: with all priorities."""
+        """Return the entry of a policy of a run. `due`: with all priorities."""
         added, gone = member.replay.news()
         identity = member.identity.snapshot(member.config_json)
         snapshot = RunSnapshot(FORMAT, identity, member.parts.snapshot(now_s), newest_lease, self._boot)

@@ -41,12 +41,12 @@ def sender_at(peer: bytes) -> Sender:
 
 @dataclass
 class Lease:
-    """One worker's work for one experiment. Only the LeaseBook changes a lease."""
+    """A worker's work for an experiment. Only the LeaseBook changes a lease."""
 
     holder: LeaseHolder
     index: int
     generation: int = 0
-    """Higher than the generation of every earlier worker with this index, so that a replacement does not repeat earlier
+    """Higher than the generation of every earlier worker with this index, so a replacement does not repeat earlier
     random numbers."""
     ready: bool = False
     """The worker's environments or networks are built."""

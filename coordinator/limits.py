@@ -58,7 +58,7 @@ def _seconds(setting: str, number: str) -> float:
 
 
 LongestWithoutProgress: TypeAlias = Mapping[Phase, float]
-"""Time limits without progress by activity, where a run has its own limits. Limits apply to all
+"""Time limits without progress by activity, where a run sets limits. Limits apply to all
 remaining activities."""
 
 
@@ -68,7 +68,7 @@ class Hold:
 
     why: str
     until_s: float
-    """Time, by the coordinator's clock, at which the run fails unless its disk accepts writes before."""
+    """Time, by the coordinator's clock, at which the run fails unless the disk accepts writes before."""
     journals: bool = False
     """The journal can still be written: messages about the run are handled."""
 

@@ -42,7 +42,7 @@ _LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
 _STATES: tuple[WorkerState, ...] = ("idle", "busy", "stuck", "draining")
 """States of a registered worker."""
 AWAY_S = 3.0
-"""A search with this much delay shows that this process stood still: it was stopped, or its disk hung. Messages sent
+"""A search with this much delay shows that this process stood still: it was stopped, or the disk hung. Messages sent
 during this time have yet to be read."""
 
 
@@ -58,7 +58,7 @@ class FilesOffer:
     """None: in tests without files."""
 
     def granted(self, assign: Assign, worker: Worker) -> Assign:
-        """Add the grant for the stream server to a lease, if its worker needs one."""
+        """Add the grant for the stream server to a lease, if the worker needs one."""
         if self.grants is None or worker.role == "learner":
             return assign
         grant = Grant(
@@ -116,7 +116,7 @@ class Membership:
         return [self._registered(message.lease), *ended, *self._assignments.schedule(now_s)]
 
     def _explain(self, worker: Worker, exit: str) -> list[Step]:
-        """Log how a lost worker ended, according to its nanny, when its next incarnation registers."""
+        """Log how a lost worker ended, according to the nanny, when its next incarnation registers."""
         experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
         if not isinstance(experiment, Run):
             return []

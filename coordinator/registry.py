@@ -33,15 +33,15 @@ class Worker:
     activity: str = "registered"
     phase: Phase = "idle"
     longest_s: LongestWithoutProgress = field(default_factory=dict[Phase, float])
-    """Time limits of its run."""
+    """Time limits of the run."""
     rss_bytes: int = 0
     cpu_s: float = 0.0
-    """Processor time of its process so far, of all threads."""
+    """Processor time of the process so far, of all threads."""
     cpu_cores: float = 0.0
     """Processor time per second between the newest two beats."""
     cpu_measured_s: float = 0.0
     cpus: int = 0
-    """Usable cores; 0 if only its journal knows the worker."""
+    """Usable cores; 0 if only the journal knows the worker."""
     memory_bytes: int = 0
     """Memory of its machine."""
     lease: int = 0
@@ -56,7 +56,7 @@ class Worker:
 
     @property
     def holder(self) -> LeaseHolder:
-        """Journal row of the worker, with its lease."""
+        """Journal row of the worker, with the lease."""
         return LeaseHolder(self.lease, self.uuid, self.incarnation, self.role, self.host, self.pid)
 
     @property
@@ -69,7 +69,7 @@ class Worker:
     def status(
         self, now_s: float, *, experiment: str | None = None, draining: bool = False, work_share: float | None = None
     ) -> WorkerStatus:
-        """Return its line in `remuda status`, with data of its experiment."""
+        """Return the line in `remuda status`, with data of the experiment."""
         return WorkerStatus(
             uuid=self.uuid,
             incarnation=self.incarnation,

@@ -19,7 +19,7 @@ from remuda.wire.messages import ROLES, Role
 
 @dataclass(frozen=True)
 class Demand:
-    """Workers that one experiment still needs, by role."""
+    """Workers that an experiment still needs, by role."""
 
     experiment: str
     priority: int
@@ -50,12 +50,12 @@ class Holding:
     surplus: Mapping[Role, int]
     """Number of workers beyond the minimum."""
     leaving: Mapping[Role, int] = field(default_factory=dict[Role, int])
-    """Number of workers already on their way back."""
+    """Number of workers already returning."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """One worker goes to one experiment."""
+    """A worker goes to an experiment."""
 
     experiment: str
     role: Role
@@ -64,7 +64,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Return:
-    """One experiment gives this number of workers back, for another."""
+    """An experiment gives this number of workers back, for another."""
 
     holder: str
     role: Role
@@ -104,13 +104,13 @@ def plan(
 
 
 class _Pool:
-    """The free workers of one role, taken from the front. The cost depends on the taken and resting workers only."""
+    """The free workers of a role, taken from the front. The cost depends on the taken and resting workers only."""
 
     def __init__(self, free: Collection[str]) -> None:
         self._free = free
         self._rest = iter(free)
         self._passed_over: list[str] = []
-        """Workers that rest for one experiment; others may have them."""
+        """Workers that rest for an experiment; others may have them."""
         self._taken: set[str] = set()
 
     def __len__(self) -> int:
@@ -210,7 +210,7 @@ class _Dealing:
         return _explain(demand, free, coming)
 
     def _count_on(self, coming: Mapping[Role, Sequence[Holding]], lent: Mapping[Role, Counter[str]]) -> None:
-        """Mark these workers, so that no later experiment counts on them."""
+        """Mark these workers, so no later experiment counts on them."""
         for role, holdings in coming.items():
             self._leaving[role] = self._leaving[role][len(holdings) :]
         for role, counts in lent.items():

@@ -338,7 +338,7 @@ class Service:
     # --- what is done about it ---
 
     def _carry_out(self) -> None:
-        """Hand over the writes of each run, and send messages. A message waits for the journal of its run if needed."""
+        """Hand over the writes of each run, and send messages. A message waits for the journal of the run if needed."""
         entries: list[JournalEntry] = []
         while self._coordinator.has_news:
             entries += self._coordinator.journal_entries(time.monotonic())

@@ -34,7 +34,7 @@ class Settings:
     several coordinators share a runs folder."""
     hands_over: bool = False
     """On a signal to end, have runs saved and leave them to the next start, instead of stopping them. The connection
-    file stays, so that workers wait."""
+    file stays, so workers wait."""
     idle_end_s: float | None = None
     """Time without a run to work on after which the coordinator ends; None: never."""
     allowed_code: tuple[Path, ...] = ()
@@ -42,8 +42,8 @@ class Settings:
 
     @property
     def keys_dir(self) -> Path:
-        """Folder of the keys: in the runs folder, so that workers recognize a restarted coordinator. A coordinator
-        without a runs folder has its own keys, beside its connection file."""
+        """Folder of the keys: in the runs folder, so workers recognize a restarted coordinator. A coordinator without a
+        runs folder has separate keys, beside the connection file."""
         return (self.list_dir if self.persistent else self.connection_file.absolute().parent) / FOLDER
 
     @property

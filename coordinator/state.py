@@ -93,7 +93,7 @@ _ANSWERED_LATER = (Submit, LogRequest)
 Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
 """Worker messages that are handled and answered at once even while the disk of the run accepts no writes: the answers
-contain nothing to be journaled. A worker names a lease only after its journal had it."""
+contain nothing to be journaled. A worker names a lease only after the journal had it."""
 
 
 class Coordinator:
@@ -237,7 +237,7 @@ class Coordinator:
         return self._membership.counts()
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
-        """Return the status of everything, or of one experiment."""
+        """Return the status of everything, or of an experiment."""
         return self._client_requests.status(query, now_s)
 
     # --- messages ---

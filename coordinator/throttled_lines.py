@@ -1,4 +1,4 @@
-"""Log lines about strangers and faulty peers, throttled so that no peer can fill the disk."""
+"""Log lines about strangers and faulty peers, throttled so no peer can fill the disk."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from remuda.logbook.lines import unforgeable
 
 INTERVAL_S = 5.0
-"""Time between two lines of one kind."""
+"""Time between two lines of a kind."""
 
 
 class ThrottledLines:
-    """Prints lines of one kind to standard error; drops lines that come too soon after the last."""
+    """Prints lines of a kind to standard error; drops lines that come too soon after the last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

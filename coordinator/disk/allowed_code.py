@@ -10,7 +10,7 @@ from remuda.config.current import evaluated
 from remuda.config.schema import ExperimentConfig
 
 OWN = "operator"
-"""The key of the user who started the coordinator: its holder can run code as this user anyway."""
+"""The key of the user who started the coordinator: the holder can run code as this user anyway."""
 PETTINGZOO = "pettingzoo."
 """Modules of this package are environments, as gymnasium's ids are."""
 

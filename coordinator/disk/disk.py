@@ -120,7 +120,7 @@ class Disk:
             self._jobs.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
     def write(self, entries: Sequence[JournalEntry], effects: Sequence[DiskEffect]) -> None:
-        """Write a turn: each run's part in its own thread. Waits at most QUICK_S for their journals."""
+        """Write a turn: each run's part in its own thread. Waits at most QUICK_S for the journals."""
         self._turn += 1
         parts: dict[str, list[RunEffect | HerdLogLine]] = {each.experiment: [] for each in entries}
         abandoned: list[Abandon] = []
@@ -213,7 +213,7 @@ class Disk:
         return found
 
     def close(self) -> list[str]:
-        """Write everything and close all files. Returns the experiments not completely written, since their disks take
+        """Write everything and close all files. Returns the experiments not completely written, since the disks take
         too long."""
         deadline_s = self._clock() + END_S
         for run_thread in self._run_threads.values():
@@ -295,7 +295,7 @@ class Disk:
 
     def _is_done(self, id: str, run_thread: RunThread) -> bool:
         """True if a thread has no more to write; otherwise start another. A thread that was held up is checked once
-        more, so that its recovery is reported."""
+        more, so its recovery is reported."""
         return run_thread.rests and not run_thread.waits_for and id not in self._holds
 
     def _is_quick(self, experiment: str) -> bool:
@@ -357,7 +357,7 @@ class Disk:
 
 
 class RunWriter:
-    """Writes one run's files, and its row in the list of runs."""
+    """Writes a run's files, and its row in the list of runs."""
 
     def __init__(self, folders: RunFolders, runs_folder: RunsFolder | None, experiment: str) -> None:
         self._run_folders = folders

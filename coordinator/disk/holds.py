@@ -1,4 +1,4 @@
-"""Runs held up by their disks, with start and end of each hold; a restart of the coordinator ends no hold."""
+"""Runs held up by the disks, with start and end of each hold; a restart of the coordinator ends no hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Holds:
         return experiment in self._held
 
     def restore(self, experiment: str, run_thread: RunThread, held: HeldSince) -> Hold:
-        """Continue a hold of the previous coordinator, until its disk has room."""
+        """Continue a hold of the previous coordinator, until the disk has room."""
         self._held[experiment] = held
         run_thread.want_room(held.room_bytes)
         return Hold(held.why, held.since_s + PATIENCE_S, journals=True)

@@ -15,7 +15,7 @@ from remuda.wire.keys.authorized import AuthorizedKeys
 from remuda.wire.keys.secret_file import KeyFileError
 
 WAITING_AT_MOST = 64
-"""Maximum number of waiting calls of one kind: beyond, requests come faster than the disk answers."""
+"""Maximum number of waiting calls of a kind: beyond, requests come faster than the disk answers."""
 LOOK_INTERVAL_S = 0.5
 """Between two looks at the file."""
 _KEY = "authorized keys"

@@ -63,7 +63,7 @@ def payload_files(recovered: Recovered | None) -> frozenset[str]:
 
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
-    """Return written but uncounted payloads, by their headers: their workers may have ended without a coordinator to
+    """Return written but uncounted payloads, by their headers: the workers may have ended without a coordinator to
     announce them to. Payloads of forgotten leases are left out, since they may have been counted."""
     counted = Ledger()
     counted.restore(recovered.snapshot.experiment.replay.ledger)

@@ -14,7 +14,7 @@ LEAST_BYTES = 1 << 16
 
 
 class Room:
-    """Disk space that one run lacks. `want` is for the coordinator's thread, `look` for the run's thread."""
+    """Disk space that a run lacks. `want` is for the coordinator's thread, `look` for the run's thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

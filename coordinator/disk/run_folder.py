@@ -30,7 +30,7 @@ from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters
 
 OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
-"""Effects on the files of one policy, or of a run with one policy."""
+"""Effects on the files of a policy, or of a run with a single policy."""
 RunEffect = OwnEffect | PolicyEffect
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
 """Value with which progress.txt and the curves continue at their end: nothing is cut off."""
@@ -111,7 +111,7 @@ class RunFiles:
 
     def carry_out(self, effect: RunEffect) -> None:
         """Carry out an effect. If the run's files were removed, the effect is logged and skipped. Raises OSError if the
-        disk refuses, so that the caller can try again."""
+        disk refuses, so the caller can try again."""
         match effect:
             case PolicyEffect():
                 for each in self._all:

@@ -1,6 +1,6 @@
 """The run folders of a coordinator: prepares them, and carries the state machine's effects out on disk.
 
-One thread at a time works on one run; different threads may work on different runs.
+One thread at a time works on a run; different threads may work on different runs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CLOSING_S = 20.0
 
 
 class RunFolders:
-    """The folders of unfinished experiments. The files of a folder are open while its experiment is active."""
+    """The folders of unfinished experiments. The files of a folder are open while the experiment is active."""
 
     def __init__(
         self,

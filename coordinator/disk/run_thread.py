@@ -1,4 +1,4 @@
-"""Writes one run's files, in order, in a thread of its own: a slow disk holds up no other run."""
+"""Writes a run's files, in order, in a thread of its own: a slow disk holds up no other run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HerdLogLine:
 
 @dataclass(frozen=True)
 class JournalBatch:
-    """The writes of one run in one turn of the coordinator's loop."""
+    """The writes of a run in one turn of the coordinator's loop."""
 
     number: int
     entry: JournalEntry | None
@@ -49,7 +49,7 @@ class JournalBatch:
 
 @dataclass(frozen=True)
 class Journaled:
-    """All turns up to this number are in the run's journal, their files are deleted, and curves are set back for a new
+    """All turns up to this number are in the run's journal, the files are deleted, and curves are set back for a new
     learner."""
 
     experiment: str

@@ -121,7 +121,7 @@ class RunsFolder:
         return None if found is None else found[0]
 
     def begin(self, address: str) -> int:
-        """Record the address of this coordinator; return its epoch, which grows with every start. Raises JournalError
+        """Record the address of this coordinator; return the epoch, which grows with every start. Raises JournalError
         if the disk refuses."""
         with self._lock, committing(self._db, self._path):
             found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
@@ -169,7 +169,7 @@ class RunsFolder:
         return finished
 
     def note(self, entry: JournalEntry) -> None:
-        """Record a new or finished run. A folder has one run: a resumed run replaces the previous one.
+        """Record a new or finished run. A folder has a single run: a resumed run replaces the previous one.
 
         Raises JournalError if the disk refuses.
         """
@@ -179,7 +179,7 @@ class RunsFolder:
             self._note(identity.id, identity.run_dir, entry.last if is_over else None)
 
     def note_over(self, last: FinishedRunSnapshot) -> None:
-        """Record the end of a run, whatever its journal contains. Raises JournalError if the disk refuses."""
+        """Record the end of a run, whatever the journal contains. Raises JournalError if the disk refuses."""
         self._note(last.identity.id, last.identity.run_dir, last)
 
     def _note(self, experiment: str, run_dir: str, last: FinishedRunSnapshot | None) -> None:
@@ -197,7 +197,7 @@ class RunsFolder:
                 del self._known[experiment]
 
     def held(self) -> dict[str, HeldSince]:
-        """Runs held up by their disks."""
+        """Runs held up by the disks."""
         with self._lock:
             rows = self._db.execute("select experiment, since_s, why, room_bytes from held").fetchall()
         return {experiment: HeldSince(*held) for experiment, *held in rows}

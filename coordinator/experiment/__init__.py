@@ -1,1 +1,1 @@
-"""One experiment from queue to end: workers, messages, status, evaluation and shutdown."""
+"""An experiment from queue to end: workers, messages, status, evaluation and shutdown."""

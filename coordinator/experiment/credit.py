@@ -23,7 +23,7 @@ SPARE_CANDIDATES = 64
 @dataclass
 class _Account:
     granted: int = 0
-    """Environment steps that the collector may take under its lease, in total."""
+    """Environment steps that the collector may take under the lease, in total."""
     arrived: int = 0
     """Environment steps counted under the lease."""
     granted_as: int = 0
@@ -40,7 +40,7 @@ class _Account:
 
 _Candidate = tuple[int, int, int]
 """Outstanding steps, number of the last grant, and lease. The smallest goes first: the collector with the fewest
-outstanding steps, then the least recently granted, so that work is shared evenly."""
+outstanding steps, then the least recently granted, so work is shared evenly."""
 
 
 class CreditBook:
@@ -94,7 +94,7 @@ class CreditBook:
     def wait_no_longer(self) -> int:
         """Free all outstanding steps for other collectors; return the number of collectors with overdue steps.
 
-        A late chunk still counts when it arrives, and only then does its collector get a new grant.
+        A late chunk still counts when it arrives, and only then does the collector get a new grant.
         """
         late = [(lease, account) for lease, account in self._accounts.items() if account.outstanding]
         for lease, account in late:
@@ -122,7 +122,7 @@ class CreditBook:
         """Grant chunks while `allowance` environment steps exceed the outstanding ones, first to collectors with the
         fewest.
 
-        Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so a small allowance never
+        Returns the leases whose grant grew. May exceed the allowance by less than a chunk, so a small allowance never
         stops all collectors. Grants at most GRANTS_PER_TURN: call again soon.
         """
         grown: set[int] = set()

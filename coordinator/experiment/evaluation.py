@@ -38,7 +38,7 @@ from remuda.wire.messages import (
 
 @dataclass(frozen=True)
 class Share:
-    """Consecutive episodes for one evaluator."""
+    """Consecutive episodes for an evaluator."""
 
     first_episode: int
     episodes: int
@@ -414,7 +414,7 @@ def _file_of(record: CheckpointRecord) -> CheckpointFile:
 
 
 def _evaluator_report(message: EvaluationDone, worker: str, record: CheckpointRecord) -> WorkerReport:
-    """Return the report about the episodes of one evaluator."""
+    """Return the report about the episodes of an evaluator."""
     statistics = episode_statistics(message.returns, message.lengths, message.info)
     return WorkerReport(
         train_iter=record.train_iter,

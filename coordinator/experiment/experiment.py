@@ -1,4 +1,4 @@
-"""One experiment in the coordinator, from queue to end: its parts, and the actions due after each event.
+"""An experiment in the coordinator, from queue to end: its parts, and the actions due after each event.
 
 Pure: every method takes an event and a clock reading, and returns steps to be carried out (see effects.py).
 """
@@ -150,7 +150,7 @@ class Experiment:
         return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
-        """Return the workers to spare, and those already on their way back."""
+        """Return the workers to spare, and those already returning."""
         return self._demand.holding(keeps=self._commander.ending is not None)
 
     @guarded
@@ -218,7 +218,7 @@ class Experiment:
     @guarded
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """End the lease of a worker that was lost, left, or started a new incarnation. `handed_in`: no data is lost.
-        `died`: the end of its process, if it is dead or seems dead."""
+        `died`: the end of the process, if it is dead or seems dead."""
         lease = self._leases.open_leases.get(number)
         if lease is not None and died:
             self._failures.died(lease, died, now_s)
@@ -349,7 +349,7 @@ class Experiment:
 
     @guarded
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-        """Count a chunk found in data/ after a restart, since its worker may have ended without a coordinator. If the
+        """Count a chunk found in data/ after a restart, since the worker may have ended without a coordinator. If the
         worker still announces the chunk, it counts once all the same."""
         (meta,) = metas
         lease = self.replay.ledger.lease_of_missing(meta.chunk)

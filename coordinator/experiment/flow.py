@@ -1,4 +1,4 @@
-"""The flow of experience in one experiment: chunks in, credit to collectors, batches to the learner."""
+"""The flow of experience in an experiment: chunks in, credit to collectors, batches to the learner."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class FlowControl:
         return accepted, steps + served + (self.extend_credit() if served else [])
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
-        """Return the acknowledgement of a chunk, with all control data for its collector."""
+        """Return the acknowledgement of a chunk, with all control data for the collector."""
         policy, exploration, others = self._acting_settings()
         granted, task = self.credit.granted(message.lease), self._curriculum.task
         return Reply(ChunkAccepted(message.meta.chunk, granted, policy, exploration, rejected, others, task))
@@ -419,7 +419,7 @@ class FlowControl:
 
 
 class RequestQueue:
-    """Requests under one learner's lease. Answers hand out new chunks, so they must be sent in order."""
+    """Requests under a learner's lease. Answers hand out new chunks, so they must be sent in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, BatchRequest] = {}

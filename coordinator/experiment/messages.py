@@ -79,7 +79,7 @@ _ROLES: dict[type[AnyMessage], Role] = {
 class MessageHandlers:
     """Checks each message against the state of the experiment, then passes it on to the parts concerned.
 
-    A worker that sends an impossible message loses its lease; other workers do not notice.
+    A worker that sends an impossible message loses the lease; other workers do not notice.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -374,7 +374,7 @@ class MessageHandlers:
 
 
 def _collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:
-    """Return the report about one collector's work."""
+    """Return the report about a collector's work."""
     return WorkerReport(
         train_iter=message.train_iter,
         env_step=env_step,

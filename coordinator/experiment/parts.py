@@ -1,4 +1,4 @@
-"""The parts of one experiment: construction, journal rows, restart, and reports on their state."""
+"""The parts of an experiment: construction, journal rows, restart, and reports on their state."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from remuda.training.vitals import Vitals
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk
 
 GENERATIONS_PER_RUN = 1_000
-"""Distance between the generations of a run and of its resumed run, so that no worker repeats
-earlier random numbers."""
+"""Distance between the generations of a run and of its resumed run, so no worker repeats earlier random numbers."""
 
 
 class Parts:
@@ -193,7 +192,7 @@ class Parts:
     # --- after a restart ---
 
     def restore(self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> None:
-        """Continue from a snapshot, with these chunks still in data/. Leases stay open, since their workers may come
+        """Continue from a snapshot, with these chunks still in data/. Leases stay open, since the workers may come
         back."""
         self.status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
         self.shutdown.enter(snapshot.stage, now_s, snapshot.stage_left_s)

@@ -1,4 +1,4 @@
-"""Reanalysis in one experiment: the chunks to compute again, the requests to reanalyzers, and the results.
+"""Reanalysis in an experiment: the chunks to compute again, the requests to reanalyzers, and the results.
 
 A reanalyzer works on one chunk at a time, drawn as batches are drawn, and computes the declared columns of all its rows
 with the newest target network. The result belongs to this chunk: a result of a newer target network replaces it, and it
@@ -35,7 +35,7 @@ from remuda.wire.messages import (
 )
 
 REQUESTS_AT_ONCE = 2
-"""Requests per reanalyzer: one is computed while the next is on its way."""
+"""Requests per reanalyzer: one is computed while the next is under way."""
 DRAWS = 32
 """Rows to draw in search of a chunk, before the search pauses."""
 TARGETS_KEPT = 100
@@ -51,12 +51,12 @@ class _Request:
     chunk: IndexedChunk
     target: PolicyRef
     result: Reanalysis | None = None
-    """Result whose target network is not confirmed yet: the learner's message is on its way."""
+    """Result whose target network is not confirmed yet: the learner's message is under way."""
 
 
 @dataclass
 class _Reanalyzer:
-    """Requests to one reanalyzer."""
+    """Requests to a reanalyzer."""
 
     requests: int = 0
     """The newest request's number."""
@@ -383,7 +383,7 @@ class ReanalysisBook:
         self._replay.index.hold(meta.payload_bytes)
 
     def _drop(self, first_row: int) -> str:
-        """Forget the newest reanalysis of a chunk; return its file."""
+        """Forget the newest reanalysis of a chunk; return the file."""
         dropped = self._newest.pop(first_row)
         self._replay.index.hold(-dropped.meta.payload_bytes)
         return dropped.meta.file

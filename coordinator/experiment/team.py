@@ -62,7 +62,7 @@ from remuda.wire.messages import (
 )
 
 PASSES = 2
-"""Rounds of due work over all policies: the work of one policy may be awaited by another."""
+"""Rounds of due work over all policies: the work of a policy may be awaited by another."""
 
 
 class Team:
@@ -390,7 +390,7 @@ class Team:
         ]
 
     def _of_policy(self, policy_index: int, steps: Sequence[Step], now_s: float) -> list[Step]:
-        """Turn the steps of one policy into steps of the run."""
+        """Turn the steps of a policy into steps of the run."""
         return [passed for step in steps if (passed := self._run_step(policy_index, step, now_s)) is not None]
 
     def _run_step(self, policy_index: int, step: Step, now_s: float) -> Step | None:

@@ -1,4 +1,4 @@
-"""The workers of one experiment: demand, joining, return, departure, failures and deaths.
+"""The workers of an experiment: demand, joining, return, departure, failures and deaths.
 
 A process that dies gives no reason: the environment, or a library of the run, may have ended it. Chunks from before its
 death prove nothing, since the next incarnation may die at the same point. A lease that works for a while proves that
@@ -54,12 +54,12 @@ _CONTAINED = "; an environment in a process of its own (env.vectorization: async
 _MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer")
 """A run continues even without any worker of these roles."""
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
-"""Log line for a killed collector: it loses the unfinished chunk, and maybe one on its way."""
+"""Log line for a killed collector: it loses the unfinished chunk, and maybe one under way."""
 
 
 @dataclass
 class Streak:
-    """Failures of one kind in a row."""
+    """Failures of the same kind in a row."""
 
     count: int = 0
     first_s: float = 0.0
@@ -81,7 +81,7 @@ class Streak:
 
 @dataclass
 class _Record:
-    """One worker's failures for this experiment."""
+    """A worker's failures for this experiment."""
 
     in_all: int = 0
     in_a_row: int = 0
@@ -92,7 +92,7 @@ class _Record:
 
 @dataclass
 class _Deaths:
-    """Deaths in one role."""
+    """Deaths in a role."""
 
     streak: Streak = field(default_factory=Streak)
     newest: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=FAILURES_IN_A_ROW))
@@ -117,7 +117,7 @@ class Failures:
     # --- events ---
 
     def failed(self, worker: str, now_s: float) -> int:
-        """Count a failure reported by a worker (by UUID); return its number of failures."""
+        """Count a failure reported by a worker (by UUID); return the number of failures."""
         self.counted(now_s)
         record = self._workers[worker] = self._workers.pop(worker) if worker in self._workers else _Record()
         record.in_all += 1
@@ -149,7 +149,7 @@ class Failures:
         self.none = not (self._reported.count or self._deaths or self._unmended)
 
     def died(self, lease: Lease, how: str, now_s: float) -> None:
-        """Count the end of a worker's process without a message, unless its lease was good or recovered."""
+        """Count the end of a worker's process without a message, unless the lease was good or recovered."""
         if lease.recovered or _is_good(lease):
             return
         deaths = self._deaths.setdefault(lease.role, _Deaths())
@@ -301,7 +301,7 @@ class WorkerDemand:
         )
 
     def holding(self, *, keeps: bool) -> Holding:
-        """Return the workers to spare (none if it `keeps` all), and the number already on their way back."""
+        """Return the workers to spare (none if it `keeps` all), and the number already returning."""
         surplus: dict[Role, int] = {
             role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
         }
@@ -333,8 +333,8 @@ def may_be_overtaken(waited_s: float) -> bool:
     """True if workers too few for this experiment go to others now.
 
     So workers are kept idle for at most half of the time, and the wait ends: once free workers are kept for longer than
-    other runs take, all their workers become free. If no run takes longer than D seconds, the experiment begins within
-    8 D seconds (or three minutes, if longer).
+    other runs take, all the workers become free. If no run takes longer than D seconds, the experiment begins within 8
+    D seconds (or three minutes, if longer).
     """
     length_s = OVERTAKEN_FIRST_S
     while waited_s >= 2 * length_s:

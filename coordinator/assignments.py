@@ -94,7 +94,7 @@ class Assignments:
         of the journal may be lost, since the workers then know more than the journal, or if the run is recovered
         `late`, since the workers were already sent away."""
         self.newest_lease = max(self.newest_lease, snapshot.leases)
-        self.experiment_ids |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
+        self._know_leases(experiment, self.experiment_ids)
         self._forget_old()
         if late or not self._journaling.is_whole(snapshot):
             self._torn.add(experiment.identity.id)
@@ -146,9 +146,15 @@ class Assignments:
             return
         kept = {lease: self.experiment_ids[lease] for lease in sorted(self.experiment_ids)[-LEASES_KEPT:]}
         for experiment in self._catalog.active:
-            kept |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
+            self._know_leases(experiment, kept)
         self.experiment_ids = kept
         self._forget_at = len(kept) + LEASES_KEPT
+
+    @staticmethod
+    def _know_leases(experiment: Run, experiment_ids: dict[int, str]) -> None:
+        """Add the open leases of an experiment, and the newest closed ones."""
+        for member in experiment.members:
+            experiment_ids |= dict.fromkeys(member.parts.leases.numbers, experiment.identity.id)
 
     def _ask_back(self, lent: Return) -> list[Step]:
         """Ask an experiment to give workers back for another."""

@@ -120,7 +120,8 @@ class Membership:
         experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
         if not isinstance(experiment, Run):
             return []
-        experiment.explain_death(worker.uuid, exit)
+        for member in experiment.members:
+            member.parts.failures.explained(worker.uuid, exit)
         return [LogLine(experiment.identity.id, f"{worker.role} {worker.uuid} was lost as it ended with {exit}")]
 
     def _registered(self, lease: int, *, goes_on: bool = False) -> Reply:
@@ -178,13 +179,13 @@ class Membership:
 
     def _drains(self, worker: Worker) -> bool:
         experiment = self._assignments.experiment_of(worker)
-        return experiment is not None and experiment.drains(worker.lease)
+        return experiment is not None and any(member.drains(worker.lease) for member in experiment.members)
 
     def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
         experiment = self._assignments.experiment_of(worker)
         if experiment is None:
             return worker.status(now_s)
-        draining, work_share = experiment.drains(worker.lease), experiment.work_share(worker.uuid)
+        draining, work_share = self._drains(worker), experiment.work_share(worker.uuid)
         return worker.status(now_s, experiment=experiment.identity.id, draining=draining, work_share=work_share)
 
     # --- they go ---

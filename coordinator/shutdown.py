@@ -119,6 +119,7 @@ class Handover:
 
     def tick(self) -> list[Step]:
         """End once no save is under way. A run whose disk accepts no writes is not waited for."""
-        if not self._begun or any(each.is_saving and each.held_up is None for each in self._catalog.active):
+        active = [each for each in self._catalog.active if each.held_up is None]
+        if not self._begun or any(member.is_saving for each in active for member in each.members):
             return []
         return [Exit()]

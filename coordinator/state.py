@@ -58,6 +58,7 @@ from remuda.coordinator.rights import MAY_SAY, forbidden
 from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
 from remuda.training.effects import Emit, Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
+from remuda.training.vitals import COORDINATOR
 from remuda.wire.codec import Envelope
 from remuda.wire.door import Refusals
 from remuda.wire.messages import (
@@ -153,8 +154,8 @@ class Coordinator:
                 return self._perform(self._handover.begin(event.reason, now_s), now_s)
             case SelfVitals():
                 self._client_requests.load = event.load
-                for experiment in self._catalog.active:
-                    experiment.note_coordinator_vitals(event.vitals)
+                for member in (member for run in self._catalog.active for member in run.members):
+                    member.parts.vitals.told(COORDINATOR, COORDINATOR, event.vitals)
                 return []
             case _:
                 return self._handle_disk_event(event, now_s)
@@ -389,7 +390,8 @@ class Coordinator:
         if experiment is None:
             return []
         holders = [self._registry.holders.get(lease) for lease in experiment.lease_numbers]
-        experiment.break_off(broken.reason, now_s)
+        for member in experiment.members:
+            member.break_off(broken.reason, now_s)
         text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
         steps: list[Step] = [LogLine(broken.experiment, text, "error")]
         for worker in holders:

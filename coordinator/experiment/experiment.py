@@ -26,7 +26,6 @@ from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import LeaseHolder
-from remuda.training.vitals import COORDINATOR
 from remuda.wire.messages import (
     AnyMessage,
     ChunkMeta,
@@ -36,7 +35,6 @@ from remuda.wire.messages import (
     ExperimentStatus,
     Phase,
     Role,
-    WorkerVitals,
 )
 
 P = ParamSpec("P")
@@ -80,7 +78,9 @@ class Experiment:
         """None while the disk of the run accepts writes."""
         self.room_sought_s = -math.inf
         """Time of the last search for disk space for its workers."""
-        self._limits = config.limits
+        limits = config.limits
+        self.longest_s: Mapping[Phase, float] = {"preparing": limits.prepare_s, "saving": limits.save_s}
+        """Time limits of the workers for preparing and saving without progress, by phase."""
         own = config_of_policy(config, identity.policy)
         self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed)
         self.messages = MessageHandlers(parts)
@@ -130,16 +130,7 @@ class Experiment:
         lease = self._leases.open_leases.get(number)
         return lease is not None and lease.draining
 
-    def note_coordinator_vitals(self, coordinator: WorkerVitals) -> None:
-        """Record how the coordinator's own process spent its time."""
-        self._vitals.told(COORDINATOR, COORDINATOR, coordinator)
-
     # --- its workers ---
-
-    @property
-    def longest_s(self) -> Mapping[Phase, float]:
-        """Time limits for preparing and saving without progress, by phase."""
-        return {"preparing": self._limits.prepare_s, "saving": self._limits.save_s}
 
     def demand(self, now_s: float) -> Demand | None:
         """Return the missing workers, or None. A run that ends needs evaluators only."""
@@ -201,11 +192,6 @@ class Experiment:
         """Holders of the open leases."""
         return [lease.holder for lease in self._leases]
 
-    @property
-    def known_leases(self) -> list[int]:
-        """Numbers of the open leases and of the newest closed ones."""
-        return self._leases.numbers
-
     # --- what happens ---
 
     def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
@@ -226,10 +212,6 @@ class Experiment:
             if hopeless is not None:
                 self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
         return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
-
-    def explain_death(self, worker: str, how: str) -> None:
-        """Record how a lost worker (by UUID) ended."""
-        self._failures.explained(worker, how)
 
     @guarded
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:

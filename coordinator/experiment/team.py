@@ -55,10 +55,8 @@ from remuda.wire.messages import (
     EvaluationDone,
     ExperimentState,
     ExperimentStatus,
-    Phase,
     PolicyStatus,
     Role,
-    WorkerVitals,
 )
 
 PASSES = 2
@@ -78,6 +76,7 @@ class Team:
         self.config_json = self._lead.config_json
         self.held_up: Hold | None = None
         self.room_sought_s = -math.inf
+        self.longest_s = self._lead.longest_s
         self.may_redraw = all(member.may_redraw for member in self.members)
         self._stop_value = config.stop.stop_value
         self._commanders = [member.parts.commander for member in self.members]
@@ -141,18 +140,7 @@ class Team:
         shares = (member.work_share(worker) for member in self.members)
         return next((share for share in shares if share is not None), None)
 
-    def drains(self, number: int) -> bool:
-        return any(member.drains(number) for member in self.members)
-
-    def note_coordinator_vitals(self, coordinator: WorkerVitals) -> None:
-        for member in self.members:
-            member.note_coordinator_vitals(coordinator)
-
     # --- its workers ---
-
-    @property
-    def longest_s(self) -> Mapping[Phase, float]:
-        return self._lead.longest_s
 
     def demand(self, now_s: float) -> Demand | None:
         """Demand a learner for each policy, and workers of other roles for the run as a whole."""
@@ -216,10 +204,6 @@ class Team:
     def holders(self) -> list[LeaseHolder]:
         return list({holder.lease: holder for member in self.members for holder in member.holders}.values())
 
-    @property
-    def known_leases(self) -> list[int]:
-        return sorted({number for member in self.members for number in member.known_leases})
-
     # --- what happens ---
 
     def refusal(self, message: AnyMessage, sender: Sender) -> str | None:
@@ -256,10 +240,6 @@ class Team:
         ]
         return steps + self._end_together(now_s)
 
-    def explain_death(self, worker: str, how: str) -> None:
-        for member in self.members:
-            member.explain_death(worker, how)
-
     @guarded
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         for member in self.members:  # before any of them goes on: they end together
@@ -274,14 +254,6 @@ class Team:
     @guarded
     def save_now(self, now_s: float) -> list[Step]:
         return self._of_all(now_s, [member.save_now(now_s) for member in self.members])
-
-    @property
-    def is_saving(self) -> bool:
-        return any(member.is_saving for member in self.members)
-
-    def break_off(self, reason: str, now_s: float) -> None:
-        for member in self.members:
-            member.break_off(reason, now_s)
 
     @guarded
     def tick(self, now_s: float) -> list[Step]:

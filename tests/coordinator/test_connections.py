@@ -7,9 +7,10 @@ import pytest
 
 from remuda.coordinator import connections as connections_module
 from remuda.coordinator.connections import MOST_KEPT, MOST_KEPT_OF_WORKERS_BYTES, Connections
+from remuda.coordinator.effects import Send
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
-from remuda.wire.channel import Channel
+from remuda.wire.channel import Channel, Received
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import (
     Ack,
@@ -29,17 +30,23 @@ PEER = b"client:1"
 LARGE = LogText([LogPiece(LogPlace("x"), "x", "y" * 100_000)], over=False)
 
 
+def receive(peers: Connections, peer: bytes, envelope: Envelope, now_s: float) -> tuple[Received, list[Send]]:
+    arrived = peers.receive(peer, envelope, now_s, "somebody")
+    assert arrived is not None
+    return arrived
+
+
 def test_answers_that_may_be_asked_for_anew_are_not_kept() -> None:
     """Three hundred questions of 71 bytes kept 290 MB of answers."""
     peers = Connections()
     for id in range(1, 200):
-        received, _ = peers.receive(PEER, Envelope(id, 0, 1, LogRequest("x")), 0.0, "somebody")
+        received, _ = receive(peers, PEER, Envelope(id, 0, 1, LogRequest("x")), 0.0)
         assert received.id == id
         [sent] = peers.answer(PEER, LARGE, 0.0, to=id)
         assert sent.envelope.message is LARGE
-    received, repeated = peers.receive(PEER, Envelope(7, 0, 1, LogRequest("x")), 1.0, "somebody")
+    received, repeated = receive(peers, PEER, Envelope(7, 0, 1, LogRequest("x")), 1.0)
     assert (received.id, repeated) == (7, []), "it is asked for again"
-    received, repeated = peers.receive(PEER, Envelope(7, 0, 1, LogRequest("x")), 1.0, "somebody")
+    received, repeated = receive(peers, PEER, Envelope(7, 0, 1, LogRequest("x")), 1.0)
     assert (received.message, repeated) == (None, []), "and is being answered"
     assert len(peers.answer(PEER, LARGE, 1.0, to=7)) == 1
 
@@ -47,9 +54,9 @@ def test_answers_that_may_be_asked_for_anew_are_not_kept() -> None:
 def test_an_answer_to_what_changes_something_is_repeated_and_nothing_is_done_twice() -> None:
     peers = Connections()
     stop = Envelope(1, 0, 1, StopExperiment("x"))
-    received, _ = peers.receive(PEER, stop, 0.0, "somebody")
+    received, _ = receive(peers, PEER, stop, 0.0)
     peers.answer(PEER, Done(), 0.0, to=received.id)
-    received, [repeated] = peers.receive(PEER, stop, 1.0, "somebody")
+    received, [repeated] = receive(peers, PEER, stop, 1.0)
     assert received.message is None
     assert repeated.envelope.message == Done()
 
@@ -58,7 +65,7 @@ def test_who_confirms_nothing_is_forgotten_and_told_nothing_more() -> None:
     peers = Connections()
     told = 0
     for id in range(1, 10 * MOST_KEPT):
-        received, _ = peers.receive(PEER, Envelope(id, 0, 1, StopExperiment("x")), 0.0, "somebody")
+        received, _ = receive(peers, PEER, Envelope(id, 0, 1, StopExperiment("x")), 0.0)
         if received.id:
             told += len(peers.answer(PEER, Rejected("unknown", "x" * 1_000), 0.0, to=received.id))
     assert told <= MOST_KEPT + 1
@@ -66,10 +73,7 @@ def test_who_confirms_nothing_is_forgotten_and_told_nothing_more() -> None:
 
 def test_questions_whose_answers_wait_for_the_disk_are_bounded() -> None:
     peers = Connections()
-    heard = [
-        peers.receive(PEER, Envelope(id, 0, 1, LogRequest("x")), 0.0, "somebody")[0].id
-        for id in range(1, 10 * MOST_KEPT)
-    ]
+    heard = [receive(peers, PEER, Envelope(id, 0, 1, LogRequest("x")), 0.0)[0].id for id in range(1, 10 * MOST_KEPT)]
     assert sum(id > 0 for id in heard) <= MOST_KEPT + 1
     assert peers.answer(PEER, LARGE, 0.0, to=1) == []
 
@@ -78,7 +82,7 @@ def test_who_confirms_may_ask_for_ever() -> None:
     peers, client = Connections(), Channel()
     for _ in range(4 * MOST_KEPT):
         asked = client.post(StopExperiment("x"), 0.0)
-        received, _ = peers.receive(PEER, asked, 0.0, "somebody")
+        received, _ = receive(peers, PEER, asked, 0.0)
         [sent] = peers.answer(PEER, Rejected("unknown", "no"), 0.0, to=received.id)
         assert isinstance(client.receive(sent.envelope, 0.0).message, Rejected)
 
@@ -87,14 +91,14 @@ def test_a_worker_that_does_not_read_is_named() -> None:
     peers = Connections(lambda peer: peer == b"worker")
     rows = np.zeros((100, 100_000), np.int64)
     batches = Batches(1, 1, rows, np.zeros((1, 1), np.float32), [], 0, Counters())
-    peers.receive(b"worker", Envelope(0, 0, 1, Beat(0, "")), 0.0, "somebody")
+    receive(peers, b"worker", Envelope(0, 0, 1, Beat(0, "")), 0.0)
     for _ in range(MOST_KEPT_OF_WORKERS_BYTES // rows.nbytes):
         peers.post(b"worker", batches, 0.0)
     assert peers.take_unresponsive() == set()
     peers.post(b"worker", batches, 0.0)
     assert peers.take_unresponsive() == {b"worker"}
     for id in range(1, 10):
-        peers.receive(b"worker", Envelope(0, id, 1, Ack()), 1.0, "somebody")
+        receive(peers, b"worker", Envelope(0, id, 1, Ack()), 1.0)
     assert peers.take_unresponsive() == set()
 
 
@@ -103,9 +107,9 @@ def test_the_number_of_conversations_is_bounded_and_workers_stay(monkeypatch: py
     monkeypatch.setattr(connections_module, "MADE_ROOM", 10)
     peers = Connections(lambda peer: peer.startswith(b"worker"))
     for number in range(20):
-        peers.receive(f"worker {number}".encode(), Envelope(0, 0, 1, Beat(0, "")), 0.0, "somebody")
+        receive(peers, f"worker {number}".encode(), Envelope(0, 0, 1, Beat(0, "")), 0.0)
     for number in range(1_000):
-        peers.receive(f"stranger {number}".encode(), Envelope(1, 0, 1, StopExperiment("x")), 1.0 + number, "somebody")
+        receive(peers, f"stranger {number}".encode(), Envelope(1, 0, 1, StopExperiment("x")), 1.0 + number)
         assert len(peers) <= 100
     for number in range(20):
         assert peers.post(f"worker {number}".encode(), Done(), 2_000.0) != []

@@ -67,7 +67,7 @@ def test_what_credit_keeps_does_not_grow_while_little_of_it_goes_round() -> None
     for _ in range(5_000):
         for lease in book.extend(64):
             book.arrived(lease, 64)
-    assert len(book._turns) < 200  # pyright: ignore[reportPrivateUsage]
+    assert len(book._candidates) < 200  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_lease_costs_as_much_to_open_and_close_however_many_there_are() -> None:

@@ -30,12 +30,6 @@ def granted(plan_: object, name: str) -> Counter[str]:
     return Counter(grant.role for grant in plan_.grants if grant.experiment == name)  # type: ignore[attr-defined]
 
 
-def test_an_experiment_gets_what_it_wants_when_there_is_enough() -> None:
-    decided = plan([demand("a", 0, 3)], herd(1, 5, 1))
-    assert granted(decided, "a") == {"learner": 1, "collector": 3, "evaluator": 1}
-    assert decided.waiting == {}
-
-
 def test_minimum_of_all_comes_before_the_wishes_of_one() -> None:
     decided = plan([demand("a", 0, 3), demand("b", 1, 3)], herd(2, 3, 2))
     assert granted(decided, "a")["collector"] == 2

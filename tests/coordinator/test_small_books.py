@@ -25,24 +25,6 @@ def test_indices_are_the_smallest_free_ones_per_role() -> None:
     assert [(lease.number, lease.index) for lease in book.of("collector")] == [(1, 0), (5, 1), (3, 2), (6, 3)]
 
 
-def test_a_lease_is_closed_once() -> None:
-    book = LeaseBook()
-    lease = book.open(holder(1, "learner", "l"))
-    assert (book.open_leases.get(1), book.learner, len(book)) == (lease, lease, 1)
-    assert book.close(1) is lease
-    assert book.close(1) is None
-    assert (book.open_leases.get(1), book.learner, len(book)) == (None, None, 0)
-
-
-def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:
-    book = LeaseBook()
-    building, working, leaving = (book.open(holder(number, "collector", "c")) for number in (1, 2, 3))
-    working.ready = leaving.ready = leaving.draining = True
-    assert book.ready("collector") == [working]
-    building.ready = True
-    assert book.ready("collector") == [building, working]
-
-
 def test_a_replacement_has_the_place_but_not_the_generation_of_the_one_before() -> None:
     book = LeaseBook()
     book.open(holder(1, "collector", "a"))

@@ -19,7 +19,6 @@ from remuda.wire.messages import (
     Rejected,
     Shutdown,
     Status,
-    StatusRequest,
     StopExperiment,
     Submitted,
 )
@@ -365,17 +364,6 @@ def test_a_name_means_the_experiment_that_goes_on_else_the_newest_that_had_it() 
     going = world.coordinator.status("x", world.now_s)
     assert isinstance(going, Rejected), "two go on: which one is meant?"
     assert "fits several experiments" in going.reason
-
-
-def test_status_is_answered() -> None:
-    world = World(config())
-    world.herd(collectors=2)
-    world.submit()
-    world.ask(StatusRequest())
-    for _ in range(5):
-        world.step()
-    status = next(reply for reply in world.replies if isinstance(reply, Status))
-    assert len(status.workers) == 4
 
 
 def test_shutdown_stops_the_runs_sends_everybody_home_and_exits() -> None:

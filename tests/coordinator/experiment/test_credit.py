@@ -36,13 +36,6 @@ def test_an_allowance_below_a_chunk_still_lets_one_go() -> None:
     assert book.granted(1) == CHUNK
 
 
-def test_no_allowance_no_grant() -> None:
-    book = CreditBook(CHUNK)
-    book.open(1)
-    assert book.extend(0) == []
-    assert book.granted(1) == 0
-
-
 def test_what_a_lost_collector_had_outstanding_is_free_again() -> None:
     book = CreditBook(CHUNK)
     book.open(1)

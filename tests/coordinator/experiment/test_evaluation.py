@@ -24,10 +24,6 @@ def test_episodes_are_shared_evenly() -> None:
     assert dealt == [(1, Share(0, 4)), (2, Share(4, 3)), (3, Share(7, 3))]
 
 
-def test_more_evaluators_than_episodes() -> None:
-    assert [share.episodes for _, share in evaluation(2).deal([1, 2, 3])] == [1, 1]
-
-
 def test_results_are_put_in_order_of_episode() -> None:
     one = evaluation(4)
     one.deal([1, 2])
@@ -52,15 +48,6 @@ def test_what_was_not_asked_for_is_not_counted(
     one.deal([1, 2])
     assert not one.finished(lease, first, returns, lengths)
     assert not one.complete
-
-
-def test_a_result_that_comes_twice_counts_once() -> None:
-    one = evaluation(2)
-    one.deal([1, 2])
-    assert one.finished(1, 0, [1.0], [1])
-    assert not one.finished(1, 0, [9.0], [1])
-    assert one.finished(2, 1, [3.0], [1])
-    assert one.result(0.0).returns == (1.0, 3.0)
 
 
 def test_random_losses_never_lose_or_repeat_an_episode() -> None:

@@ -29,19 +29,6 @@ def test_rests_double_up_to_a_limit_and_work_wipes_the_record() -> None:
     assert A not in failures.resting(now_s + 1.0)
 
 
-def test_one_that_works_wipes_its_own_record_only() -> None:
-    failures = Failures()
-    assert [failures.failed(A, 0.0), failures.failed(B, 0.0), failures.failed(A, 1.0)] == [1, 1, 2]
-    failures.worked(B, None)
-    failures.failed(B, 10.0)
-    failures.failed(A, 10.0)
-    assert failures.resting(11.0) == {A}
-    assert failures.in_a_row == 5, "of the experiment: nobody has moved it"
-    failures.worked(C, None, counts=True)
-    assert failures.in_a_row == 0
-    assert failures.resting(11.0) == {A}, "others' work does not mend it"
-
-
 def test_hopeless_takes_both_number_and_time() -> None:
     failures = Failures()
     for number in range(FAILURES_IN_A_ROW):

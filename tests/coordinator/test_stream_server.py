@@ -51,7 +51,7 @@ def test_it_starts_when_somebody_knocks_and_again_after_its_death(ranch: Ranch) 
         first = _upload(ranch, 0)
         client.start(first)
         until(lambda: ticked(server), "it is started")
-        until(lambda: first.settled, "it serves")
+        until(lambda: first.finished, "it serves")
         former = server.pid
         assert former is not None
         os.kill(former, signal.SIGKILL)
@@ -62,7 +62,7 @@ def test_it_starts_when_somebody_knocks_and_again_after_its_death(ranch: Ranch) 
         assert not ticked(server), "not before a pause"
         clock.now_s += 2 * FIRST_PAUSE_S
         until(lambda: ticked(server), "it is started again")
-        until(lambda: second.settled, "the same port, and the same worker")
+        until(lambda: second.finished, "the same port, and the same worker")
         pid = server.pid
         assert pid not in (None, former)
     assert pid is not None

@@ -77,3 +77,26 @@ def test_a_checkpoint_can_be_named_by_its_update(run: Path, terminal: Terminal) 
             assert (record.train_iter == 0) == (which == "0")
             counters = f"(train_iter {record.train_iter}, env_step {record.env_step})"
             assert f"{policy}: checkpoint {folder.ckpt / record.file} {counters}" in done.out
+
+
+def test_the_newest_policies_of_a_run_are_followed_to_its_end(run: Path, terminal: Terminal) -> None:
+    done = terminal.remuda("evaluate", str(run), "--follow", "-nr", "-d", "--json")
+    assert done.code == 0, done.err
+    (line,) = done.out.splitlines()
+    assert json.loads(line)["agents"] == pytest.approx(RETURNS)
+    assert "the run is over (policies played: 1)" in done.err
+
+
+def test_without_a_search_nothing_is_left_out(run: Path, terminal: Terminal) -> None:
+    done = terminal.remuda("evaluate", str(run), "--no-search", "-nr")
+    assert done.code == 2
+    assert "search" in done.err
+
+
+def test_games_are_filmed(tmp_path: Path, terminal: Terminal) -> None:
+    make = "remuda.tests.environments.painter:PaintedGame"
+    env = {"kind": "pettingzoo", "make": make, "num_envs": 2, "kwargs": {"lengths": list(LENGTHS)}}
+    run = run_tiny(several_config(tmp_path / "user", "stop.max_env_steps=60", env=env), Start(tmp_path / "run")).run_dir
+    done = terminal.remuda("evaluate", str(run), "--record", str(tmp_path / "films"), "-n", "2", "--json")
+    assert done.code == 0, done.err
+    assert [Path(film).stat().st_size > 0 for film in json.loads(done.out)["videos"]] == [True, True]

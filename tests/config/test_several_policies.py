@@ -122,7 +122,6 @@ def test_a_setting_of_one_policy_is_given_on_the_command_line(tmp_path: Path) ->
             r"policies.a: buffer.min_rows \(1000\) is more than buffer.capacity \(10\)",
         ),
         ({"self_play": {"share": 0.5, "keep": 6}}, r"self_play.keep \(6\) is more than checkpoint.keep \(5\)"),
-        ({"log": {"film_interval_env_steps": 10}}, "film_interval_env_steps is not available"),
         ({"env": {"kind": "pettingzoo", "make": "m:f", "vectorization": "async"}}, "stepped in one process"),
     ],
 )

@@ -95,5 +95,9 @@ class Leaving:
     def close(self) -> None:
         self.closed = True
 
+    @property
+    def step_of_episode(self) -> int:
+        return self._step
+
     def _seen(self, agent: str) -> Array:
         return np.array([int(agent[1:]), self._step, self._episode], np.float32)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from remuda.environments.spaces import Array, Space
+from remuda.tests.environments.leaving import Leaving
 
 HEIGHT, WIDTH, LENGTH = 36, 50, 10
 
@@ -42,3 +44,17 @@ class WidePainter(Painter):
     """Its observations are those of the tiny runs' walk."""
 
     observation_space = gymnasium.spaces.Box(-20.0, 20.0, (2,), np.float32)
+
+
+class PaintedGame(Leaving):
+    """Agents of Leaving whose picture is white in its first 5 * step columns."""
+
+    def __init__(self, lengths: Sequence[int], render_mode: str | None = None) -> None:
+        super().__init__(lengths)
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        picture = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+        picture[:, : 5 * self.step_of_episode] = 255
+        return picture

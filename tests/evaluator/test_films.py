@@ -183,3 +183,13 @@ def test_the_episode_is_the_evaluations_own() -> None:
     assert max(film.height, film.width) <= pictures.MOST_SIDE_PIXELS
     seen = pictures_of(film.gif, height=film.height, width=film.width)
     assert len(seen) == episode.length + 1
+
+
+def test_a_film_of_several_agents_shows_their_game_to_its_end() -> None:
+    """One leaves after 2 steps, the last one after 5."""
+    env = EnvConfig(kind="pettingzoo", make=f"{HERE}.painter:PaintedGame", kwargs={"lengths": [2, 5]})
+    game = config().model_copy(update={"env": env})
+    with closing(Films(game, [["a0"], ["a1"]])) as films:
+        film = films.film([Still(), Still()], env_step=0, steps=5)
+        assert films.take_warnings() == []
+    assert white_columns(film) == [5 * step for step in range(6)]

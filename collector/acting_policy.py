@@ -1,4 +1,4 @@
-"""A policy that a collector acts by: which version it has, and which there is."""
+"""Loads the newest published policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.worker.stores.ports import PolicyStore
 
 
 class ActingPolicy:
-    """Loads the newest version when it is asked to act, each once."""
+    """Loads each new version once, right before acting."""
 
     def __init__(
         self, policy: Policy, store: PolicyStore, exploration: dict[str, float], warn: Callable[[str], None]
@@ -23,22 +23,22 @@ class ActingPolicy:
         self._newest = PolicyRef()
         self._acting: PolicyRef | None = None
         self._damaged = PolicyRef()
-        """The newest version when its file was last found damaged."""
+        """Newest version at the time of the last damaged file."""
 
     @property
     def acting(self) -> PolicyRef | None:
-        """The version that acts; None before the first."""
+        """Version in use; None before the first."""
         return self._acting
 
     def hear(self, news: Acting) -> None:
-        """There is this version, and it acts so."""
+        """Note the newest version and its exploration settings."""
         self._newest = max(self._newest, news.policy)
         if news.exploration:
             self._exploration = news.exploration
 
     def behavior(self, loading: AbstractContextManager[None]) -> Behavior:
-        """How the policy acts in the next chunk. Loads a newer version within `loading`; if its file is damaged, keeps
-        the version before. Raises PolicyFileError, and NotNowError."""
+        """Return the behavior for the next chunk. Loads a newer version within `loading`; a damaged file keeps the
+        version before. Raises PolicyFileError and NotNowError."""
         if self._acting is None or self._newest > max(self._acting, self._damaged):
             with loading:
                 loaded = self._load()

@@ -1,4 +1,4 @@
-"""The arrays of a collector by the type of their numbers."""
+"""Array types of the collector."""
 
 from __future__ import annotations
 

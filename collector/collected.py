@@ -1,4 +1,4 @@
-"""A chunk of experience as it leaves a rollout, and the error of an environment whose experience is unusable."""
+"""A chunk of experience from a rollout, and the error for unusable experience."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda.wire.messages import ChunkId, ChunkMeta, MetricMean, PolicyRef
 
 
 class CorruptExperienceError(ValueError):
-    """An environment returned what cannot be learned from: a number that is not finite, or an impossible ending."""
+    """Unusable experience: a number that is not finite, or an impossible ending."""
 
     def __init__(self, problem: str, *, env_index: int, vector_step: int) -> None:
         super().__init__(f"environment {env_index} {problem} at step {vector_step} of the vector")
@@ -28,20 +28,20 @@ class Collected:
     env_steps: int
     """Environment steps really taken for this chunk (resets not counted)."""
     policy: PolicyRef
-    """The oldest policy that acted in it."""
+    """The oldest policy of the chunk."""
     episode_returns: list[float]
     """Undiscounted, unclipped, of whole games; in order of ending."""
     episode_lengths: list[int]
     collect_s: float
     episode_info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    """What else is known of them, by name: the discounted return, and what they reported; those that reported nothing
+    """Further numbers of the episodes, by name: the discounted return and the requested info. Episodes without a number
     are left out."""
     metrics: dict[str, MetricMean] = field(default_factory=dict[str, MetricMean])
-    """What the policy says of these steps; see Policy.collected_metrics."""
+    """Metrics of the policy for these steps; see Policy.collected_metrics."""
     env_restarts: int = 0
-    """Environments that broke and were made again."""
+    """Environments that broke and were replaced."""
     task: int = 0
-    """Number of the task that it was collected at."""
+    """Number of the task."""
 
     @property
     def rows(self) -> int:
@@ -49,7 +49,7 @@ class Collected:
         return len(self.columns["reward"])
 
     def meta(self, chunk: ChunkId) -> ChunkMeta:
-        """The metadata of it, without size and checksum of the payload file; see write_chunk."""
+        """Return the metadata, without size and checksum of the payload file; see write_chunk."""
         return ChunkMeta(
             chunk=chunk,
             file=chunk_name(chunk),

@@ -1,4 +1,4 @@
-"""The environments that a collector steps under a lease, and the rollout that its policies need."""
+"""The environments under a collector's lease, and the rollout for its policies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Log = Callable[[str], None]
 
 
 class Environments:
-    """The copies of a run's environment, at its present task. Policies are in the order of their names."""
+    """Copies of a run's environment at the present task. Policies are in the order of their names."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Environments:
         self._rollout: Rollout | None = None
         self._index = self._generation = 0
         self.opponents: OpponentLanes | None = None
-        """The lanes that older policies play, in self-play."""
+        """Lanes of older policies, in self-play."""
         if config.self_play.share:
             pool = OpponentPool(list(policies.values()))
             self.opponents = OpponentLanes(self._copies, pool, config.self_play.share)
 
     @property
     def spaces(self) -> Sequence[Spaces]:
-        """Of each policy."""
+        """Observation and action space of each policy."""
         return [(lanes.group.observation, lanes.group.action) for lanes in self._copies.lanes]
 
     def describe(self, folder: RunFolder) -> Sequence[str]:
@@ -94,8 +94,8 @@ class Environments:
         return self._rollout
 
     def begin(self, task: Task) -> None:
-        """Continue at this task: before its next chunk the rollout leaves its episodes and begins others in new copies.
-        Raises EnvironmentBuildError, also if those do not fit the policies."""
+        """Continue at this task: before its next chunk the rollout abandons its episodes and starts in new copies.
+        Raises EnvironmentBuildError, also if the new copies do not fit the policies."""
         assert self._rollout is not None, "somebody steps them"
         fit = self.spaces
         self._copies.close()
@@ -136,9 +136,10 @@ def make_rollout(
     progress: Callable[[int], None] = lambda env_steps: None,
     timers: Timers | None = None,
 ) -> Rollout:
-    """`config` is that of the run. `policies` are in the order of the groups of the copies, each with its settings.
+    """Build the rollout. `config` belongs to the run. `policies` are in the order of the groups, each with its
+    settings.
 
-    `index` (which of the `collectors`) and `generation` (how many held this index before) choose its random numbers.
+    `index` (of the `collectors`) and `generation` (earlier holders of this index) choose the random numbers.
     """
     setups: list[PolicySetup] = []
     for own, policy in policies:

@@ -1,4 +1,4 @@
-"""Returns and lengths of the episodes that ended in a stretch of steps."""
+"""Returns and lengths of finished episodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda.collector.arrays import Bools, Floats, Integers
 
 
 class Ended(NamedTuple):
-    """Episodes in order of ending; of environments that end at the same time in their own order."""
+    """Episodes in order of ending, at equal times in order of environments."""
 
     returns: Floats
     """[n]: sums of rewards."""
@@ -26,7 +26,7 @@ class EpisodeTotals:
     def __init__(self, num_envs: int, *, discount: float) -> None:
         self._discount = discount
         self._sums: Floats = np.zeros((2, num_envs))
-        """Of the episodes under way: rewards, and discounted ones."""
+        """Sums of rewards and of discounted rewards of the current episodes."""
         self._lengths: Integers = np.zeros(num_envs, np.int64)
 
     def abandon(self, envs: Bools | None = None) -> None:
@@ -36,10 +36,10 @@ class EpisodeTotals:
         self._lengths[those] = 0
 
     def add(self, reward: Floats, real: Bools, done: Bools, uncounted: Bools | None = None) -> Ended:
-        """Add a stretch of steps and return the episodes that ended in it.
+        """Add a stretch of steps and return its finished episodes.
 
-        All arrays are [time, env]; `real` marks steps that count, the others bring no reward. Ends that
-        are `uncounted` are left out.
+        All arrays are [time, env]. `real` marks counted steps; all others bring no reward. `uncounted` ends are left
+        out.
         """
         lengths = np.cumsum(real, axis=0, dtype=np.int64)
         lengths += self._lengths

@@ -1,8 +1,7 @@
 """Observations as columns; of images, each distinct frame once.
 
-A stack of the last frames shares all but the newest with the stack before it, and what a row sees next another row
-sees first. Frames are told apart by their content alone, so whatever a wrapper does at a reset, what is read back is
-what was seen.
+A stack of frames shares all frames but the newest with the stack before, and consecutive rows share observations.
+Frames are compared by content alone, so any wrapper behavior at a reset is stored correctly.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ def observation_columns(observations: Array, picks: Mapping[str, Integers]) -> d
 
 
 def _stack_axes(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> tuple[int, ...] | None:
-    """Return the leading axes that count frames: one for a stack, none for a single image; None for no image."""
+    """Return the leading axes that count frames: one for a stack, none for a single image; None for
+    other observations."""
     if dtype != np.uint8 or len(shape) < 2:
         return None
     if len(shape) > 2 and shape[0] <= _MAX_STACK and math.prod(shape[1:]) >= _MIN_FRAME_BYTES:
@@ -56,10 +56,10 @@ def _stack_axes(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> tuple[in
 
 
 def _origins(stacks: Array) -> Integers:
-    """Return for each frame of `stacks` [time, env, depth, bytes] which frame, counting over all axes, it equals.
+    """Return, for each frame of `stacks` [time, env, depth, bytes], the index (over all axes) of its first equal frame.
 
-    A stack either moves on by one frame, and only its newest is new; or it starts over, and only frames that repeat
-    their neighbour (the padding of a first observation) are not.
+    A stack either advances by one new frame, or starts over; then only repeats of the neighbour (padding of a first
+    observation) are old.
     """
     origin: Integers = np.arange(stacks[..., 0].size, dtype=np.int64).reshape(stacks.shape[:3])
     for t in range(len(stacks)):

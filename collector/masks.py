@@ -1,4 +1,4 @@
-"""What the environments of a vector say of legal actions, kept beside what was observed."""
+"""Legal actions of a vector, stored beside the observations."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, wi
 
 
 class Masks:
-    """Notes masks in a trace. Whether there are any is decided by the first reset: all rows of a run are alike."""
+    """Stores masks in a trace. The first reset decides if masks exist, since all rows of a run are alike."""
 
     def __init__(self, trace: Trace, components: Components) -> None:
-        """`components` of actions, see remuda.environments.legal_actions; none where nobody asks for masks."""
+        """`components` of actions, see remuda.environments.legal_actions; empty without masks."""
         self._trace, self._components = trace, components
 
     def note(self, legal: Legal | None, *, first: bool = False) -> tuple[int, str] | None:
-        """Keep what was said with the newest step or reset of the vector, of which this may be the `first`: bool [env,
-        values], which is changed; None if nothing was said.
+        """Store the masks of the newest step or reset, bool [env, values], or None without masks. Changes the array.
+        `first` marks the first reset.
 
-        Where an episode is over, no action needs to be legal: what is chosen there is not used. Returns the number of
-        an environment that is in the wrong, and what is wrong with it.
+        No action needs to be legal at the end of an episode. Returns the index of a faulty environment and its fault,
+        or None.
         """
         trace, components = self._trace, self._components
         if first and legal is not None:

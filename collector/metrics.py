@@ -1,4 +1,4 @@
-"""The means of the metrics that a policy has of the steps it was asked for."""
+"""Means of a policy's metrics over the steps of a chunk."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from remuda.wire.messages import LARGEST_METRIC, MetricMean
 
 
 class MetricError(ValueError):
-    """A policy returned metrics that its algorithm did not declare, or of other steps than it was asked for."""
+    """Undeclared metrics of a policy, or metrics for the wrong number of steps."""
 
 
 def metric_means(policy: Policy, columns: Mapping[str, Array], names: Set[str], *, steps: int) -> dict[str, MetricMean]:
-    """Ask a policy once for the metrics of a chunk, and return the mean of each over the steps that have a value.
+    """Compute a policy's metrics for a chunk, and return the mean of each over the steps with a value.
 
     Args:
-        policy: the one that acted.
+        policy: the acting policy.
         columns: see Policy.collected_metrics; each [steps, …].
         names: Declaration.collected.
-        steps: how many there are.
+        steps: number of steps.
 
     Returns:
         By name. A metric without a value is left out.
 
     Raises:
-        MetricError: the policy returned another name, or not one number for each step.
+        MetricError: an unknown name, or not one number for each step.
     """
     means: dict[str, MetricMean] = {}
     for name, of_steps in policy.collected_metrics(columns).items():

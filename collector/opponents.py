@@ -1,4 +1,4 @@
-"""Self-play against older checkpoints: the agents that older policies play, episode by episode, and their actions."""
+"""Self-play against older checkpoints: draws the players of each episode, and acts for older policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStor
 
 
 class OpponentLanes:
-    """The lanes that older policies play.
+    """Lanes of older policies.
 
     In `share` of episodes one random agent uses the newest policy of its group; all others use one older policy per
     group, drawn from the pool. Groups without an older policy use the newest. Players stay until the episode ends.
@@ -35,11 +35,11 @@ class OpponentLanes:
 
     @property
     def lanes(self) -> tuple[Bools, ...]:
-        """Of each group [lanes]: an older policy plays this lane in the episode under way."""
+        """Of each group [lanes]: True if an older policy plays this lane in the current episode."""
         return tuple(group.by_past for group in self._groups)
 
     def move(self, copies: Copies) -> None:
-        """Continue in other copies, as many, with the same groups, in which no episode has begun."""
+        """Continue in other copies, of equal number and groups, before their first episode."""
         self.against[:] = False
         for group, lanes in zip(self._groups, copies.lanes, strict=True):
             group.lanes = lanes
@@ -47,12 +47,12 @@ class OpponentLanes:
                 group.clear(env)
 
     def take_drawn(self, policy_index: int) -> Mapping[str, int]:
-        """The number of episodes in which older policies were drawn since the last call, by the name of the file."""
+        """Return the number of episodes of each older policy since the last call, by the name of the file."""
         drawn, self._groups[policy_index].drawn = self._groups[policy_index].drawn, Counter()
         return drawn
 
     def begin(self, begun: Bools, rng: np.random.Generator) -> None:
-        """Draw the players of the episodes that have just begun, bool [envs]."""
+        """Draw the players of new episodes, bool [envs]."""
         for env in np.flatnonzero(begun).tolist():
             self.against[env] = False
             for group in self._groups:
@@ -63,7 +63,7 @@ class OpponentLanes:
     def replace(
         self, actions: Sequence[Array], explorations: Sequence[Mapping[str, float]], rng: np.random.Generator
     ) -> Sequence[Array]:
-        """The actions [lanes, …] of each group, with those of older policies where they play."""
+        """Return the actions [lanes, …] of each group, with the actions of older policies in their lanes."""
         if not self.against.any():
             return actions
         return [
@@ -86,7 +86,7 @@ class OpponentLanes:
 
 
 class _GroupOpponents:
-    """The lanes of one group that older policies play."""
+    """Lanes of older policies in one group."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -95,7 +95,7 @@ class _GroupOpponents:
         self._players: dict[int, Policy] = {}
         """By lane."""
         self._states: dict[int, Array] = {}
-        """By lane: the state that its player carries through the episode."""
+        """State of the player during the episode, by lane."""
 
     def clear(self, env: int) -> None:
         for lane in self.lanes.of_copy(env):
@@ -138,8 +138,8 @@ class _GroupOpponents:
 
 
 class OpponentLoader:
-    """Adds each checkpoint that the coordinator names to the pool, once. Collecting waits for none: a checkpoint that
-    is not on this machine yet is tried again before the next chunk."""
+    """Adds each checkpoint named by the coordinator to the pool, once. Collecting never waits: a checkpoint that is
+    still on its way is tried again before the next chunk."""
 
     def __init__(
         self,
@@ -150,8 +150,7 @@ class OpponentLoader:
         say: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
-        """`names` are those of the policies; `lanes` is None without self-play. `say` and `warn` get texts for the
-        log."""
+        """`names` of the policies; `lanes` is None without self-play. `say` and `warn` receive texts for the log."""
         self._names = tuple(names)
         self._stores = [own.checkpoints for own in stores.of_policies]
         self._lanes, self._say, self._warn = lanes, say, warn
@@ -160,7 +159,7 @@ class OpponentLoader:
         self._waiting = deque[tuple[int, CheckpointFile]]()
 
     def add(self, news: Opponents) -> None:
-        """Queue the checkpoints of a message; each message repeats some of the one before."""
+        """Queue the new checkpoints of a message; consecutive messages overlap."""
         known = self._known.get(news.place, frozenset())
         self._waiting.extend((news.place, one) for one in news.checkpoints if one.file not in known)
         self._known[news.place] = frozenset(one.file for one in news.checkpoints)
@@ -186,7 +185,7 @@ class OpponentLoader:
             del self._waiting[0]
 
     def log_drawn(self, policy_index: int) -> None:
-        """Log the older checkpoints of a policy that were drawn since the last call, if any."""
+        """Log the older checkpoints of a policy drawn since the last call."""
         drawn = dict[str, int]() if self._lanes is None else self._lanes.take_drawn(policy_index)
         if drawn:
             each = ", ".join(f"{count} against {self._called(policy_index, name)}" for name, count in drawn.items())

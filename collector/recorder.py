@@ -1,4 +1,4 @@
-"""What happened to the environments that one policy acts for, kept until it is given out as chunks."""
+"""Experience of the environments of one policy, kept until a chunk is made."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Infos = Mapping[str, list[float]]
 
 
 class Recorder:
-    """The trace of a vector, from which rows are made, and the sums of the episodes under way.
+    """The trace of a vector, as the source of rows, and the sums of the current episodes.
 
-    If anything raises while a chunk is collected or made, that chunk never happened: the rows waiting from chunks
-    before it are kept, and end at the last observation before the failure.
+    If an error occurs while a chunk is collected or made, that chunk never happened: waiting rows of chunks before are
+    kept, and end at the last observation before the failure.
     """
 
     def __init__(
         self, policy: Policy, rows: Rows, observation: Space, action: Space, *, num_envs: int, metrics: Sequence[str]
     ) -> None:
-        """`policy` says what is kept of each action; `metrics` is Declaration.collected."""
+        """`policy` chooses the recorded values of each action; `metrics` is Declaration.collected."""
         self.rows = rows
         self.trace = Trace(
             observation,
@@ -48,14 +48,14 @@ class Recorder:
             state_size=policy.state_size,
         )
         self.components: Components = components_of(action) if policy.uses_legal_actions else ()
-        """Of actions; empty if the policy is not to be told which are legal."""
+        """Components of actions; empty for policies that ignore masks."""
         self._masks = Masks(self.trace, self.components)
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(num_envs, discount=rows.discount)
         self._metric_names = frozenset(metrics)
         self._vector_steps = 0
         self.replacements = Replacements()
-        """Environments that were made again in the chunk under way."""
+        """Replaced environments of the current chunk."""
 
     def reset(self, observations: Array) -> None:
         """All environments were reset, to these observations [env, …]; episodes under way are abandoned."""
@@ -63,16 +63,16 @@ class Recorder:
         self._episodes.abandon()
 
     def note_legal(self, legal: Legal | None, *, first: bool = False) -> None:
-        """Keep which actions are legal after the newest step or reset of the vector, of which this may be the first:
-        bool [env, values], which is changed; None if no environment says so. Raises CorruptExperienceError."""
+        """Store the legal actions after the newest step or reset: bool [env, values], or None without masks. Changes
+        the array. `first` marks the first reset. Raises CorruptExperienceError."""
         wrong = self._masks.note(legal, first=first)
         if wrong is not None:
             step = self._vector_steps + self.trace.end - 1 - self.trace.kept
             raise CorruptExperienceError(wrong[1], env_index=wrong[0], vector_step=step)
 
     def check(self, ended: Bools) -> Bools:
-        """Refuse new slots that cannot be learned from; return which of them are real steps, both [time, env]. `ended`
-        says where games ended. Raises CorruptExperienceError."""
+        """Refuse unusable new slots; return the real steps, bool [time, env]. `ended` [time, env] marks the ends of
+        games. Raises CorruptExperienceError."""
         trace = self.trace
         real = trace.real()
         reward, seen = trace.reward[trace.new], trace.observations[trace.kept + 1 : trace.end + 1]
@@ -105,12 +105,12 @@ class Recorder:
         clips_rewards: bool = False,
         without_idle_rows: bool = False,
     ) -> Collected:
-        """Make a chunk of the new slots, which took so many environment steps, and begin the next.
+        """Make a chunk of the new slots, which took `env_steps` environment steps, and begin the next.
 
-        `ended` bool [time, env] is where games ended, `acted` which policy it was, `seconds` how long it took. `info`
-        returns what else is known of the episodes that ended, by their returns and the environments that played them,
-        each [n]. `clips_rewards`: rewards are learned from clipped to [-1, 1]. `without_idle_rows`: sequences without a
-        single real step are left out; of segments all, if none of them has one.
+        `ended` bool [time, env] marks the ends of games, `acted` names the policy, `seconds` returns the duration.
+        `info` returns further numbers of the finished episodes, from their returns [n] and environments [n].
+        `clips_rewards` clips the learner's rewards to [-1, 1]. `without_idle_rows` drops sequences without a real step;
+        segments are dropped only if none has a real step.
         """
         trace, rows = self.trace, self.rows
         real = self.check(ended)
@@ -141,7 +141,7 @@ class Recorder:
         return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), told, metrics, restarts)
 
     def flush(self, *, without_idle_rows: bool = False) -> Collected:
-        """Return the rows that wait for later steps, each ending at the last observation there is; see `chunk`."""
+        """Return the rows waiting for later steps, each cut at the last observation; see `chunk`."""
         self.trace.begin(0)
         columns, first_slot = self.rows.take(self.trace, last=True)
         if without_idle_rows:
@@ -149,7 +149,7 @@ class Recorder:
         return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
 
     def _without_idle(self, columns: dict[str, Array]) -> dict[str, Array]:
-        """The rows with a real step. Of segments all or none, since an update takes a row of each environment."""
+        """Return the rows with a real step. Segments: all or none, since an update takes a row of each environment."""
         if "valid" not in columns:
             return columns
         kept = np.any(columns["valid"], axis=1)
@@ -158,7 +158,7 @@ class Recorder:
         return _of_rows(columns, kept)
 
     def _metrics(self, policy: Policy, real: Bools) -> dict[str, MetricMean]:
-        """What the policy says of the new slots that are `real` steps."""
+        """Return the policy's metrics of the new slots that are `real` steps."""
         steps = int(np.count_nonzero(real)) if self._metric_names else 0
         if not steps:
             return {}
@@ -173,5 +173,5 @@ class Recorder:
 
 
 def _of_rows(columns: Mapping[str, Array], kept: Bools) -> dict[str, Array]:
-    """The columns of the rows that are kept, bool [rows]."""
+    """Return the columns of the `kept` rows, bool [rows]."""
     return {name: column if name == FRAMES else column[kept] for name, column in columns.items()}

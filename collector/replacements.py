@@ -1,4 +1,4 @@
-"""Environments of a vector that broke and were made again during a chunk, and the episodes that this cut."""
+"""Environments replaced during a chunk, and the episodes cut by that."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from remuda.collector.trace import Trace
 
 
 class Replacements:
-    """Of one chunk."""
+    """Replaced environments of one chunk."""
 
     def __init__(self) -> None:
         self.count = 0
-        """Environments that were made again."""
+        """Number of replaced environments."""
         self._cuts: list[tuple[int, Bools]] = []
-        """Slots of the trace, and whose episodes [env] end there without a return."""
+        """Slots of the trace, and the environments [env] with an episode cut there, without a return."""
 
     def cut(self, replaced: Bools, trace: Trace) -> None:
-        """Truncate the episodes of those [env] that were made again in the step that is appended next."""
+        """Truncate the episodes of environments [env] replaced in the next appended step."""
         self._cuts.append((trace.end - 1, trace.truncate(replaced)))
 
     def cuts(self, trace: Trace) -> Bools | None:
-        """Where new slots end an episode that has no return, [time, env]; None if none does."""
+        """Return the new slots, [time, env], at which episodes without a return end; None without any."""
         if not self._cuts:
             return None
         ends = np.zeros((trace.end - trace.kept, trace.num_envs), np.bool_)
@@ -32,5 +32,5 @@ class Replacements:
         return ends
 
     def cut_before(self, trace: Trace) -> Bools | None:
-        """Whose episodes [env] ended with the slot before the new ones; None where no such thing is known."""
+        """Return the environments [env] with an episode cut right before the new slots; None without any."""
         return next((cut for slot, cut in self._cuts if slot == trace.kept - 1), None)

@@ -1,4 +1,4 @@
-"""Steps copies of an environment with its policies; what each agent did goes into the chunk of its policy."""
+"""Steps copies of an environment with its policies. The experience of each agent goes into the chunk of its policy."""
 
 from __future__ import annotations
 
@@ -25,47 +25,46 @@ from remuda.wire.messages import PolicyRef
 
 @dataclass(frozen=True)
 class Behavior:
-    """How a policy acts in the next chunk."""
+    """Exploration and version of a policy for the next chunk."""
 
     exploration: Mapping[str, float]
     policy: PolicyRef
-    """Its version."""
+    """Version of the policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySetup:
-    """A policy, and the experience that it collects in the lanes of its agents."""
+    """A policy, and the form of its experience."""
 
     policy: Policy
     rows: Rows
-    """Of this policy alone: they keep state of its lanes."""
+    """Exclusive to this policy: rows keep state of its lanes."""
     metrics: Sequence[str] = ()
     """Declaration.collected."""
     episode_info: Sequence[str] = ()
-    """Names of the numbers that environments report of an episode with its last step."""
+    """Names of numbers reported by environments with the last step of an episode."""
 
 
 class Rollout:
     """Collects a chunk for each policy at once, from copies that reset in gymnasium's NEXT_STEP mode.
 
-    The step after the end of an episode is its reset: it is neither counted nor made a row. A row needs the n steps
-    after it (fewer at the end of an episode), so the last rows of a chunk come with the next one: over a rollout that
-    ends with `flush`, there are as many rows as environment steps, none lost and none twice. A truncated episode
-    bootstraps from its last observation, a terminated one does not (Pardo et al. 2018).
+    The step after the end of an episode is its reset: neither counted nor made a row. A row needs the n steps after it
+    (fewer at the end of an episode), so the last rows of a chunk come with the next one: over a rollout that ends with
+    `flush`, rows and environment steps are equal in number, none lost and none twice. A truncated episode bootstraps
+    from its last observation, a terminated one does not (Pardo et al. 2018).
 
-    Several agents of a copy are a lane each for their policy: a lane begins with the copy's reset, ends when the agent
-    leaves, and stands still until the next episode. A step of a copy counts once, as an environment step of every
-    policy. Each step in which an agent acted by the newest policy gives one row of single-step experience, or one valid
-    slot of a segment or sequence; lanes that older policies play (see OpponentLanes) give none. Sequences of several
-    agents without any valid slot are left out. A chunk has a segment of each lane, also of agents that are away, or
-    none at all if none of them has a valid slot.
+    Each agent of a copy is a lane of its policy. A lane begins with the copy's reset, ends when the agent leaves, and
+    rests until the next episode. A step of a copy counts once, as an environment step of every policy. Each step of an
+    agent by the newest policy gives one row of single-step experience, or one valid slot of a segment or sequence;
+    lanes of older policies (see OpponentLanes) give none. Sequences of several agents without any valid slot are left
+    out. A chunk has a segment of each lane, also of absent agents, or no segment at all if none has a valid slot.
 
-    If a copy broke and was made again, its episode was truncated by the step before, and has no return: it is not
-    among the episodes that ended. The step itself is a reset.
+    A broken copy is replaced: its episode is truncated by the step before, and has no return. The step itself is a
+    reset.
 
-    When `collect` raises, its chunks never happened: none of their steps is counted anywhere. The rows waiting from
-    chunks before them are kept and end at the last observation before the failure; episodes under way are abandoned;
-    the next `collect` starts with a reset of all copies, which raises again if they are beyond repair.
+    When `collect` raises, its chunks never happened: none of their steps is counted anywhere. Waiting rows of earlier
+    chunks are kept and end at the last observation before the failure; current episodes are abandoned; the next
+    `collect` starts with a reset of all copies, which raises again if they are beyond repair.
     """
 
     def __init__(
@@ -80,13 +79,13 @@ class Rollout:
         progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers | None = None,
     ) -> None:
-        """`policies` are in the order of the groups of the copies; `rng` is for exploration, of all policies; `seeds`
-        has one for each copy; `opponents` are the lanes that older policies play; `clock` returns seconds; `progress`
-        is called with the steps as they are taken."""
+        """`policies` are in the order of the groups of the copies; `rng` is for exploration of all policies; `seeds`
+        has one for each copy; `opponents` are the lanes of older policies; `clock` returns seconds; `progress` receives
+        the number of new steps."""
         if len(seeds) != copies.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {copies.num_envs} environments: give one each")
         self.rng = rng
-        """For exploration; its stream can be saved and restored between chunks."""
+        """For exploration; its state can be saved and restored between chunks."""
         self._copies, self._opponents = copies, opponents
         self._policies = [
             _PolicyLanes(
@@ -105,11 +104,11 @@ class Rollout:
     def collect(
         self, env_steps: int, behaviors: Sequence[Behavior], *, longest_s: float | None = None
     ) -> Sequence[Collected]:
-        """Take at least so many steps, rounded up to whole steps of all copies, each policy acting as its behavior
-        says; if a policy learns from segments, exactly so many slots of time, resets included. Else chunks end sooner,
-        but with at least one step, once `longest_s` has passed. Returns a chunk for each policy.
+        """Take at least `env_steps` steps, rounded up to whole steps of all copies, each policy with its behavior. If a
+        policy learns from segments, take exactly so many slots of time, resets included. Otherwise chunks end sooner,
+        but with at least one step, after `longest_s`. Returns a chunk for each policy.
 
-        Raises CorruptExperienceError, MetricError, and whatever the environments or a policy raise (see the class).
+        Raises CorruptExperienceError, MetricError, and errors of environments and policies (see the class).
         """
         if env_steps < 1:
             raise ValueError(f"a chunk has at least one step, not {env_steps}")
@@ -140,8 +139,8 @@ class Rollout:
         return chunks
 
     def move(self, copies: Copies, seeds: Sequence[int]) -> None:
-        """Continue in other copies, as many, with the same groups. Episodes under way are abandoned: their rows end
-        with the last observation, as if truncated, and they have no return."""
+        """Continue in other copies, of equal number and groups. Current episodes are abandoned: their rows end with the
+        last observation, as if truncated, without a return."""
         self._copies, self._seeds, self._must_reset = copies, list(seeds), True
         if self._opponents is not None:
             self._opponents.move(copies)
@@ -150,8 +149,8 @@ class Rollout:
         self._tell_legal_actions()
 
     def flush(self) -> Sequence[Collected]:
-        """Return the rows of each policy that wait for later steps, each ending at the last observation so far: for the
-        end of a lease. Takes no step. The rollout can continue after it."""
+        """Return the waiting rows of each policy, each cut at the last observation: for the end of a lease. Takes no
+        step. The rollout can continue afterwards."""
         return [one.flush() for one in self._policies]
 
     def _tell_legal_actions(self) -> None:
@@ -168,7 +167,7 @@ class Rollout:
             one.reset(replaced)
 
     def _steps(self, env_steps: int, behaviors: Sequence[Behavior], most_slots: int, end_s: float) -> int:
-        """Step until `env_steps` steps were taken, in at most so many slots, and up to `end_s`; return how many."""
+        """Step until `env_steps` steps, `most_slots` slots or the time `end_s`; return the number of steps."""
         copies, opponents, rng, progress, taken = self._copies, self._opponents, self.rng, self._progress, 0
         pairs = [*zip(self._policies, [one.exploration for one in behaviors], strict=True)]
         only = self._policies[0] if len(pairs) == 1 and opponents is None else None

@@ -27,34 +27,34 @@ from remuda.policy.base import Actor
 
 
 class EvaluationError(Error, ValueError):
-    """An environment returned a number that is not finite, so the episode has no return; or it has no legal action."""
+    """A number of an environment is not finite, so that an episode has no return; or no action is legal."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One finished episode, as one policy sees it."""
+    """One finished episode, from the view of one policy."""
 
     seed: int
     env_index: int
-    """The copy of the environment that played it."""
+    """Index of the copy of the environment."""
     return_: float
     """Undiscounted sum of rewards; of several agents the mean of theirs."""
     length: int
     """Steps."""
     info: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By name: the discounted return, if there is a discount; the returns of several agents; and the requested values
-    that the environment reported with the last step."""
+    """By name: the discounted return, if a discount is given; the returns of several agents; and the requested values
+    from the last step."""
     cut: bool = False
-    """It had not ended: `max_episode_steps` cut it."""
+    """True if `max_episode_steps` cut the episode."""
 
 
 @dataclass(frozen=True, eq=False)
 class Player:
-    """Who acts for an agent, and how."""
+    """The actor of an agent, and its exploration."""
 
     actor: Actor
     exploration: Mapping[str, float] | None = None
-    """None: it acts greedily."""
+    """None: greedy."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,20 @@ class Game:
 
     seed: int
     env_index: int
-    """The copy of the environment that played it."""
+    """Index of the copy of the environment."""
     returns: Mapping[str, float]
-    """By agent: the undiscounted sum of its rewards."""
+    """Undiscounted sums of rewards, by agent."""
     discounted: Mapping[str, float]
     """By agent; empty without discounts."""
     length: int
     """Steps of the environment."""
     reported: Mapping[str, Mapping[str, float]]
-    """By agent: the requested values that the environment reported with its last step."""
+    """Requested values from the last step, by agent."""
     cut: bool
-    """It had not ended: `max_episode_steps` cut it."""
+    """True if `max_episode_steps` cut the episode."""
 
     def of_policy(self, agents: Sequence[str]) -> Episode:
-        """The episode as the policy of these agents sees it: its numbers are the means of theirs."""
+        """Return the episode from the view of the policy of these agents, with the means of their numbers."""
         info = {column: self.returns[agent] for agent, column in agent_columns(agents).items()}
         if self.discounted and math.isfinite(discounted := _mean([self.discounted[agent] for agent in agents])):
             info = {DISCOUNTED_RETURN: discounted, **info}
@@ -106,22 +106,29 @@ def play(
 ) -> list[Game]:
     """Play exactly one episode per seed and return them in the order of `seeds`.
 
-    Each copy plays one episode after another, reset with the episode's own seed. Each player acts for all of its agents
-    in all copies at once. Every episode that is begun is counted, so short ones are not favoured. With deterministic
-    players an episode's result depends on its seed alone, not on how many copies share the work (except for the last
-    bits, which a network's batch size may change).
+    Each copy plays one episode after another, reset with the seed of the episode. Each player acts for all of its
+    agents in all copies at once. Every begun episode is counted, so that short episodes are not favoured. With
+    deterministic players the result of an episode depends on its seed alone, not on the number of copies (except for
+    the last bits, which the batch size of a network may change).
 
-    A copy that was made again because it broke plays its episode again from the start, with the same seed, or with
-    another one if that broke it before. What was played until then is no result.
+    A broken copy is replaced and plays its episode again from the start, with the same seed, or with another after a
+    second failure. Results of the broken episode are dropped.
 
-    `players` returns the player of each agent in the episode at a position of `seeds`; exploring players use `rng`.
-    `discounts` are those of the returns, by agent; None: nothing is discounted. `max_episode_steps` ends an episode
-    early. `episode_info` names what environments report of an episode with its last step. `progress` is called with the
-    number of steps as they are taken; `finished` with each episode and the number finished so far; `acted` with the
-    index of a group and its actions [n, …] of each step; `camera` films the only copy. Environments made for
-    `render_mode="human"` show the episodes.
+    Args:
+        copies: the environments.
+        players: returns the player of each agent for the position of a seed.
+        seeds: of the episodes.
+        rng: random numbers of exploring players.
+        discounts: by agent; None: no discounted returns.
+        max_episode_steps: cuts longer episodes.
+        episode_info: names of numbers that environments report with the last step of an episode.
+        progress: receives the number of new steps.
+        finished: receives each episode and the number of finished episodes.
+        acted: receives the index of a group and its actions [n, …] of each step.
+        camera: films the only copy.
 
-    Raises EvaluationError, and whatever environments or actors raise.
+    Raises:
+        EvaluationError: see the class; also errors of environments and actors.
     """
     playing = _Playing(copies, players, rng, discounts, episode_info, acted, camera)
     waiting = deque(EpisodeJob(position, seed) for position, seed in enumerate(seeds))
@@ -160,8 +167,8 @@ def evaluate(
     progress: Progress = lambda env_steps: None,
     finished: Callable[[Episode, int], None] = lambda episode, count: None,
 ) -> list[Episode]:
-    """Play episodes of environments with one agent; see `play`. The policy is deterministic unless there is
-    `exploration`. Raises ValueError without environments, and as `play`."""
+    """Play episodes of environments with one agent; see `play`. The policy is deterministic without `exploration`.
+    Raises ValueError without environments, and like `play`."""
     if not envs:
         raise ValueError("an evaluation needs at least one environment")
     player, only = Player(policy, exploration), (AGENT,)
@@ -184,19 +191,19 @@ class EpisodeJob:
     """An episode to be played."""
 
     position: int
-    """Position of its seed among all seeds."""
+    """Position of the seed among all seeds."""
     seed: int
     broken: int = 0
-    """The number of times that its environment broke."""
+    """Number of failures of the environment."""
 
     def again(self) -> EpisodeJob:
-        """The job after its environment broke: with the same seed the first time, then with others."""
+        """Return the job after a failure of the environment: first with the same seed, then with others."""
         seed = replacement_seed(self.seed) if self.broken else self.seed
         return EpisodeJob(self.position, seed, self.broken + 1)
 
 
 class _Playing:
-    """The episodes under way, at most one in each copy."""
+    """Current episodes, at most one in each copy."""
 
     def __init__(
         self,
@@ -258,20 +265,20 @@ class _Playing:
 
 @dataclass(frozen=True)
 class _Seats:
-    """The lanes for which one player acts in the next step."""
+    """Lanes of one player in the next step."""
 
     player: Player
     lanes: Sequence[int]
     index: Array | slice
     """The same, as an index of arrays [lanes, …]."""
     dtype: np.dtype[Any]
-    """Of the observations that the player takes."""
+    """Dtype of the player's observations."""
     components: Components
-    """Of its actions; empty if it does not use masks."""
+    """Components of the actions; empty for players that ignore masks."""
 
 
 class _GroupPlaying:
-    """The lanes of a group in the episodes under way: their players, and the sums of their rewards."""
+    """Lanes of a group in the current episodes: players, and sums of rewards."""
 
     def __init__(
         self,
@@ -288,21 +295,21 @@ class _GroupPlaying:
         self._shape, self._dtype = column_layout(lanes.group.action, what="action", keeps_float64=True)
         self._players: list[Player | None] = [None] * count
         self._states: dict[int, Array] = {}
-        """float32 [Actor.state_size] by lane: the state that its player carries through the episode."""
+        """State of the player during the episode, float32 [Actor.state_size] by lane."""
         self._known: dict[int, tuple[Player, np.dtype[Any], Components]] = {}
-        """By id of the player, which is kept so that no other gets this id."""
+        """By id of the player, kept so that the id stays unique."""
         self._seats: list[_Seats] | None = None
-        """None: players or lanes have changed."""
+        """None after a change of players or lanes."""
         self._over: Bools = lanes.over.copy()
-        """When the seats were determined."""
+        """State of `lanes.over` at the last assignment of seats."""
         self._seated: Array | slice = np.zeros(0, np.intp)
         """The lanes of all seats."""
         factors = [np.ones(count)]
         if discounts is not None:
             factors.append(np.array([discounts[agent] for agent in lanes.group.agents] * copies))
         self._discounts = np.stack(factors)
-        """[1 or 2, lanes]: the factor from the weight of one reward to that of the next: 1 for the return, then the
-        discount of the discounted return, if there is any."""
+        """[1 or 2, lanes]: factor from the weight of a reward to the weight of the next: 1 for the return, then the
+        discount of the discounted return."""
         self._sums, self._weights = np.zeros_like(self._discounts), np.ones_like(self._discounts)
         self._checks_observations = lanes.observations.dtype.kind == "f"
         self._may_leave = lanes.group.agents != (AGENT,)
@@ -324,7 +331,7 @@ class _GroupPlaying:
         self._seats = None
 
     def act(self, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> Array:
-        """The actions [lanes, …] of the next step; 0 where nobody acts. Raises EvaluationError."""
+        """Return the actions [lanes, …] of the next step; 0 in lanes without a player. Raises EvaluationError."""
         if self._seats is None or (self._may_leave and (self._over != self.lanes.over).any()):
             self._seats = self._seat()
         of_all: Array | None = None
@@ -354,7 +361,7 @@ class _GroupPlaying:
         return seats
 
     def _needs(self, player: Player) -> tuple[np.dtype[Any], Components]:
-        """The dtype of the observations that a player takes, and the components of its actions if it uses masks."""
+        """Return the dtype of a player's observations, and the components of its actions (empty without masks)."""
         known = self._known.get(id(player))
         if known is None:
             group, actor = self.lanes.group, player.actor
@@ -428,7 +435,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
-    """The `info` of the episodes, in their order, by name."""
+    """Return the `info` of the episodes, in their order, by name."""
     return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
 
 
@@ -452,7 +459,7 @@ def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: i
 
 
 def cut_warning(episodes: Sequence[Episode]) -> str | None:
-    """The warning about an evaluation whose episodes were cut; None if none was."""
+    """Return the warning about cut episodes; None without any."""
     cut = [episode.length for episode in episodes if episode.cut]
     if not cut:
         return None

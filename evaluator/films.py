@@ -20,16 +20,15 @@ from remuda.policy.base import Policy
 from remuda.wire.messages import MOST_FILM_BYTES, Film
 
 MOST_STEPS = 1_000
-"""The most steps of its episode that a film shows."""
+"""Most steps in a film."""
 MOST_PICTURES = 200
 """The most pictures of a film; of longer episodes every n-th step is shown."""
 MOST_PLAYING_S = 15.0
-"""The most seconds that filming may take: what was filmed until then is shown, since the end of a run waits for its
-last film."""
+"""Most seconds of filming. The film then ends early, since the end of a run waits for its last film."""
 
 
 class _GivenUpError(Exception):
-    """Filming was stopped, since its caller has something else to do."""
+    """Filming was stopped by its caller."""
 
 
 class _LongEnoughError(Exception):
@@ -39,7 +38,7 @@ class _LongEnoughError(Exception):
 class Films:
     """Films the first evaluation at or after each multiple of `log.film_interval_env_steps`.
 
-    Problems with it are reported once, in `take_warnings`, and end the films, but never the evaluation.
+    A problem is reported once, in `take_warnings`, and ends the films, but never the evaluation.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Films:
         agents: Sequence[Sequence[str]] = ((AGENT,),),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Check at once whether the environment can be filmed here, by a first picture. `agents` are those of each
+        """Check by a first picture that the environment can be filmed here. `agents` of each
         policy. `clock`: seconds."""
         self._config, self._agents = config, agents
         self._clock = clock
@@ -56,7 +55,7 @@ class Films:
         self._pictures: Pictures | None = None
         self._interval_env_steps = config.log.film_interval_env_steps
         self._reached = -1
-        """The number of intervals that had passed at the newest film."""
+        """Number of intervals passed at the newest film."""
         self._warnings: list[str] = []
         if self._interval_env_steps is None or not config.evaluator.episodes:
             return
@@ -66,7 +65,7 @@ class Films:
             self._end(error)
 
     def due(self, env_step: int) -> bool:
-        """Whether the evaluation of a checkpoint of this step has to be filmed."""
+        """Return True if the evaluation of a checkpoint of this step needs a film."""
         return self._pictures is not None and self._passed(env_step) != self._reached
 
     def film(
@@ -77,11 +76,10 @@ class Films:
         steps: int,
         go_on: Callable[[int], bool] = lambda env_steps: True,
     ) -> Film | None:
-        """Film the evaluation's first episode, which took this number of `steps`, with the policies of the checkpoints
-        of this step.
+        """Film the first episode of the evaluation, of `steps` steps, with the policies of the checkpoints of
+        `env_step`.
 
-        `go_on` is called with the number of steps as they are taken, and returns whether to continue. None if there is
-        no film.
+        `go_on` receives the number of further steps, and returns False to stop. Returns None without a film.
         """
         copies, pictures = self._copies, self._pictures
         if copies is None or pictures is None:
@@ -98,7 +96,7 @@ class Films:
         return Film(gif.data, gif.height, gif.width)
 
     def take_warnings(self) -> list[str]:
-        """Warnings for people; each is returned once."""
+        """Return new warnings for people."""
         warnings, self._warnings = self._warnings, []
         return warnings
 

@@ -1,4 +1,4 @@
-"""Plays a policy that is a plain function, as in scripts."""
+"""Plays a policy given as a plain function, for scripts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ def run_policy(
 ) -> list[Episode]:
     """Play episodes with `get_action`, from one observation to one action, and return them.
 
-    If `get_action` has a true attribute `uses_legal_actions`, as that of `load_policy` may have, it gets the legal
-    actions as well; if it has `begin_episode`, as that of `load_policy` has, that is called before each episode. Every
-    episode and the summary are passed to `say`. The same seed plays the same episodes; they are
-    those of `remuda evaluate --seed`. An environment made for render_mode "human" shows them. Raises EvaluationError,
-    and whatever environment and function raise.
+    A true attribute `uses_legal_actions` of `get_action` adds the legal actions as an argument; an attribute
+    `begin_episode` is called before each episode. Functions of `load_policy` may have both. `say` receives every
+    episode and the summary. Equal seeds play equal episodes, like `remuda evaluate --seed`. An environment made for
+    render_mode "human" shows the episodes. Raises EvaluationError, and errors of environment and function.
     """
 
     def finished(episode: Episode, count: int) -> None:
@@ -53,7 +52,7 @@ class _OneByOne(Actor):
 
     keeps_float64 = True  # a function of a policy that normalises needs every digit
     state_size = 1
-    """Whether the episode has begun."""
+    """Above 0 after the first step of the episode."""
 
     def __init__(self, get_action: Callable[[object], object]) -> None:
         self._get_action = get_action
@@ -70,8 +69,7 @@ class _OneByOne(Actor):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The action of the function, which handles randomness itself, and what it remembers of the one episode that
-        it plays."""
+        """Return the actions of the function, which handles randomness and memory of its only episode itself."""
         if state is not None and self._begin_episode is not None and not state.any():
             self._begin_episode()
         if state is not None:

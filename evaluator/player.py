@@ -1,4 +1,4 @@
-"""Plays the evaluations of a run, in copies of its environment that are built once."""
+"""Plays the evaluations of a run, in copies of its environment built once."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Finished = Callable[[Episode, int], None]
 
 
 class EpisodePlayer:
-    """Plays episodes of evaluations. An episode number always has the same seed, whoever plays it and when. Policies
-    are numbered by the order of their names."""
+    """Plays episodes of evaluations. The seed of an episode depends only on its number. Policies are numbered by the
+    order of their names."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class EpisodePlayer:
         num_envs: int,
         broke: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`policies` are the settings of each policy of the run, by name. `broke` gets a text for the log about each
-        environment that is made again. Raises EnvironmentBuildError."""
+        """`policies` are the settings of each policy of the run, by name. `broke` receives a text for the log about
+        each replaced environment. Raises EnvironmentBuildError."""
         self._given, self._num_envs, self._broke = config, max(1, num_envs), broke
         self._names = tuple(policies)
         self.agents = tuple(own.env.agents or (AGENT,) for own in policies.values())
-        """Of each policy."""
+        """Agents of each policy."""
         discounts = [declaration(own).rows.discount for own in policies.values()]
         self._discounts = {agent: one for its, one in zip(self.agents, discounts, strict=True) for agent in its}
         self._build(Task())
@@ -50,7 +50,7 @@ class EpisodePlayer:
         self._task, self._config = task, evaluated(on_task(self._given, task.kwargs_json))
         config = self._config
         self.films = Films(config, self.agents)
-        """The films of its evaluations, if there are to be any."""
+        """Films of the evaluations."""
         try:
             self.copies: LocalCopies = make_local_copies(
                 config.env,
@@ -70,7 +70,7 @@ class EpisodePlayer:
             self._build(task)
 
     def action_counts(self, policy_index: int = 0) -> ActionCounts | None:
-        """A counter for the actions of a policy in an evaluation; None if log.histograms is off."""
+        """Return a counter for the actions of a policy in an evaluation; None if log.histograms is off."""
         space = self.copies.lanes[policy_index].group.action
         return ActionCounts(ActionSpec.of(space)) if self._config.log.histograms else None
 
@@ -85,9 +85,9 @@ class EpisodePlayer:
         progress: Progress = lambda env_steps: None,
         finished: Finished = lambda episode, count: None,
     ) -> list[Episode]:
-        """Let the policies play, greedily, the episodes of these numbers; returns them as the policy with the index
-        `judged` sees them. `actions` counts its actions. In self-play it also plays against `older` policies of each
-        policy: see `against_older`. Raises EvaluationError and BrokenEnvironmentError."""
+        """Let the policies play, greedily, the episodes of these numbers; return them from the view of the policy with
+        the index `judged`. `actions` counts its actions. In self-play it also plays against `older` policies: see
+        `against_older`. Raises EvaluationError and BrokenEnvironmentError."""
         players, agents = [Player(policy) for policy in policies], self.agents[judged]
 
         def acted(policy_index: int, chosen: Array) -> None:
@@ -115,8 +115,8 @@ class EpisodePlayer:
         finished: Callable[[Game, int], None] = lambda game, count: None,
         acted: Callable[[int, Array], None] = lambda policy_index, actions: None,
     ) -> list[Game]:
-        """Let each policy's player act for all of its agents, in the episodes of these numbers. Raises EvaluationError,
-        and what the environment raises."""
+        """Play the episodes of these numbers, with one player for all agents of each policy. Raises EvaluationError,
+        and errors of the environment."""
         everybody = {agent: one for one, its in zip(players, self.agents, strict=True) for agent in its}
         return self._play(lambda position: everybody, numbers, progress, finished, acted)
 
@@ -130,7 +130,7 @@ class EpisodePlayer:
         progress: Progress = lambda env_steps: None,
     ) -> list[tuple[str, Game]]:
         """Let one agent of the policy `judged` play against `others`; see `seats_against`. Returns the judged agent
-        with each episode. Raises as `play`."""
+        with each episode. Raises like `play`."""
         seats = [seats_against(number, judged, players, others, self.agents) for number in numbers]
         games = self._play(lambda position: seats[position][1], numbers, progress)
         return [(agent, game) for (agent, _), game in zip(seats, games, strict=True)]
@@ -145,8 +145,8 @@ class EpisodePlayer:
         *,
         progress: Progress,
     ) -> list[Episode]:
-        """These `episodes` of the policy `judged`, each with the return of one of its agents against `older` players of
-        each policy, in self-play; unchanged if nobody whom it plays against is older. Raises as `play`."""
+        """Return the `episodes` of the policy `judged`, each with the return of one agent against `older` players of
+        each policy, in self-play; unchanged without older opponents. Raises like `play`."""
         own = self.agents[judged]
         if not any(pool for index, pool in enumerate(older) if index != judged or len(own) > 1):
             return list(episodes)
@@ -197,8 +197,8 @@ def seats_against(
 ) -> tuple[str, Mapping[str, Player]]:
     """Return the judged agent of the episode with this number, and the player of each agent.
 
-    The judged agent is number `number` of the policy `judged`, counting round. All other agents are played by one of
-    the `others` of their policy, the next after each round; by the player of their policy if it has none.
+    The judged agent is agent `number` of the policy `judged`, counting round. All other agents are played by one of the
+    `others` of their policy, changing after each round; without others, by the player of their policy.
     """
     own = agents[judged]
     learner, seats = own[number % len(own)], dict[str, Player]()

@@ -29,8 +29,8 @@ from remuda.worker.stores.ports import NotNowError, RunStores
 
 
 class EvaluatorWork:
-    """Evaluates for one experiment. When the process or the lease has to end, the evaluation under way is stopped; the
-    coordinator gives it to another evaluator, if it is still needed."""
+    """Evaluates for one experiment. The end of process or lease stops the current evaluation; the coordinator gives it
+    to another evaluator, if it is still needed."""
 
     def __init__(
         self, assign: Assign, identity: WorkerIdentity, link: Link, guard: ShutdownGuard, stores: RunStores
@@ -58,7 +58,7 @@ class EvaluatorWork:
             raise
         self._newest: dict[int, tuple[int, int]] = {}
         """Evaluation and first episode of the newest share of each policy; after a break the coordinator repeats
-        itself."""
+        messages."""
         self._waiting = deque[Evaluate]()
         """Asked for; the checkpoint of the first may not be on this machine yet."""
         self._problem = ""
@@ -66,7 +66,7 @@ class EvaluatorWork:
         self._env_restarts = 0
         """In the evaluation under way."""
         self.warnings: Sequence[str] = self._warned()
-        """Why evaluations are not filmed; it is in its own log too."""
+        """Reasons for missing films, also in the evaluator's own log."""
         link.activity("waiting", "waiting for an evaluation")
         self._log.say("evaluator", bind_cores(config, "evaluator", assign.index))
         self._log.say(
@@ -75,7 +75,7 @@ class EvaluatorWork:
         )
 
     def handle(self, message: AnyMessage) -> None:
-        """Play the requested episodes. Raises AskedToEndError if that is stopped."""
+        """Play the requested episodes. Raises AskedToEndError if playing is stopped."""
         if isinstance(message, Evaluate):
             share = message.evaluation, message.first_episode
             if self._newest.get(message.place) != share:
@@ -85,19 +85,19 @@ class EvaluatorWork:
                 self._try()
 
     def step(self) -> bool:
-        """All work is done on demand; what waits for its checkpoint is tried again."""
+        """Try again to play evaluations with a missing checkpoint; all other work is done on demand."""
         with contextlib.suppress(AskedToEndError):
             self._try()
         return False
 
     def drain(self) -> None:
-        """Let go; what waits for its checkpoint is played by others."""
+        """Drop waiting evaluations; other evaluators play them."""
         self._waiting.clear()
         self._draining = True
 
     @property
     def unstored(self) -> bool:
-        """An evaluation that is broken off is played again by others."""
+        """Always False: other evaluators repeat a stopped evaluation."""
         return False
 
     @property
@@ -113,7 +113,7 @@ class EvaluatorWork:
         self._close_stores()
 
     def _try(self) -> None:
-        """Play what is asked for, if its checkpoint is on this machine. Raises AskedToEndError."""
+        """Play the first waiting evaluation, if its checkpoint is on this machine. Raises AskedToEndError."""
         if not self._waiting:
             return
         message = self._waiting[0]
@@ -138,7 +138,7 @@ class EvaluatorWork:
             self._evaluate(message, checkpoints, older)
 
     def _fetch(self, message: Evaluate) -> list[Path]:
-        """The checkpoint of each policy. Raises NotNowError and CheckpointGoneError."""
+        """Return the checkpoint of each policy. Raises NotNowError and CheckpointGoneError."""
         files = [(other.file, other.sha256) for other in message.others]
         files.insert(message.place, (message.checkpoint, message.sha256))
         return [store.fetch(*file) for store, file in zip(self._checkpoints, files, strict=True)]
@@ -214,7 +214,7 @@ class EvaluatorWork:
             self._log.say("evaluator", f"{judged} plays against older checkpoints, too: {', '.join(each)}")
 
     def _film(self, policies: Sequence[Policy], message: Evaluate, *, steps: int) -> None:
-        """Film an evaluation whose results are already sent: its numbers do not depend on the film."""
+        """Film an evaluation after its results were sent, since they do not depend on the film."""
 
         def go_on(env_steps: int) -> bool:
             self._link.progress(self._link.progressed + env_steps)
@@ -226,7 +226,7 @@ class EvaluatorWork:
             self._link.send(EvaluationFilmed(self._assign.lease, message.train_iter, message.env_step, film))
 
     def _warned(self) -> Sequence[str]:
-        """Log why evaluations are not filmed, if that is new; returns the new warnings."""
+        """Log new reasons for missing films; return the new warnings."""
         warnings = self._player.films.take_warnings()
         for text in warnings:
             self._log.say("evaluator", text, level="warning")

@@ -204,7 +204,7 @@ class Rollout:
 
 
 class _PolicyLanes:
-    """A policy, and the trace of the lanes of its agents."""
+    """A policy, and the trace of its lanes."""
 
     def __init__(self, setup: PolicySetup, lanes: Lanes, *, one_agent: bool, by_past: Bools | None) -> None:
         """`by_past` [lanes]: an older policy plays this lane in the episode under way."""
@@ -222,17 +222,17 @@ class _PolicyLanes:
         self._info_names = tuple(setup.episode_info)
         self._info: dict[str, list[float]] = {}
         self._against: list[bool] = []
-        """Of the episodes that ended in this chunk: older policies played in them."""
+        """Of the finished episodes of this chunk: True with older policies in the game."""
 
     def begin(self, slots: int) -> None:
-        """Begin a chunk of at most so many slots of time."""
+        """Begin a chunk of at most `slots` slots of time."""
         self.recorder.trace.begin(slots)
         self.recorder.replacements = Replacements()
         self._info = {name: [] for name in self._info_names}
         self._against = []
 
     def reset(self, replaced: int) -> None:
-        """All copies were reset, of which so many were made again."""
+        """Record a reset of all copies, with the number of `replaced` copies."""
         self.recorder.replacements.count += replaced
         self.recorder.reset(self.lanes.observations)
         trace = self.recorder.trace
@@ -252,12 +252,12 @@ class _PolicyLanes:
         return actions
 
     def replace(self, replaced: Bools) -> None:
-        """These copies, bool [envs], broke in the newest step and were made again: their episodes end before it."""
+        """Count the copies replaced in the newest step, bool [envs], and end their episodes right before."""
         self.recorder.replacements.count += int(np.count_nonzero(replaced))
         self.recorder.replacements.cut(np.repeat(replaced, len(self._agents)), self.recorder.trace)
 
     def append(self, actions: Array, against: Bools | None) -> None:
-        """Record the newest step of the copies; older policies play in those that are `against` [envs]."""
+        """Record the newest step of the copies. `against` [envs] marks games with older policies."""
         lanes, trace = self.lanes, self._trace
         ended, terminated = lanes.over, lanes.terminated
         if self._one_agent:
@@ -273,7 +273,7 @@ class _PolicyLanes:
             self._note_legal()
 
     def _rests(self) -> Bools:
-        """Lanes [lanes] whose next slot is no step."""
+        """Return the lanes [lanes] without a step in their next slot."""
         return self.lanes.over if self._by_past is None else self.lanes.over | self._by_past
 
     def _note_ended(self, ended: Bools, against: Bools | None) -> None:
@@ -284,8 +284,8 @@ class _PolicyLanes:
             self._against += against[copies].tolist()
 
     def _note_legal(self, *, first: bool = False) -> None:
-        """Keep which actions are legal in the newest observations. Raises CorruptExperienceError, and ValueError for a
-        mask of another shape."""
+        """Store the legal actions of the newest observations. Raises CorruptExperienceError, and ValueError for a mask
+        of another shape."""
         if self.recorder.components:
             self.recorder.note_legal(self.lanes.legal(self.recorder.components), first=first)
 
@@ -313,7 +313,7 @@ class _PolicyLanes:
         return self.recorder.flush(without_idle_rows=not self._one_agent)
 
     def _ended(self) -> Bools:
-        """Where games ended, [time, lanes]: not where a lost life ended an episode, nor while agents are away."""
+        """Return the ends of games, [time, lanes], without lost lives and without absent agents."""
         trace = self.recorder.trace
         ended: Bools = trace.done[trace.new] & trace.over[trace.new]
         return ended

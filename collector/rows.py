@@ -1,5 +1,5 @@
-"""From what a vector of environments did to rows of experience: single steps for replay, segments for on-policy.
-Rows for models that are unrolled are in unrolls.py, those for recurrent networks that replay in sequences.py."""
+"""Rows of experience from the trace of a vector: single steps for replay, and segments for on-policy algorithms. Rows
+of unrolled models are in unrolls.py, rows of recurrent replay in sequences.py."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ class Rows(Protocol):
 
     @property
     def kept(self) -> int:
-        """Slots of time that must be carried over from one chunk to the next."""
+        """Slots of time carried over from one chunk to the next."""
         ...
 
     @property
     def whole_slots(self) -> bool:
-        """A chunk is so many slots of time, resets included, instead of so many real steps."""
+        """True if a chunk is a number of slots of time, resets included, instead of real steps."""
         ...
 
     @property
     def discount(self) -> float:
-        """What a reward one step later is worth less by."""
+        """Discount of a reward one step later."""
         ...
 
     def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
-        """Give out the rows that are complete (`last`: all that are pending) and the slot in which the first acted."""
+        """Return the complete rows (`last`: all pending rows) and the slot of the first row."""
         ...
 
 
 class NStepRows:
-    """One row per real step: the n steps from it on (Sutton and Barto 2018, section 7.1).
+    """One row per real step, of the n steps from there on (Sutton and Barto 2018, section 7.1).
 
     Columns: obs and next_obs [rows, …], action [rows, …], reward float32 [rows] (discounted sum over its m steps),
-    discount float32 [rows] (discount^m, or 0 where the episode terminated): a value estimate is reward + discount *
-    value(next_obs). In order of time, then of environment. Images come as frames and indices (remuda.buffer.frames).
-    Policies that carry a state have it in `state` float32 [rows, size], as it was before obs. Where environments say
-    which actions are legal, `legal` and `next_legal` bool [rows, actions] are those of obs and next_obs.
+    discount float32 [rows] (discount^m, or 0 if the episode terminated): a value estimate is reward + discount *
+    value(next_obs). Rows are in order of time, then of environment. Images are frames and indices
+    (remuda.buffer.frames). `state` float32 [rows, size] is the state of a recurrent policy before obs. `legal` and
+    `next_legal` bool [rows, actions] are the legal actions of obs and next_obs, if environments report masks.
     """
 
     whole_slots = False
@@ -78,16 +78,15 @@ class NStepRows:
 
 
 class SegmentRows:
-    """One row per environment: its T slots of the chunk, in order.
+    """One row per environment: the T slots of the chunk, in order.
 
-    Columns: obs [rows, T + 1, …], action [rows, T, …], reward float32 [rows, T], terminated, done and valid bool
-    [rows, T], and whatever the policy records of each action, such as log_prob [rows, T]. A slot that is not valid is
-    the environment's reset, or time in which its agent is away or played by an older policy: neither counted nor to be
-    learned from. All slots of a row may be so. obs[:, t + 1] is the true last observation where
-    slot t ended an episode. return_so_far float32 [rows] is the discounted sum of the rewards that the episode under
-    way had brought before the segment (gamma * sum + reward, step by step). Images come as frames and indices. `state`
-    float32 [rows, size] is what a policy that carries one had before obs[:, 0]. Where environments say which actions
-    are legal, `legal` bool [rows, T + 1, actions] is that of each observation.
+    Columns: obs [rows, T + 1, …], action [rows, T, …], reward float32 [rows, T], terminated, done and valid bool [rows,
+    T], and the policy's recorded values, like log_prob [rows, T]. An invalid slot is a reset, or time of an absent
+    agent or of an older policy: neither counted nor learned from. A row may have invalid slots only. obs[:, t + 1] is
+    the true last observation if slot t ended an episode. return_so_far float32 [rows] is the discounted sum of rewards
+    of the current episode before the segment (gamma * sum + reward, step by step). Images are frames and indices.
+    `state` float32 [rows, size] is the state of a recurrent policy before obs[:, 0]. `legal` bool [rows, T + 1,
+    actions] has the legal actions of each observation, if environments report masks.
     """
 
     whole_slots = True
@@ -99,7 +98,7 @@ class SegmentRows:
         """[env], after the newest segment."""
 
     def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
-        """See Rows. A segment is never left incomplete, so with `last` there is nothing to give."""
+        """See Rows. Segments are always complete, so `last` gives no rows."""
         new = trace.new
         seen = np.arange(trace.kept * trace.num_envs, (trace.end + 1) * trace.num_envs)
         columns: dict[str, Array] = {
@@ -121,7 +120,7 @@ class SegmentRows:
         return columns, trace.kept
 
     def _advance_returns(self, trace: Trace) -> Array:
-        """Return the sums before the segments, and go on to those after them."""
+        """Return the sums before the segments, and advance to the sums after them."""
         before = np.zeros(trace.num_envs) if self._return_so_far is None else self._return_so_far
         start = np.where(trace.done[trace.kept - 1], 0.0, before)
         reward, done, valid = trace.reward[trace.new], trace.done[trace.new], trace.pending[trace.new]
@@ -135,15 +134,15 @@ class SegmentRows:
 
 
 def state_column(trace: Trace, first: Integers) -> dict[str, Array]:
-    """The column `state` of rows that begin in these slots, counting time-major over slots and environments: float32
-    [rows, size], before the first observation. Empty for policies that carry none."""
+    """Return the column `state`, float32 [rows, size], before the first observation of rows that begin in the slots
+    `first`, counted time-major over slots and environments. Empty for policies without a state."""
     size = trace.state.shape[-1]
     return {"state": trace.state.reshape(-1, size).take(first, axis=0)} if size else {}
 
 
 def legal_columns(trace: Trace, picks: Mapping[str, Integers]) -> dict[str, Array]:
-    """By name, which actions were legal in the observations picked, counting time-major over slots and environments:
-    bool [*picks.shape, actions]. Empty where environments do not say so."""
+    """Return the legal actions in the picked observations, by name: bool [*picks.shape, actions]. Picks count
+    time-major over slots and environments. Empty without masks."""
     if not trace.keeps_legal:
         return {}
     legal = trace.legal.reshape(-1, trace.legal.shape[-1])
@@ -151,5 +150,5 @@ def legal_columns(trace: Trace, picks: Mapping[str, Integers]) -> dict[str, Arra
 
 
 def _by_env(values: Array) -> Array:
-    """[time, env, …] as [env, time, …], in memory of its own."""
+    """Return [time, env, …] as [env, time, …], as a copy."""
     return np.array(values.swapaxes(0, 1), order="C")

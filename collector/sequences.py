@@ -1,4 +1,4 @@
-"""From what a vector of environments did to sequences that overlap: for recurrent networks that learn from replay."""
+"""Overlapping sequences from the trace of a vector: for recurrent networks with replay."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from remuda.environments.spaces import Array
 
 
 class SequenceRows:
-    """Every `period_slots` slots of time a row for each environment: that slot and the `slots` - 1 after it, in order,
-    through the ends of episodes.
+    """A row for each environment every `period_slots` slots of time: `slots` slots in order, through the ends of
+    episodes.
 
     Columns: obs [rows, slots + 1, …], action [rows, slots, …], reward float32 [rows, slots], terminated, done and valid
-    bool [rows, slots], and whatever the policy records of each action: see remuda.config.declaration.Sequences. `state`
-    float32 [rows, size] is what the policy carried before obs[:, 0]. In order of time, then of environment. A sequence
-    that is not complete when its rollout ends is lost. Images come as frames and indices (remuda.buffer.frames). Where
-    environments say which actions are legal, `legal` bool [rows, slots + 1, actions] is that of each observation.
+    bool [rows, slots], and the policy's recorded values: see remuda.config.declaration.Sequences. `state` float32
+    [rows, size] is the policy's state before obs[:, 0]. Rows are in order of time, then of environment. An incomplete
+    sequence at the end of the rollout is lost. Images are frames and indices (remuda.buffer.frames). `legal` bool
+    [rows, slots + 1, actions] has the legal actions of each observation, if environments report masks.
     """
 
     whole_slots = False
@@ -29,10 +29,10 @@ class SequenceRows:
         self.discount = discount
         self._slots, self._period = slots, period_slots
         self._next = self.kept + 1
-        """The slot of the trace in which the next row begins: at first that after the reset of all environments."""
+        """First slot of the next row; initially the slot after the reset of all environments."""
 
     def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
-        """See Rows. A sequence is given out once it is complete, so with `last` there is nothing to give."""
+        """See Rows. Sequences are returned once complete, so `last` gives no rows."""
         starts: Integers = np.arange(self._next, trace.end - self._slots + 1, self._period, dtype=np.int64)
         self._next += self._period * len(starts)
         if not last:
@@ -57,5 +57,5 @@ class SequenceRows:
 
 
 def _of(values: Array, taken: Integers) -> Array:
-    """What `values` [time, env, …] are at `taken` [rows, slots]."""
+    """Return `values` [time, env, …] at the indices `taken` [rows, slots]."""
     return values.reshape(-1, *values.shape[2:]).take(taken, axis=0)

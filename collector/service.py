@@ -1,4 +1,4 @@
-"""A collector's lease: step the environments, write chunks, announce them, and go no further than its credit."""
+"""A collector's lease: steps the environments, writes and announces chunks, within its credit."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.stores.ports import NotNowError, PayloadStore, RunStores
 
 CHUNKS_IN_THE_AIR = 2
-"""Collected chunks that may wait to be stored and acknowledged before the collector waits too."""
+"""Most chunks waiting for storage or acknowledgement; beyond, the collector waits."""
 
 
 @dataclass(frozen=True)
 class _Seat:
-    """What belongs to one policy of the run."""
+    """Parts of one policy of the run."""
 
     acting: ActingPolicy
     payloads: PayloadStore
@@ -55,13 +55,13 @@ class _Seat:
 
 
 class CollectorWork:
-    """Collects for one experiment. A payload stays announced until the coordinator has acknowledged it.
+    """Collects for one experiment. A payload stays announced until the coordinator acknowledges it.
 
-    Several policies collect together: a chunk has a payload of each, and all of them are announced and counted at once.
+    Several policies collect together: a chunk has one payload per policy, all announced and counted at once.
     """
 
     warnings: Sequence[str] = ()
-    """None: they stand in its own log."""
+    """Always empty: warnings go to the collector's own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
@@ -85,12 +85,12 @@ class CollectorWork:
         self._used_credit = 0
         self._credit = assign.credit_env_steps
         self._task = Task()
-        """What the environments are at."""
+        """Present task of the environments."""
         self._told_task = assign.task
         self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
         self._problem = ""
-        """Why not, as told in the log."""
+        """Reason for waiting, as logged."""
         self._unacknowledged: set[ChunkId] = set()
         self._draining = False
         try:
@@ -153,7 +153,7 @@ class CollectorWork:
                 pass
 
     def step(self) -> bool:
-        """Collect and announce one chunk, if credit, acknowledgements and data/ allow."""
+        """Collect and announce one chunk, within credit, acknowledgements and space in data/."""
         if self._at_hand:
             self._announce()
         if self._draining or len(self._at_hand) > self._ahead:
@@ -180,7 +180,7 @@ class CollectorWork:
         return len(self._at_hand) <= self._ahead
 
     def drain(self) -> None:
-        """Announce the rows that were waiting for later steps; nothing more is collected."""
+        """Announce the rows waiting for later steps; collect no more."""
         self._draining = True
         self._link.activity("waiting", "waiting for acknowledgements")
         if any(seat.acting.acting is None for seat in self._seats):
@@ -195,13 +195,13 @@ class CollectorWork:
 
     @property
     def drained(self) -> bool:
-        """No chunk is unfinished, and every announced one is acknowledged."""
+        """True without unfinished or unacknowledged chunks."""
         return self._draining and not self._unacknowledged and not self._at_hand
 
     @property
     def unstored(self) -> bool:
-        """Chunks on their way to data/. One that lies there and was not announced counts at the coordinator's next
-        start."""
+        """True with chunks on their way to data/. A stored but unannounced chunk counts at the next start of the
+        coordinator."""
         return bool(self._at_hand)
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class CollectorWork:
             seat.acting.hear(acting)
 
     def _follow_task(self) -> None:
-        """Go on at the task that was told last. Raises EnvironmentBuildError."""
+        """Continue at the newest task. Raises EnvironmentBuildError."""
         task = self._told_task
         if task == self._task:
             return
@@ -270,7 +270,7 @@ class CollectorWork:
         self._announce()
 
     def _announce(self) -> None:
-        """Put what was collected into data/ and announce it. What cannot be put there now waits."""
+        """Store collected chunks in data/ and announce them. Chunks without space wait."""
         while self._at_hand:
             chunk, collected = self._at_hand[0]
             try:
@@ -288,7 +288,7 @@ class CollectorWork:
             self._summarise(collected)
 
     def _wait_for(self, error: NotNowError, what: str = "") -> None:
-        """Tell what is waited for, and in the log what is wrong, once."""
+        """Report the reason for waiting; log a problem once."""
         self._link.activity("waiting", f"waiting for {error.waits_for}", lacks_bytes=error.lacks_bytes)
         if error.problem and not self._problem:
             self._problem = error.problem

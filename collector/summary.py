@@ -1,4 +1,4 @@
-"""What a collector has done since its last report, and when the next is due."""
+"""Work of a collector since its last report, and the time of the next."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from remuda.wire.messages import Counters
 
 
 class CollectSummary:
-    """Sums chunks up. A report is due once an episode has finished and `interval` updates have passed since the one
-    before (by the iteration of the policy that acts); the first is due with the first finished episode."""
+    """Sums up chunks. A report is due after a finished episode and `interval` updates since the report before (by the
+    iteration of the acting policy); the first is due with the first finished episode."""
 
     def __init__(
         self,
@@ -22,8 +22,8 @@ class CollectSummary:
         rows: int | None = None,
         has_tasks: bool = False,
     ) -> None:
-        """`in_env_steps`: the interval is not of updates, but of the steps that were added. `before`: what a resumed
-        run had counted; the totals go on with it (seconds from 0), and with its `rows`: None is a row per step."""
+        """`in_env_steps`: the interval counts environment steps instead of updates. `before`: counters of a resumed
+        run, on which the totals continue (seconds from 0), with its `rows`; None is one row per step."""
         start = before or Counters()
         self._interval = interval
         self._in_env_steps = in_env_steps
@@ -39,7 +39,8 @@ class CollectSummary:
 
     @classmethod
     def of(cls, config: ExperimentConfig, *, before: Counters | None = None, rows: int | None = None) -> CollectSummary:
-        """As often as a run of this config is to say so: where nothing is learned, no update comes to count by."""
+        """Return a summary with the report interval of this config. Runs without learning count environment steps,
+        since they have no updates."""
         has_tasks = bool(config.env.schedule)
         if config.learner.inference:
             interval = config.log.progress_interval_env_steps
@@ -57,7 +58,7 @@ class CollectSummary:
         self._task = collected.task
 
     def due(self, *, train_iter: int, env_step: int) -> CollectReport | None:
-        """The report that is due, if one is. `train_iter` is that of the acting policy."""
+        """Return the due report, or None. `train_iter` belongs to the acting policy."""
         now = self._env_steps if self._in_env_steps else train_iter
         passed = self._reported is None or now - self._reported >= self._interval
         if not passed or not any(collected.episode_returns for collected in self._window):
@@ -66,7 +67,7 @@ class CollectSummary:
         return self._report(train_iter, env_step)
 
     def last(self, *, train_iter: int, env_step: int) -> CollectReport | None:
-        """What was not reported yet, once nothing more comes; None where no step was taken since."""
+        """Return the last report, at the end of a lease; None without steps since the report before."""
         if not any(collected.env_steps for collected in self._window):
             return None
         return self._report(train_iter, env_step)

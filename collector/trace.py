@@ -1,4 +1,4 @@
-"""What a vector of environments did lately: arrays over time and environment, allocated once."""
+"""Recent steps of a vector: arrays over time and environment, allocated once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from remuda.environments.spaces import Array, Space, column_layout
 class Trace:
     """Slots of time, each one step of the vector; the first `kept` slots are the end of the stretch before.
 
-    Slot t holds the action taken on observations[t], what it brought, and whether it ended an episode (`done`, and
-    `terminated` where nothing comes after); observations[t + 1] is what was seen then. After a slot that ended a whole
-    game (`over`), the environment's next slot is its reset: not a real step. The two differ where a life lost ends an
-    episode. `pending` marks the real steps whose rows have not been given out. state[t] is what a policy that carries
-    one had before it saw observations[t]: all 0 at the first observation of a game. legal[t] is which actions were
-    legal in observations[t], where environments say so; otherwise it has no numbers.
+    Slot t has the action on observations[t], its results, and the end of an episode (`done`; `terminated` without a
+    continuation); observations[t + 1] is the next observation. After the end of a whole game (`over`), the
+    environment's next slot is its reset, not a real step. `done` without `over` is a lost life. `pending` marks real
+    steps with rows to come. state[t] is the policy's state before observations[t]: all 0 at the first observation of a
+    game. legal[t] has the legal actions of observations[t]; it is empty without masks.
     """
 
     def __init__(
@@ -33,22 +32,22 @@ class Trace:
         keeps_float64: bool = False,
         state_size: int = 0,
     ) -> None:
-        """`recorded` and `measured` are Policy's: shape and dtype of what is kept of each action, by name, for rows and
-        for metrics alone; `keeps_float64` and `state_size` are Actor's."""
+        """`recorded` and `measured` come from Policy: shape and dtype of the values kept of each action, by name, for
+        rows and for metrics alone; `keeps_float64` and `state_size` come from Actor."""
         self.kept = kept
         self.end = kept  # the next free slot
         self.num_envs = num_envs
         self.recorded: dict[str, Array] = {}
-        """[time, env, …]: what the policy recorded of its actions, by name; 0 where it did not act."""
+        """[time, env, …]: the policy's recorded values of its actions, by name; 0 without an action."""
         self.noted: dict[str, Array] = {}
-        """The same, and what is for metrics alone."""
+        """`recorded`, and the values for metrics alone."""
         self._recorded_names = tuple(recorded or {})
         self._noted_layouts = {**(measured or {}), **(recorded or {})}
         seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
         self._layouts = (seen, column_layout(action, what="action"))
         self._state_size = state_size
         self.keeps_legal = False
-        """Whether `keep_legal` was called."""
+        """True after `keep_legal`."""
         self._legal_values = 0  # of all components of an action
         self._was_reset = False
         self._allocate(kept)
@@ -72,7 +71,7 @@ class Trace:
         self.recorded = {name: self.noted[name] for name in self._recorded_names}
 
     def begin(self, steps: int) -> None:
-        """Start a stretch of at most `steps` slots, dropping the slots of one that was not finished."""
+        """Start a stretch of at most `steps` slots, and drop the slots of an unfinished stretch."""
         self.end = self.kept
         if self.slots >= self.kept + steps:
             return
@@ -86,8 +85,8 @@ class Trace:
             new[: self.kept] = kept[: self.kept]
 
     def carry(self) -> Array | None:
-        """The states [env, state_size] for the slot that is filled next, in the place of those after it: for the policy
-        to overwrite. None if it has none."""
+        """Return the states [env, state_size] of the next slot, for the policy to overwrite with the states after it.
+        None for policies without a state."""
         if not self._state_size:
             return None
         after: Array = self.state[self.end + 1]
@@ -95,16 +94,16 @@ class Trace:
         return after
 
     def keep_legal(self, values: int) -> None:
-        """Keep from now on which of so many values of actions are legal in each observation; before, all were."""
+        """Store legal actions from now on, for this number of values; before, all values were legal."""
         self.keeps_legal, self._legal_values = True, values
         self.legal = np.ones((self.slots + 1, self.num_envs, values), np.bool_)
 
     def note_legal(self, legal: Bools | None) -> None:
-        """Which actions [env, values] are legal in the newest observations; None: all are."""
+        """Store the legal actions [env, values] of the newest observations; None: all are legal."""
         self.legal[self.end] = True if legal is None else legal
 
     def legal_now(self) -> Bools | None:
-        """What was noted of the newest observations; None where nothing is kept: all are legal."""
+        """Return the legal actions of the newest observations; None: all are legal."""
         if not self.keeps_legal:
             return None
         legal: Bools = self.legal[self.end]
@@ -120,8 +119,8 @@ class Trace:
         over: Array,
         life_lost: Array | None = None,
     ) -> None:
-        """Fill the next slot with one step of the vector: where an episode `terminated`, where it `ended` in any way,
-        and where the slot after it is no step (`over`), each [env]."""
+        """Fill the next slot with one step of the vector: `terminated` episodes, `ended` episodes of any kind, and
+        environments without a step in the slot after (`over`), each [env]."""
         t = self.end
         self.actions[t] = action
         self.observations[t + 1] = observation
@@ -138,20 +137,20 @@ class Trace:
         self.end = t + 1
 
     def truncate(self, replaced: Bools) -> Bools:
-        """Environments [env] were made again in the step that is filled next: end their episodes with the slot before,
-        as if truncated there. Return which of them were in an episode: not those that were being reset."""
+        """End the episodes of environments [env] replaced in the next slot with the slot before, as if truncated.
+        Return the replaced environments that were in an episode, not in a reset."""
         last = self.end - 1
         cut: Bools = replaced & ~self.over[last]
         self.done[last, cut] = self.over[last, cut] = True
         return cut
 
     def record(self, recorded: Mapping[str, Array]) -> None:
-        """Keep what the policy says of the actions [env, …] of the slot that is filled next."""
+        """Store the policy's values for the actions [env, …] of the next slot."""
         for name, values in recorded.items():
             self.noted[name][self.end] = values
 
     def append_reset(self, observation: Array) -> None:
-        """Begin with a reset of all environments: episodes under way end with the last slot, as if truncated there."""
+        """Begin with a reset of all environments: current episodes end with the last slot, as if truncated."""
         if not self._was_reset:  # segments begin before it, and every observation must be one of the space
             self._was_reset = True
             self.observations[: self.kept + 1] = observation
@@ -171,11 +170,11 @@ class Trace:
         return slice(self.kept, self.end)
 
     def real(self) -> Bools:
-        """Which of the new slots are steps of the environment and not its reset: [time, env]."""
+        """Return the new slots that are real steps, not resets: [time, env]."""
         return ~self.over[self.kept - 1 : self.end - 1]
 
     def shift(self) -> None:
-        """Finish the stretch: its last `kept` slots become the first."""
+        """Finish the stretch: move its last `kept` slots to the front."""
         first = self.end - self.kept
         self.observations[: self.kept + 1] = self.observations[first : self.end + 1]
         self.state[: self.kept + 1] = self.state[first : self.end + 1]

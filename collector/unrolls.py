@@ -1,4 +1,4 @@
-"""From what a vector of environments did to rows that look ahead step by step: for models that are unrolled."""
+"""Rows that look ahead step by step, from the trace of a vector: for unrolled models."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from remuda.environments.spaces import Array
 
 @dataclass(frozen=True)
 class Ahead:
-    """For each slot of time, what is known of the episode from there on."""
+    """Length of the episode ahead of each slot of time."""
 
     steps: Integers
-    """[time, env]: steps of its episode from this one on, itself counted, `window_steps` at most."""
+    """[time, env]: remaining steps of the episode, this step included, `window_steps` at most."""
     complete: Bools
-    """[time, env]: nothing that comes later can change that: there are `window_steps`, or the episode ended."""
+    """[time, env]: True if later steps cannot change the window: it has `window_steps`, or the episode ended."""
 
 
 def steps_ahead(done: Bools, *, window_steps: int) -> Ahead:
-    """Look ahead from every slot, over all environments at once; `done` [time, env] marks the last step of an episode,
-    terminated or truncated. No window reaches past it."""
+    """Look ahead from every slot, over all environments at once. `done` [time, env] marks the last step of an episode,
+    which no window passes."""
     slots = len(done)
     own = np.arange(slots)[:, None]
     ends = np.where(done, own, slots)
@@ -35,12 +35,12 @@ def steps_ahead(done: Bools, *, window_steps: int) -> Ahead:
 
 
 class UnrollRows:
-    """One row per real step, with the W = unroll_steps + n_step steps of its episode from there on.
+    """One row per real step, with the next W = unroll_steps + n_step steps of its episode.
 
     Columns: obs [rows, W + 1, …], action [rows, K, …], reward float32 [rows, W], steps int32 [rows], terminated bool
-    [rows], and whatever the policy records of each action [rows, K + 1, …]: see remuda.config.declaration.Unrolls. In
-    order of time, then of environment. A row is held back until W steps have followed or its episode has ended. Images
-    come as frames and indices (remuda.buffer.frames).
+    [rows], and the policy's recorded values [rows, K + 1, …]: see remuda.config.declaration.Unrolls. Rows are in order
+    of time, then of environment. A row waits for W steps or the end of its episode. Images are frames and indices
+    (remuda.buffer.frames).
     """
 
     whole_slots = False
@@ -78,7 +78,7 @@ class UnrollRows:
 
 
 def _of(values: Array, taken: Integers, missing: Bools) -> Array:
-    """Return what `values` [time, env, …] are at `taken` [rows, steps], and 0 where steps are `missing`."""
+    """Return `values` [time, env, …] at `taken` [rows, steps], and 0 for `missing` steps."""
     picked = values.reshape(-1, *values.shape[2:]).take(taken, axis=0)
     picked[missing] = 0
     return picked

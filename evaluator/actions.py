@@ -1,4 +1,4 @@
-"""Histograms of a policy's actions: counted as they are chosen, so that none is kept for long."""
+"""Histograms of a policy's actions, counted at once to save memory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from remuda.policy.spaces import ActionSpec
 from remuda.wire.messages import MOST_ACTION_DIMENSIONS, Histogram
 
 BUCKETS = 64
-"""Buckets for each number of an action; also the most buckets of discrete actions, which share buckets if there are
-more of them."""
+"""Buckets for each number of an action; also the most buckets of discrete actions, shared above this number."""
 _WIDEST = 1_000.0
-"""A number whose range is larger than this is counted like one without bounds."""
+"""Above this range a number is counted as unbounded."""
 _AT_ONCE = 4_096
-"""The most actions that are kept until they are counted."""
+"""Most actions kept before counting."""
 
 
 class ActionCounts:
-    """Histograms of the actions of one evaluation. Their buckets depend on the action space alone, so that those of
-    several evaluators can be put together."""
+    """Histograms of the actions of one evaluation. Buckets depend on the action space alone, so that histograms of
+    several evaluators can be merged."""
 
     def __init__(self, action: ActionSpec) -> None:
         self._edges = _edges(action)
@@ -29,15 +28,15 @@ class ActionCounts:
         self._counted: dict[str, Histogram] = {}
 
     def add(self, actions: NDArray[np.generic]) -> None:
-        """Count actions [n, …] as the environment takes them."""
+        """Count actions [n, …] in the form of the environment."""
         self._waiting.append(actions.copy())
         self._kept += len(actions)
         if self._kept >= _AT_ONCE:
             self._count()
 
     def histograms(self) -> dict[str, Histogram]:
-        """Histograms of all actions so far: `action` for discrete ones, `action_0`, `action_1` … for the numbers of a
-        Box or the components of others, up to MOST_ACTION_DIMENSIONS of them. Empty if there was no action."""
+        """Return histograms of all actions so far: `action` for discrete actions; `action_0`, `action_1` … for the
+        numbers of a Box or the components of other spaces, up to MOST_ACTION_DIMENSIONS. Empty without actions."""
         self._count()
         return dict(self._counted)
 
@@ -63,14 +62,14 @@ def _edges(action: ActionSpec) -> dict[str, NDArray[np.float64]]:
 
 
 def _edges_of(count: int, start: int) -> NDArray[np.float64]:
-    """A bucket for each of so many integers, fewer if they are too many."""
+    """Return the edges of one bucket for each of `count` integers, or of fewer buckets for many integers."""
     first = start - 0.5
     return np.linspace(first, first + count, min(count, BUCKETS) + 1)
 
 
 def _edges_between(low: float | None, high: float | None) -> NDArray[np.float64]:
-    """Buckets of equal width between bounds; without bounds they grow from 0.001 to 1000 on both sides of 0, with one
-    bucket for all beyond."""
+    """Return the edges of buckets of equal width between bounds. Without bounds, buckets grow from 0.001 to 1000 on
+    both sides of 0, with one bucket beyond."""
     if low is not None and high is not None and 0.0 < high - low <= _WIDEST:
         return np.linspace(low, high, BUCKETS + 1)
     outer = np.append(np.geomspace(1e-3, 1e3, BUCKETS // 2 - 1), 1e9)

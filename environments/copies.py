@@ -1,4 +1,4 @@
-"""Copies of an environment that step together, seen as the lanes of the policies that act in them."""
+"""Copies of an environment stepped together, as the lanes of the policies that act in them."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ from remuda.environments.vectors import (
 
 
 class Copies(Protocol):
-    """Steps `num_envs` copies of an environment. The next step resets a copy whose episode is over, and nobody acts in
-    it then (gymnasium's NEXT_STEP)."""
+    """Steps `num_envs` copies of an environment. After the end of an episode the next step resets the copy, without
+    actions (gymnasium's NEXT_STEP)."""
 
     num_envs: int
     one_agent: bool
-    """True if each copy has one lane, which acts in every step that is not the copy's reset."""
+    """True if each copy has one lane, with an action in every step except the copy's reset."""
     lanes: tuple[Lanes, ...]
-    """Of each group: the result of the newest step."""
+    """Result of the newest step, of each group."""
     begun: Bools
     """[envs]: the newest step was the copy's reset."""
     replaced: Bools
-    """[envs]: the copy broke in the newest step or reset, and a new one began in its place: the step was a reset."""
+    """[envs]: True if the copy broke in the newest step or reset and was replaced: the step was a reset."""
     any_replaced: bool
     clips_rewards: bool
     """True if learners get rewards clipped to [-1, 1]."""
     vectorization: Vectorization
-    """How the copies are stepped."""
+    """Way of stepping the copies."""
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         """Reset every copy, with a seed for each; None continues their random streams."""
         ...
 
     def step(self, actions: Sequence[Array]) -> int:
-        """Take a step with the actions [lanes, …] of each group; returns the number of copies that were not reset."""
+        """Take a step with the actions [lanes, …] of each group; return the number of copies that took a step without a
+        reset."""
         ...
 
     def tell_legal_actions(self) -> None:
@@ -85,7 +86,7 @@ class VectorCopies:
         self.begun = self.replaced = self._none
         self.any_replaced = False
         self._resets = 0
-        """Copies that the next step resets."""
+        """Number of copies reset by the next step."""
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         """See Copies."""
@@ -123,16 +124,16 @@ class VectorCopies:
 
 
 class AgentsCopy(ParallelEnv, Protocol):
-    """One copy with several agents, which may be made again if it breaks."""
+    """One copy with several agents, replaced after a failure."""
 
     @property
     def replaced(self) -> bool:
-        """True if it broke in the newest step or reset, and a new one began an episode in its place."""
+        """True if the copy broke in the newest step or reset and was replaced."""
         ...
 
 
 class LocalCopies:
-    """Copies that are stepped one after another in this process. Each can also be reset and stepped alone."""
+    """Copies stepped one after another in this process. Each copy can also be reset and stepped alone."""
 
     vectorization: Vectorization = "sync"
     clips_rewards = False
@@ -146,8 +147,8 @@ class LocalCopies:
         one_agent: bool = False,
         checked: bool = False,
     ) -> None:
-        """`max_episode_steps` truncates episodes for all agents; for one agent see `of_one_agent`; `checked` envs never
-        return a number that is not finite."""
+        """`max_episode_steps` truncates episodes for all agents; for one agent see `of_one_agent`; `checked` envs
+        return finite numbers only."""
         self.num_envs, self.checked = len(envs), checked
         self.one_agent = one_agent
         self.lanes = tuple(Lanes.empty(group, self.num_envs) for group in groups)
@@ -158,7 +159,7 @@ class LocalCopies:
         self.replaced: Bools = np.zeros(self.num_envs, np.bool_)
         self.any_replaced = self._marked = False
         self.envs: Sequence[Any] = envs
-        """AgentsCopy, or SingleEnv where there is one agent."""
+        """AgentsCopy, or SingleEnv with one agent."""
         self._most_steps = max_episode_steps
         self._steps = [0] * self.num_envs
         self._over = [True] * self.num_envs
@@ -166,7 +167,7 @@ class LocalCopies:
 
     @classmethod
     def of_one_agent(cls, envs: Sequence[SingleEnv], *, checked: bool = False) -> LocalCopies:
-        """Copies of a gymnasium environment, which truncates its episodes itself."""
+        """Return copies of a gymnasium environment, which truncates its episodes itself."""
         group = Group((AGENT,), envs[0].observation_space, envs[0].action_space)
         return cls(envs, [group], one_agent=True, checked=checked)
 
@@ -224,7 +225,8 @@ class LocalCopies:
         lanes.terminated[index] = lanes.truncated[index] = lanes.over[index] = self._over[index] = False
 
     def _step_one_agent(self, index: int, action: Any) -> bool:
-        """Step a copy without mappings by agent, which cost as much as a simple environment. False if it broke."""
+        """Step a copy without mappings by agent, which cost as much as a simple environment. Return False if the copy
+        broke."""
         observation, reward, terminated, truncated, info = self.envs[index].step(action)
         if REPLACED in info:
             self._begin_one_agent(index, observation, info)
@@ -249,7 +251,7 @@ class LocalCopies:
                 lanes.observations[lane] = observations[agent] if agent in there else lanes.group.absent
 
     def _step(self, index: int, actions: Sequence[Array]) -> bool:
-        """Step a copy with several agents. False if it broke."""
+        """Step a copy with several agents. Return False if the copy broke."""
         env, chosen = self.envs[index], dict[str, Any]()
         for lanes, acted, of in zip(self.lanes, actions, self._actors, strict=True):
             for lane, agent in zip(lanes.of_copy(index), lanes.group.agents, strict=True):
@@ -289,8 +291,8 @@ def make_copies(
     broke: Callable[[str], None] = lambda text: None,
     remark: Callable[[str], None] | None = None,
 ) -> Copies:
-    """Build the copies that a collector steps, for policies that act for the `assigned` agents, by name; for the others
-    see make_vector. Raises EnvironmentBuildError."""
+    """Build the copies of a collector, for policies with the `assigned` agents, by name; other arguments: see
+    make_vector. Raises EnvironmentBuildError."""
     if env.kind == "pettingzoo":
         each = "; ".join(f"{f'{name}: ' if name else ''}{', '.join(its)}" for name, its in assigned.items())
         copies = make_local_copies(env, assigned, num_envs=num_envs, source_dir=source_dir, broke=broke)
@@ -313,8 +315,8 @@ def make_local_copies(
     build: Callable[[], Any] | None = None,
     replaces: bool = True,
 ) -> LocalCopies:
-    """Build copies in this process. `build` makes one (None: as the config says); `broke` gets a text for the log about
-    each that is made again; without `replaces` none is, and steps raise what the environment raises. Raises
+    """Build copies in this process. `build` makes a copy (None: as in the config); `broke` receives a text for the log
+    about each replaced copy. Without `replaces`, steps raise the errors of the environment. Raises
     EnvironmentBuildError."""
     limit, name = RestartLimit(env.restarts_per_hour if replaces else 0, broke), str(env.id or env.make)
     several = env.kind == "pettingzoo"
@@ -347,7 +349,8 @@ def _check_all_assigned(env: ParallelEnv, assigned: Mapping[str, Sequence[str]])
 
 
 def agents_of(env: EnvConfig, *, source_dir: str | None) -> tuple[str, ...]:
-    """Returns the agents of an environment. Builds it once if it may have several. Raises EnvironmentBuildError."""
+    """Return the agents of an environment. Builds the environment once, if its kind allows several. Raises
+    EnvironmentBuildError."""
     if env.kind != "pettingzoo":
         return (AGENT,)
     built = make_parallel(env, source_dir=source_dir)

@@ -1,4 +1,4 @@
-"""What an environment of a vector did wrong, and how often one may be made again before its worker fails."""
+"""Faults of the environments of a vector, and the limits of replacing environments."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from remuda.config.errors import NoExit
 from remuda.environments.seeding import replacement_seed
 
 REPLACED = "environment_replaced"
-"""Key of a step's info, bool: the environment broke, and another was made in its place. What the step gives is the
-first observation of a new episode, with reward 0: it is a reset, and what broke is not in it."""
+"""Key of a step's info, bool: the environment broke and was replaced. The step is a reset: it has the first observation
+of a new episode, with reward 0."""
 LARGEST_REWARD = 1e30
-"""Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
+"""Learners use float32, up to 3.4e38, and sums of rewards."""
 LARGEST_OBSERVATION = 1e38
-"""Of those that are float64: float32 ends there, and their squares must be finite in float64."""
+"""For float64: float32 ends there, and squares must be finite in float64."""
 MOST_IN_A_ROW = 3
-"""Faults of one environment without a good step in between, after which it is not made again: it would break again."""
+"""Faults in a row, without a good step, after which an environment is not replaced again."""
 HOUR_S = 3600.0
 
 _KINDS_SHOWN = 3
@@ -35,42 +35,42 @@ _Begun = TypeVar("_Begun")
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One environment that broke."""
+    """One failure of an environment."""
 
     env_index: int
-    """In its vector, or among those of an evaluator."""
+    """Index in the vector, or in the evaluator."""
     env: str
     """env.id, or env.make."""
     seed: int | None
-    """Of its last seeded reset; None if there was none."""
+    """Seed of the last seeded reset; None without any."""
     where: str
-    """Such as `in step 7 of episode 2`; episodes count from the seeded reset."""
+    """Place of the failure, like `in step 7 of episode 2`; episodes count from the seeded reset."""
     action: str
-    """What it was given; empty if it was being reset."""
+    """The action of the step; empty at a reset."""
     problem: str
-    """What was wrong: `it returned the reward nan`."""
+    """Problem, like `it returned the reward nan`."""
     fresh_seed: int | None
-    """Of the one that is made in its place."""
+    """Seed of the replacement."""
     traceback: str = ""
-    """Of what it raised."""
+    """Traceback of an error; empty otherwise."""
 
     def text(self) -> str:
-        """For people, in one line."""
+        """Return the fault for people, in one line."""
         after = f", after action {self.action}" if self.action else ""
         who = f"environment {self.env_index} ({self.env}, seed {self.seed})"
         return f"{who} broke {self.where}{after}: {self.problem}"
 
 
 class UnusableResultError(ValueError):
-    """An environment returned what cannot be learned from."""
+    """Unusable result of an environment."""
 
 
 class BrokenEnvironmentError(RuntimeError):
-    """An environment broke and is not made again; the message says what was wrong, and which limit is reached."""
+    """Failure of an environment without a replacement; the message has the problem and the reached limit."""
 
 
 class RestartLimit:
-    """Lets environments be made again `per_hour` times within any hour, and tells of each."""
+    """Allows `per_hour` replacements within any hour, and reports each."""
 
     def __init__(
         self, per_hour: int, broke: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -80,7 +80,7 @@ class RestartLimit:
         self._broke = broke
         self._clock = clock
         self._restarts = deque[tuple[float, str]]()
-        """When, and the problem."""
+        """Time and problem of each replacement."""
 
     def __call__(self, fault: Fault) -> None:
         """Count a fault, before the environment is made again. Raises BrokenEnvironmentError beyond the limit."""
@@ -95,7 +95,7 @@ class RestartLimit:
         self._broke(f"{fault.text()}; it is made again with seed {fault.fresh_seed} ({count}){trace}")
 
     def _used_up(self) -> str:
-        """Why no environment is made again: the restarts of this hour, by kind of problem."""
+        """Return the reason against a replacement: the replacements of this hour, by kind of problem."""
         if not self._per_hour:
             return "it is not made again: env.restarts_per_hour is 0"
         example: dict[str, str] = {}
@@ -111,24 +111,24 @@ class RestartLimit:
 
 
 def _kind(problem: str) -> str:
-    """The problem without its numbers, by which two of a kind differ."""
+    """Return the problem without its numbers, as its kind."""
     return re.sub(r"\d+", "#", problem)
 
 
 def problem_of(error: Exception) -> str:
-    """What an error says of an environment."""
+    """Return the message of an error about an environment."""
     return _plain(str(error) if isinstance(error, UnusableResultError) else f"{type(error).__name__}: {error}")
 
 
 def traceback_of(error: Exception) -> str:
-    """The traceback of what an environment raised; empty for what it returned."""
+    """Return the traceback of an error; empty for unusable results."""
     if isinstance(error, UnusableResultError):
         return ""
     return _plain("".join(traceback.format_exception(error))[-_MOST_TRACEBACK:].rstrip())
 
 
 def shown_action(action: object) -> str:
-    """An action for people; empty for None."""
+    """Return an action for people; empty for None."""
     if action is None:
         return ""
     text = str(np.asarray(action).tolist())
@@ -136,12 +136,12 @@ def shown_action(action: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without characters that no message can have."""
+    """Return the text without characters that messages cannot encode."""
     return text.encode(errors="replace").decode()
 
 
 class Breakages:
-    """Knows where an environment is, and says of each fault whether it may be made again."""
+    """Position of an environment, and its faults in a row."""
 
     def __init__(self, *, index: int, name: str, broke: Callable[[Fault], None]) -> None:
         """See ReplaceableEnv."""
@@ -150,22 +150,22 @@ class Breakages:
         self._episode = self._step = self._in_a_row = 0
 
     def reset(self, seed: int | None) -> None:
-        """Its next episode is about to begin."""
+        """Note the begin of an episode."""
         if seed is not None:
             self._seed, self._episode = seed, 0
         self._episode, self._step = self._episode + 1, 0
 
     def step(self) -> None:
-        """It is about to take a step."""
+        """Note the begin of a step."""
         self._step += 1
 
     def good_step(self) -> None:
-        """The step was a good one."""
+        """Note a step without a fault."""
         self._in_a_row = 0
 
     def broke(self, error: Exception, action: object) -> int | None:
-        """It has broken; `action` is None at a reset. Returns the seed of the one to make in its place, None if this
-        one had none. Raises BrokenEnvironmentError where it is not to be made again."""
+        """Report a failure; `action` is None at a reset. Returns the seed of the replacement, None without a first
+        seed. Raises BrokenEnvironmentError beyond the limits."""
         where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
         fault = Fault(
             env_index=self._index,
@@ -189,8 +189,8 @@ class Breakages:
     def begin_again(
         self, error: Exception, action: object, *, close: Callable[[], None], begin: Callable[[int | None], _Begun]
     ) -> _Begun:
-        """It has broken, see `broke`: close it, and return what `begin` does, which makes another and resets it with
-        this seed; and so on where that breaks, too."""
+        """Report a failure, see `broke`, close the environment, and return the result of `begin`, which builds a
+        replacement and resets it with the given seed. Repeats after further failures."""
         while True:
             seed = self.broke(error, action)
             self._close(close)
@@ -202,7 +202,7 @@ class Breakages:
                 error, action = again, None
 
     def _close(self, close: Callable[[], None]) -> None:
-        """Close what has broken, which may not be able to end either."""
+        """Close a broken environment, and print an error of closing."""
         try:
             with NoExit():
                 close()

@@ -1,7 +1,7 @@
-"""The agents of one policy in all copies of an environment, and the result of the newest step for each of them.
+"""Agents of one policy in all copies of an environment, and their results of the newest step.
 
-A *group* is the agents whose actions one policy makes. A *lane* is one agent of a group in one of the copies: lane
-`env * agents + agent`. An environment with one agent has one group with this agent: one lane for each copy.
+A *group* has the agents of one policy. A *lane* is one agent of a group in one of the copies: lane `env * agents +
+agent`. An environment with one agent has one group with this agent: one lane for each copy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_INFO: Infos = {}
 
 @dataclass(frozen=True)
 class Group:
-    """Agents of one policy, and the spaces that all of them have."""
+    """Agents of one policy, and their common spaces."""
 
     agents: tuple[str, ...]
     observation: Space
@@ -36,14 +36,14 @@ class Group:
 
     @cached_property
     def absent(self) -> Array:
-        """The observation of an agent that is away: the element of the space nearest to zeros. No policy learns from
-        it, but networks read it."""
+        """Observation of an absent agent: the element of the space nearest to zeros. No policy learns from it, but
+        networks read it."""
         return nearest_to_zeros(self.observation)
 
     @classmethod
     def of(cls, env: ParallelEnv, agents: Sequence[str], *, policy: str = "") -> Group:
         """Raises EnvironmentBuildError if the environment lacks an agent, or if the agents have different spaces, since
-        one policy cannot act for all of them then."""
+        one policy cannot act for all of them."""
         there = set(env.possible_agents)
         if missing := [agent for agent in agents if agent not in there]:
             listed = ", ".join(env.possible_agents[:8])
@@ -66,25 +66,25 @@ class Lanes:
 
     group: Group
     observations: Array
-    """[lanes, …]: the newest; of an agent that is away its last one."""
+    """[lanes, …]: newest observation; the last one of an absent agent."""
     reward: NDArray[np.float64]
-    """[lanes]: 0 for agents that did not act."""
+    """[lanes]: 0 without an action."""
     terminated: Bools
-    """[lanes]: the agent acted, and the episode terminated for it."""
+    """[lanes]: True if the agent acted and its episode terminated."""
     truncated: Bools
-    """[lanes]: the agent acted, and the episode ended otherwise for it."""
+    """[lanes]: True if the agent acted and its episode ended without terminating."""
     over: Bools
     """[lanes]: the agent does not act in the next step."""
     info: Infos | list[Infos]
-    """With the newest observations: the info of a gymnasium vector, or one info for each lane."""
+    """Info of the newest observations: of a gymnasium vector, or one info for each lane."""
     masked: bool = True
-    """False if the info surely says nothing of legal actions."""
+    """False if the info has no masks."""
     life_lost: Bools | None = None
-    """[lanes]: the episode ended for the learner, although the game continues; None where games have no lives."""
+    """[lanes]: True if the learner's episode ended and the game continues; None for games without lives."""
 
     @classmethod
     def empty(cls, group: Group, num_envs: int) -> Lanes:
-        """For copies that were never reset."""
+        """Return lanes of copies before their first reset."""
         count = num_envs * len(group.agents)
         shape, dtype = column_layout(group.observation, what="observation", keeps_float64=True)
         observations = np.empty((count, *shape), dtype)
@@ -103,13 +103,13 @@ class Lanes:
         return len(self.over)
 
     def of_copy(self, index: int) -> range:
-        """The lanes of one copy."""
+        """Return the lanes of one copy."""
         count = len(self.group.agents)
         return range(index * count, (index + 1) * count)
 
     def legal(self, components: Components, lanes: Sequence[int] | None = None) -> Legal | None:
-        """The legal actions of all lanes, or of these: bool [lanes, values]. None if no environment reports any. Raises
-        ValueError for a mask of another shape."""
+        """Return the legal actions of all lanes, or of the given lanes: bool [lanes, values]; None without masks.
+        Raises ValueError for a mask of another shape."""
         if isinstance(self.info, list):
             infos = self.info if lanes is None else [self.info[lane] for lane in lanes]
             return legal_of_each(infos, components=components)
@@ -117,7 +117,7 @@ class Lanes:
         return legal if legal is None or lanes is None else legal[list(lanes)]
 
     def reported(self, names: Sequence[str], ended: Bools) -> dict[str, list[float]]:
-        """The finite numbers that environments report under these names, of the lanes that `ended` [lanes]."""
+        """Return the finite numbers reported under these names, in the lanes that `ended` [lanes]."""
         if not isinstance(self.info, list):
             return of_vector(self.info, names, ended)
         found: dict[str, list[float]] = {name: [] for name in names}

@@ -1,4 +1,4 @@
-"""Masks that environments put into their observations, as PettingZoo's do: given in `info`, where everything looks."""
+"""Masks inside observations, as in PettingZoo, moved to `info`."""
 
 # gymnasium's spaces are generic without bounds: isinstance leaves pyright with a Dict of unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -21,18 +21,18 @@ from remuda.environments.unsupported import UnsupportedSpaceError
 
 
 def observes_mask(observation: Space, action: Space) -> bool:
-    """Whether observations are a Dict with a mask of the actions."""
+    """Return True if observations are a Dict with a mask of the actions."""
     return isinstance(observation, spaces.Dict) and ACTION_MASK in observation.spaces and bool(components_of(action))
 
 
 class MaskApart:
-    """Takes the mask out of the observations of a space that `observes_mask`.
+    """Takes the mask out of the observations of a space with a mask.
 
-    What is left of an observation stays a Dict; if that has one entry, the entry alone is the observation.
+    The rest of an observation stays a Dict; a rest with one entry becomes this entry.
     """
 
     def __init__(self, observation: Space, action: Space) -> None:
-        """Raises UnsupportedSpaceError where the mask does not have one number for each action."""
+        """Raises UnsupportedSpaceError unless the mask has one number for each action."""
         structure = cast(spaces.Dict, observation)
         self.actions = sum(components_of(action))
         """The numbers of a mask."""
@@ -45,10 +45,10 @@ class MaskApart:
         left = {key: inner for key, inner in structure.spaces.items() if key != ACTION_MASK} or structure.spaces
         self._keys = tuple(left)
         self.space: Space = left[self._keys[0]] if len(left) == 1 else spaces.Dict(left)
-        """Of what is left."""
+        """Space of the rest."""
 
     def of(self, observation: Any) -> tuple[Any, Any]:
-        """What is left of an observation, and its mask."""
+        """Return the rest of an observation, and its mask."""
         mask = observation[ACTION_MASK]
         if len(self._keys) == 1:
             return observation[self._keys[0]], mask
@@ -56,11 +56,10 @@ class MaskApart:
 
 
 class MaskToInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes the mask out of the observations of an environment that `observes_mask`, and puts it into `info`; see
-    MaskApart."""
+    """Moves the mask of observations into `info`; see MaskApart."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Raises UnsupportedSpaceError where the mask does not have one number for each action."""
+        """Raises UnsupportedSpaceError unless the mask has one number for each action."""
         super().__init__(env)
         self._apart = MaskApart(env.observation_space, env.action_space)
         self.observation_space = self._apart.space
@@ -79,10 +78,10 @@ class MaskToInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class MasksToInfos(WrappedAgents):
-    """A ParallelEnv whose agents observe what is left of a Dict once its mask is taken out; see MaskToInfo."""
+    """A ParallelEnv with the masks of its agents moved into `infos`; see MaskToInfo."""
 
     def __init__(self, env: ParallelEnv) -> None:
-        """Raises UnsupportedSpaceError where a mask does not have one number for each action."""
+        """Raises UnsupportedSpaceError unless each mask has one number for each action."""
         super().__init__(env)
         self._apart = {
             agent: MaskApart(env.observation_space(agent), env.action_space(agent))
@@ -97,8 +96,8 @@ class MasksToInfos(WrappedAgents):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
-        """Begin an episode. For agents that come later, too, `infos` have a mask, by which all actions are legal: that
-        there are masks has to be known from the first reset on."""
+        """Begin an episode. Agents that come later get a mask with all actions legal, since masks must exist from the
+        first reset on."""
         observations, infos = self._env.reset(seed=seed, options=options)
         seen, said = self._apart_of(observations, infos)
         later = {

@@ -1,4 +1,4 @@
-"""Builds environments in which several agents act at the same time: PettingZoo's, or a user's own of that interface."""
+"""Builds environments with several agents: PettingZoo's, or a user's own with the same interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remuda.environments.parallel_env import ParallelEnv
 from remuda.environments.unsupported import UnsupportedSpaceError
 
 ENTRY_POINT = "parallel_env"
-"""The function of a module of PettingZoo that builds the environment."""
+"""Function of a PettingZoo module that builds the environment."""
 MOST_AGENTS = 10_000
 _MEMBERS = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
 
@@ -27,7 +27,8 @@ _MEMBERS = ("possible_agents", "reset", "step", "observation_space", "action_spa
 def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | None = None) -> ParallelEnv:
     """Build one environment with several agents. The module of `env.make` is looked up in `source_dir` first.
 
-    Raises EnvironmentBuildError if it cannot be built, has no fixed list of agents, or has a space that cannot be used.
+    Raises EnvironmentBuildError if the environment cannot be built, has no fixed list of agents, or has an unsupported
+    space.
     """
     function = _pettingzoo(env.id) if env.id is not None else user_function(env.make or "", source_dir)
     kwargs: dict[str, Any] = dict(env.kwargs) | ({} if render_mode is None else {"render_mode": render_mode})
@@ -87,7 +88,7 @@ def _pettingzoo(name: str) -> Callable[..., object]:
 
 
 def _advice(name: str) -> str:
-    """What to do about a module that cannot be imported: take one that is there, or install something."""
+    """Return advice for a module that cannot be imported: a similar name, or a package to install."""
     parent, _, last = name.rpartition(".")
     package = name.partition(".")[0]
     try:

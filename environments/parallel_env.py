@@ -1,4 +1,4 @@
-"""The interface of environments in which several agents act at the same time."""
+"""Interface of environments with several agents that act at the same time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from remuda.environments.spaces import Space
 
 
 class ParallelEnv(Protocol):
-    """PettingZoo's interface: in each step all agents that are still there act. The package itself is not needed."""
+    """PettingZoo's interface: in each step all remaining agents act. The package itself is not needed."""
 
     @property
     def possible_agents(self) -> Sequence[str]:
-        """All agents there may ever be."""
+        """All possible agents."""
         ...
 
     @property
     def agents(self) -> Sequence[str]:
-        """Those that act in the next step; empty once the episode is over. There may be none before the first reset."""
+        """Agents of the next step; empty at the end of the episode, and perhaps before the first reset."""
         ...
 
     def reset(
@@ -36,11 +36,11 @@ class ParallelEnv(Protocol):
         ...
 
     def observation_space(self, agent: str) -> Space:
-        """What the agent sees."""
+        """Observation space of the agent."""
         ...
 
     def action_space(self, agent: str) -> Space:
-        """What the agent may do."""
+        """Action space of the agent."""
         ...
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class ParallelEnv(Protocol):
 
 
 class WrappedAgents:
-    """The part of a ParallelEnv that asks the environment `_env`; a subclass has `reset`, `step` and `close`."""
+    """Base class of wrappers of a ParallelEnv; a subclass has `reset`, `step` and `close`."""
 
     def __init__(self, env: ParallelEnv) -> None:
         self._env = env
@@ -61,28 +61,28 @@ class WrappedAgents:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the environment says about itself."""
+        """Metadata of the environment."""
         return getattr(self._env, "metadata", {})
 
     @property
     def render_mode(self) -> str | None:
-        """How it draws itself; None: not at all."""
+        """Form of drawing; None: no drawing."""
         return getattr(self._env, "render_mode", None)
 
     def render(self) -> Any:
-        """The present picture. Raises EnvironmentBuildError if the environment draws none."""
+        """Return the present picture; None without drawing."""
         render = getattr(self._env, "render", None)
         return None if render is None else render()
 
     @property
     def agents(self) -> Sequence[str]:
-        """Those that act in the next step."""
+        """Agents of the next step."""
         return self._env.agents
 
     def observation_space(self, agent: str) -> Space:
-        """What the agent sees."""
+        """Observation space of the agent."""
         return self._env.observation_space(agent)
 
     def action_space(self, agent: str) -> Space:
-        """What the agent may do."""
+        """Action space of the agent."""
         return self._env.action_space(agent)

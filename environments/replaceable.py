@@ -1,4 +1,4 @@
-"""An environment that is made again when it breaks, so that the others of its vector go on."""
+"""An environment that is replaced after a failure, while the others of its vector continue."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _OF_AGENTS_RESET = ("observations", "infos")
 _OF_AGENTS_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 _MOST_SHOWN = 60
 _SURELY = 1e37
-"""A sum of squares up to this has no entry that is too large, in float32 and in float64."""
+"""Up to this sum of squares no entry is too large, in float32 and in float64."""
 
 _Infos = Mapping[str, Mapping[str, Any]]
 _AgentsStep = tuple[Mapping[str, Array], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], _Infos]
 
 
 class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
-    """Steps one environment. If it raises, or returns what cannot be learned from, it is closed and made again with a
-    fresh seed; the step then is the reset of the new one, with REPLACED in its info.
+    """Steps one environment. After an error or an unusable result the environment is closed and built again with a
+    fresh seed; the step then is the reset of the new environment, with REPLACED in its info.
 
-    What cannot be learned from: an observation of another shape or dtype than its space says, or with numbers that are
-    not finite; a reward that is not a finite number, or is too large to add up; and what is no step of gymnasium at
-    all: not five values, or an info that is no dict.
+    Unusable results: an observation of another shape or dtype than its space, or with numbers that are not finite; a
+    reward that is not a finite number, or too large to add up; and results outside gymnasium's interface: not five
+    values, or an info that is not a dict.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         begins: Callable[[int], None] | None = None,
         remarks: Remarks | None = None,
     ) -> None:
-        """Raises what `build` raises.
+        """Raises errors of `build`.
 
         Args:
-            build: makes the environment, and each that takes its place.
-            index: its number, for the log.
+            build: builds the environment, and each replacement.
+            index: number of the environment, for the log.
             name: env.id or env.make.
-            broke: is called with each fault, before the environment is made again; raises where it must not be.
-            begins: is called with `index` before each step and reset.
-            remarks: looks at the first observations; None: nobody does.
+            broke: receives each fault before the replacement; raises to refuse it.
+            begins: receives `index` before each step and reset.
+            remarks: checks the first observations; None: no check.
         """
         super().__init__(build())
         self._build = build
@@ -95,8 +95,8 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return seen, paid, ends, cut, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode, in another environment if this one breaks: then with REPLACED in the info, and a fresh
-        seed. Raises BrokenEnvironmentError beyond the limits."""
+        """Begin an episode. A failure replaces the environment: then with REPLACED in the info, and a fresh seed.
+        Raises BrokenEnvironmentError beyond the limits."""
         if self._begins is not None:
             self._begins(self._index)
         self._breakages.reset(seed)
@@ -119,7 +119,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             return self._checked(observation), _checked_info(info)
 
     def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
-        """Close the environment that has broken, and begin an episode in a new one, or in the next if that breaks."""
+        """Close the broken environment, and begin an episode in a new one, repeated after further failures."""
         observation, info = self._breakages.begin_again(error, action, close=self.close, begin=self._begun_in_another)
         return observation, {**info, REPLACED: True}
 
@@ -138,8 +138,8 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
 
 class ReplaceableAgents(WrappedAgents):
-    """A ParallelEnv. If it raises, or returns what cannot be learned from (see ReplaceableEnv), it is closed and made
-    again with a fresh seed; the step then is the reset of the new one, and `replaced` says so."""
+    """A ParallelEnv. After an error or an unusable result (see ReplaceableEnv) the environment is closed and built
+    again with a fresh seed; the step then is the reset of the new environment, with `replaced` set."""
 
     def __init__(
         self,
@@ -149,14 +149,14 @@ class ReplaceableAgents(WrappedAgents):
         name: str,
         broke: Callable[[Fault], None],
     ) -> None:
-        """See ReplaceableEnv. Raises what `build` raises."""
+        """See ReplaceableEnv. Raises errors of `build`."""
         super().__init__(build())
         self._build = build
         self._breakages = Breakages(index=index, name=name, broke=broke)
         self._no_exit = NoExit()
         self._open = True
         self.replaced = False
-        """In the newest step or reset it broke, and another began an episode in its place."""
+        """True if the environment broke in the newest step or reset and was replaced."""
         spaces = {agent: self.observation_space(agent) for agent in self.possible_agents}
         self._expected = {agent: (tuple(one.shape or ()), np.dtype(one.dtype)) for agent, one in spaces.items()}
 
@@ -193,7 +193,7 @@ class ReplaceableAgents(WrappedAgents):
         return seen, paid, ends, cut, infos
 
     def close(self) -> None:
-        """Close it, once."""
+        """Close the environment, once."""
         if self._open:
             self._open = False
             self._env.close()
@@ -210,7 +210,7 @@ class ReplaceableAgents(WrappedAgents):
             return self._checked(observations, there), _checked_infos(infos)
 
     def _in_its_place(self, error: Exception, actions: object) -> tuple[Mapping[str, Array], _Infos]:
-        """Close what has broken, and begin an episode in a new one, or in the next if that breaks."""
+        """Close the broken environment, and begin an episode in a new one, repeated after further failures."""
         self.replaced = True
         return self._breakages.begin_again(error, actions, close=self.close, begin=self._begun_in_another)
 
@@ -224,7 +224,7 @@ class ReplaceableAgents(WrappedAgents):
         return self._begun(seed)
 
     def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
-        """What these agents observe, as far as it was returned. Raises UnusableResultError."""
+        """Return the observations of these agents, if present. Raises UnusableResultError."""
         seen: dict[str, Array] = {}
         for agent in agents:
             if agent in observations and agent in self._expected:
@@ -236,7 +236,7 @@ class ReplaceableAgents(WrappedAgents):
 
 
 def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """The observation as an array of what its space says. Raises UnusableResultError."""
+    """Return the observation as an array of its space. Raises UnusableResultError."""
     array: Array = np.asarray(observation)
     if array.shape != shape:
         raise UnusableResultError(f"it returned an observation of shape {array.shape}, and its space says {shape}")
@@ -259,8 +259,8 @@ def _checked_reward(reward: Any) -> float:
 
 
 def _parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
-    """What a method of this interface returned, as many values as `names`. Raises UnusableResultError: environments
-    written for gym, as it was before gymnasium, return less."""
+    """Return the result of a method of this interface, with as many values as `names`. Raises UnusableResultError:
+    environments for gym, the predecessor of gymnasium, return fewer values."""
     if isinstance(returned, (tuple, list)):  # a union of types would be built again in each step
         parts = cast("Sequence[Any]", returned)
         if len(parts) == len(names):
@@ -273,7 +273,7 @@ def _parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]
 
 
 def _checked_info(info: object) -> dict[str, Any]:
-    """The info as it is. Raises UnusableResultError where it is no mapping."""
+    """Return the info unchanged. Raises UnusableResultError unless it is a mapping."""
     if type(info) is not dict and not isinstance(info, Mapping):
         raise UnusableResultError(f"it returned {_shown(info)} as info, which is not a dict")
     return cast("dict[str, Any]", info)
@@ -298,7 +298,7 @@ def _bad_reward(paid: float) -> str:
 
 
 def _checked_infos(told: object) -> _Infos:
-    """What was told about each agent, copied. Raises UnusableResultError."""
+    """Return a copy of the infos by agent. Raises UnusableResultError."""
     infos = dict(_checked_info(told))
     for agent, info in infos.items():
         try:

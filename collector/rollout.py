@@ -103,7 +103,7 @@ class Rollout:
 
     def collect(
         self, env_steps: int, behaviors: Sequence[Behavior], *, longest_s: float | None = None
-    ) -> Sequence[Collected]:
+    ) -> list[Collected]:
         """Take at least `env_steps` steps, rounded up to whole steps of all copies, each policy with its behavior. If a
         policy learns from segments, take exactly so many slots of time, resets included. Otherwise chunks end sooner,
         but with at least one step, after `longest_s`. Returns a chunk for each policy.
@@ -148,7 +148,7 @@ class Rollout:
             one.lanes = lanes
         self._tell_legal_actions()
 
-    def flush(self) -> Sequence[Collected]:
+    def flush(self) -> list[Collected]:
         """Return the waiting rows of each policy, each cut at the last observation: for the end of a lease. Takes no
         step. The rollout can continue afterwards."""
         return [one.flush() for one in self._policies]
@@ -174,15 +174,16 @@ class Rollout:
         exploration = behaviors[0].exploration
         enough = np.inf if self._whole_slots else env_steps
         clock = self._clock if end_s < np.inf else lambda: 0.0
+        played: Sequence[Array]
         acting, stepping = self._timers("act"), self._timers("step environments")
         for _ in range(most_slots):
             if taken >= enough or (taken and clock() >= end_s):
                 break
             with acting:
                 if only is not None:
-                    actions = played = [only.act(exploration, rng)]
+                    played = actions = [only.act(exploration, rng)]
                 else:
-                    actions = played = [one.act(own, rng) for one, own in pairs]
+                    played = actions = [one.act(own, rng) for one, own in pairs]
                     if opponents is not None:
                         played = opponents.replace(actions, [own for _, own in pairs], rng)
             with stepping:

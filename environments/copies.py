@@ -81,7 +81,7 @@ class VectorCopies:
         self.num_envs = vector.num_envs
         self.clips_rewards = clips_rewards(vector)
         self.vectorization: Vectorization = vectorization(vector)
-        self.lanes = (Lanes.empty(Group((AGENT,), *single_spaces(vector)), self.num_envs),)
+        self.lanes: tuple[Lanes, ...] = (Lanes.empty(Group((AGENT,), *single_spaces(vector)), self.num_envs),)
         self._none: Bools = np.zeros(self.num_envs, np.bool_)
         self.begun = self.replaced = self._none
         self.any_replaced = False
@@ -320,7 +320,7 @@ def make_local_copies(
     EnvironmentBuildError."""
     limit, name = RestartLimit(env.restarts_per_hour if replaces else 0, broke), str(env.id or env.make)
     several = env.kind == "pettingzoo"
-    make = build or partial(make_parallel if several else make_single, env, source_dir=source_dir)
+    make: Callable[[], Any] = build or partial(make_parallel if several else make_single, env, source_dir=source_dir)
     envs: list[Any] = []
     try:
         for index in range(num_envs):

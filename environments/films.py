@@ -136,11 +136,12 @@ class EpisodeFilms:
 
 def picture(env: Rendered) -> Array:
     """Render an environment: [height, width, 3]. Raises EnvironmentBuildError for anything but a picture."""
-    seen: Any = env.render()
-    if not (isinstance(seen, np.ndarray) and seen.ndim == 3 and seen.shape[2] == 3):
-        found = getattr(seen, "shape", type(seen).__name__)
+    seen: object = env.render()
+    array = cast("Array", seen) if isinstance(seen, np.ndarray) else None
+    if array is None or array.ndim != 3 or array.shape[2] != 3:
+        found = type(seen).__name__ if array is None else array.shape
         raise EnvironmentBuildError(f"{named(env)} rendered {found}, and a picture is an array [height, width, 3]")
-    return seen
+    return array
 
 
 def frames_per_s(env: Rendered) -> float:

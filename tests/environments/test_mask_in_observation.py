@@ -163,6 +163,7 @@ def test_each_of_several_agents_may_observe_a_mask() -> None:
     vector.step([np.zeros(2, np.int64)])
     assert legal() == [[True, True, True], [True, True, True]]
     assert lanes.observations.tolist() == [[0, 1, 0], [1, 1, 0]]
+    assert isinstance(lanes.info, list)
     assert lanes.info[0]["speed"] == 2.0, "what else it says stays"
     vector.step([np.zeros(2, np.int64)])
     assert legal()[1] == [True, True, False]

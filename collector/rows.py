@@ -1,5 +1,7 @@
-"""Rows of experience from the trace of a vector: single steps for replay, and segments for on-policy algorithms. Rows
-of unrolled models are in unrolls.py, rows of recurrent replay in sequences.py."""
+"""Rows of experience from the trace of a vector: single steps for replay, segments for on-policy algorithms.
+
+Rows of unrolled models are in unrolls.py, rows of recurrent replay in sequences.py.
+"""
 
 from __future__ import annotations
 

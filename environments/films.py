@@ -139,7 +139,7 @@ def picture(env: Rendered) -> Array:
     seen: object = env.render()
     array = cast("Array", seen) if isinstance(seen, np.ndarray) else None
     if array is None or array.ndim != 3 or array.shape[2] != 3:
-        found = type(seen).__name__ if array is None else array.shape
+        found = array.shape if array is not None else type(cast("object", seen)).__name__
         raise EnvironmentBuildError(f"{named(env)} rendered {found}, and a picture is an array [height, width, 3]")
     return array
 

@@ -1,7 +1,7 @@
 """Agents of one policy in all copies of an environment, and their results of the newest step.
 
-A *group* has the agents of one policy. A *lane* is one agent of a group in one of the copies: lane `env * agents +
-agent`. An environment with one agent has one group with this agent: one lane for each copy.
+A *group* has the agents of one policy. A *lane* is one agent of a group in one of the copies, with the number
+`env * agents + agent`. An environment with one agent has one group with this agent: one lane for each copy.
 """
 
 from __future__ import annotations

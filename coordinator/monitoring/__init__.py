@@ -1,2 +1,1 @@
-"""`/health` and `/metrics` over HTTP, from a separate process: the coordinator's loop only sends a snapshot every
-second."""
+"""`/health` and `/metrics` over HTTP, from a process that gets a snapshot of the coordinator every second."""

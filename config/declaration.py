@@ -30,10 +30,12 @@ IN_COLLECTORS_LOG = frozenset({
 class Steps(Section):
     """A row is one transition over `n_step` environment steps. A batch of B rows has the columns
 
-    obs       [B, …] action    [B, …]  int64 for a Discrete action space, float32 for a Box reward    [B]     float32:
-    sum of the rewards of the steps, discounted by `discount` next_obs  [B, …] discount  [B]     float32: discount **
-    steps; 0 if the episode terminated, but not if truncated weights   [B]     float32: importance weights of
-    prioritized replay, else 1
+    obs       [B, …]
+    action    [B, …]  int64 for a Discrete action space, float32 for a Box
+    reward    [B]     float32: sum of the rewards of the steps, discounted by `discount`
+    next_obs  [B, …]
+    discount  [B]     float32: discount ** steps; 0 if the episode terminated, but not if truncated
+    weights   [B]     float32: importance weights of prioritized replay, else 1
 
     Observations of float spaces are float32 (but see Actor.keeps_float64); all remaining spaces keep their dtype. Rows
     of all shapes have one more column if the policy carries a state (Actor.state_size):
@@ -44,8 +46,8 @@ class Steps(Section):
     sequences have further columns, with an entry per observation (segments [B, T + 1, actions], sequences [B, L + 1,
     actions]):
 
-    legal       [B, actions]  bool: in obs; at least one is legal next_legal  [B, actions]  bool: in next_obs; all True
-    if the episode ended there without legal actions
+    legal       [B, actions]  bool: in obs; at least one is legal
+    next_legal  [B, actions]  bool: in next_obs; all True if the episode ended there without legal actions
     """
 
     kind: Literal["steps"] = "steps"

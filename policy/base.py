@@ -88,7 +88,8 @@ class Actor(ABC):
     ) -> np.ndarray:
         """Choose actions [n, …] of the environment's action space for observations [n, …].
 
-        With `deterministic`, neither `exploration` nor `rng` is read.
+        `exploration` has the current values of `Declaration.exploration`, by name. Random numbers come only from `rng`,
+        so that runs can be repeated. With `deterministic`, neither is read.
 
         `legal` bool [n, actions] marks the legal actions, in the order of a Discrete space, at least one per
         observation; None: all are legal. For actions with several components it holds the values of component 0, then
@@ -229,7 +230,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def learn(self, batch: Arrays) -> LearnResult:
-        """Learn from a batch of the declared rows: columns by name, see remuda.config.declaration."""
+        """Learn from a batch of declared rows: columns [batch, …] by name, see remuda.config.declaration. The columns
+        must not be changed."""
 
     @abstractmethod
     def state(self) -> dict[str, object]:
@@ -267,8 +269,8 @@ class Algorithm(ABC):
 
 
 class ReanalyzingAlgorithm(Algorithm):
-    """An algorithm whose declaration names `reanalyzed` columns. Without reanalyzer workers its updates compute them
-    updates."""
+    """An algorithm whose declaration names `reanalyzed` columns. Without reanalyzer workers its updates compute
+    them."""
 
     @abstractmethod
     def leave_reanalysis(self) -> None:

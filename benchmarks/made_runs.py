@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
 from remuda.logbook.lines import TextLog
-from remuda.logbook.progress import ProgressFile
+from remuda.logbook.progress import ProgressColumns, ProgressFile
 from remuda.logbook.series import FORMAT, Begin, Evaluation, Interval, Usage
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import prepare
@@ -109,7 +109,7 @@ def _folder(root: Path, rate: float, seed: int, points: int) -> RunFolder:
 
 def write_table(path: Path, rows: int, seed: int) -> None:
     """A progress.txt with the columns of a run that evaluates elsewhere: those of evaluations are nan."""
-    ProgressFile(path, ["LossQ", "QVals"]).close()
+    ProgressFile(path, ProgressColumns(["LossQ", "QVals"])).close()
     columns = path.read_text(encoding="utf-8").rstrip("\n").split("\t")
     means = returns(rows, seed)
     numbers = np.arange(1, rows + 1)

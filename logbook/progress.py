@@ -126,35 +126,56 @@ class ProgressRow:
         return {**statistics, "env_step": self._tested_at}
 
 
+@dataclass(frozen=True)
+class ProgressColumns:
+    """Columns of a run's progress.txt."""
+
+    losses: Sequence[str] | None = ()
+    """Names of losses; None adds a column for every loss and episode value at its first row."""
+    episode_info: Sequence[str] = ()
+    """Further values of episodes, with columns of their own."""
+    collected: Sequence[str] = ()
+    """Further means over the collected steps, with columns of their own."""
+    evaluates: bool = True
+    """Adds columns for evaluations, also to an existing file without them."""
+    has_tasks: bool = False
+    """Adds a column for the number of the task, as does a row with a task."""
+
+    def names(self) -> list[str]:
+        """Return the columns: first those known to other tools, losses after the steps, the time last. Raises
+        ValueError for losses that are not distinct identifiers."""
+        losses = self.losses or ()
+        info: dict[str, list[float]] = {name: [] for name in self.episode_info}
+        row = ProgressRow(
+            epoch=0,
+            env_step=0,
+            losses={},
+            wall_s=0.0,
+            info=info,
+            test_info=info,
+            collected=dict.fromkeys(self.collected, math.nan),
+            evaluates=self.evaluates,
+            task=0 if self.has_tasks else None,
+        )
+        fixed = list(row.values())
+        steps = fixed.index(_STEP_COLUMN) + 1
+        columns = [*fixed[:steps], *losses, *fixed[steps:]]
+        if len(set(columns)) < len(columns) or not all(column.isidentifier() for column in losses):
+            raise ValueError(f"loss columns must be distinct identifiers, not {list(losses)}")
+        return columns
+
+
 class ProgressFile:
     """Appends rows to progress.txt, each flushed at once.
 
     An existing file is continued as described in Table. Raises ValueError for a file of another kind.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        loss_columns: Sequence[str] | None,
-        *,
-        episode_info: Sequence[str] = (),
-        collected: Sequence[str] = (),
-        evaluates: bool = True,
-        has_tasks: bool = False,
-        resumed_env_step: int | None = None,
-    ) -> None:
-        """Open the file.
-
-        Args:
-            loss_columns: names of losses; None adds a column for every loss and episode value at its first row.
-            episode_info: further values of episodes, with columns of their own.
-            collected: further means over steps, with columns of their own.
-            evaluates: adds columns for evaluations, also to an existing file without them.
-            has_tasks: adds a column for the number of the task, as does a row with a task.
-        """
-        self._grows = loss_columns is None
-        columns = _columns(loss_columns or (), episode_info, collected, evaluates=evaluates, has_tasks=has_tasks)
-        self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
+    def __init__(self, path: Path, columns: ProgressColumns, *, resumed_env_step: int | None = None) -> None:
+        self._grows = columns.losses is None
+        self._table = Table(
+            path, columns.names(), separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step
+        )
         self.path = path
         self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
         """Epoch of the next row. Rows may be missing after a full disk."""
@@ -172,36 +193,6 @@ class ProgressFile:
     def close(self) -> None:
         """Close the file."""
         self._table.close()
-
-
-def _columns(
-    loss_columns: Sequence[str],
-    episode_info: Sequence[str],
-    collected: Sequence[str],
-    *,
-    evaluates: bool,
-    has_tasks: bool,
-) -> list[str]:
-    """Return the columns: first the columns known to other tools, losses after the steps, the time last."""
-    info: dict[str, list[float]] = {name: [] for name in episode_info}
-    means = dict.fromkeys(collected, math.nan)
-    row = ProgressRow(
-        epoch=0,
-        env_step=0,
-        losses={},
-        wall_s=0.0,
-        info=info,
-        test_info=info,
-        collected=means,
-        evaluates=evaluates,
-        task=0 if has_tasks else None,
-    )
-    fixed = list(row.values())
-    steps = fixed.index(_STEP_COLUMN) + 1
-    columns = [*fixed[:steps], *loss_columns, *fixed[steps:]]
-    if len(set(columns)) < len(columns) or not all(column.isidentifier() for column in loss_columns):
-        raise ValueError(f"loss columns must be distinct identifiers, not {list(loss_columns)}")
-    return columns
 
 
 def _columns_of(name: str, values: Sequence[float]) -> list[tuple[str, float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from remuda.logbook.book import Logbook
 from remuda.logbook.lines import TextLog
-from remuda.logbook.progress import ProgressFile
+from remuda.logbook.progress import ProgressColumns, ProgressFile
 from remuda.logbook.reports import (
     BufferThroughputReport,
     FilmReport,
@@ -82,23 +82,10 @@ class PageView:
                 raise TypeError(f"TensorBoard has no other page for {type(report).__name__}")
 
 
-def serial_logbook(
-    run: RunFolder,
-    loss_columns: Sequence[str] | None,
-    *,
-    episode_info: Sequence[str] = (),
-    collected: Sequence[str] = (),
-    evaluates: bool = True,
-    has_tasks: bool = False,
-    resumed: Counters | None = None,
-) -> Logbook:
+def serial_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counters | None = None) -> Logbook:
     """Open all logs of a serial run. Messages of the commander are in the evaluator's log.
 
-    Args:
-        episode_info: further numbers reported by episodes, with columns in progress.txt.
-        collected: further means over the collected steps, with columns in progress.txt.
-        evaluates: adds columns for evaluations.
-        resumed: counters of a resumed run: later points of curves and later rows are removed.
+    `resumed` are the counters of a resumed run: later points of curves and later rows are removed.
     """
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
@@ -127,7 +114,7 @@ def serial_logbook(
             "callback": (TextView(evaluator), CurveView(curves, "callback"), series),
         },
         writers=(curves,),
-        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
+        progress_file=_progress(run, columns, resumed),
         timers_file=run.timers,
         series=file,
     )
@@ -162,16 +149,7 @@ def reanalyzer_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
     return Logbook({"reanalyzer": TextLog(path)}, {})
 
 
-def commander_logbook(
-    run: RunFolder,
-    loss_columns: Sequence[str],
-    *,
-    episode_info: Sequence[str] = (),
-    collected: Sequence[str] = (),
-    evaluates: bool = True,
-    has_tasks: bool = False,
-    resumed: Counters | None = None,
-) -> Logbook:
+def commander_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counters | None = None) -> Logbook:
     """Open the coordinator's files of one experiment.
 
     The merged evaluation is in the commander's log and in the curves; the share of each evaluator is in the commander's
@@ -203,28 +181,11 @@ def commander_logbook(
             "callback": (TextView(commander), CurveView(curves, "callback"), series),
         },
         writers=(curves, buffer_curves),
-        progress_file=_progress(run, loss_columns, episode_info, collected, evaluates, has_tasks, resumed),
+        progress_file=_progress(run, columns, resumed),
         timers_file=run.timers,
         series=file,
     )
 
 
-def _progress(
-    run: RunFolder,
-    loss_columns: Sequence[str] | None,
-    episode_info: Sequence[str],
-    collected: Sequence[str],
-    evaluates: bool,
-    has_tasks: bool,
-    resumed: Counters | None,
-) -> ProgressFile:
-    step = None if resumed is None else resumed.env_step
-    return ProgressFile(
-        run.progress,
-        loss_columns,
-        episode_info=episode_info,
-        collected=collected,
-        evaluates=evaluates,
-        has_tasks=has_tasks,
-        resumed_env_step=step,
-    )
+def _progress(run: RunFolder, columns: ProgressColumns, resumed: Counters | None) -> ProgressFile:
+    return ProgressFile(run.progress, columns, resumed_env_step=None if resumed is None else resumed.env_step)

@@ -17,7 +17,7 @@ from remuda.config.recording import SinkName
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
-from remuda.logbook.progress import ProgressRow
+from remuda.logbook.progress import ProgressColumns, ProgressRow
 from remuda.logbook.reports import LearnReport
 from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
@@ -216,7 +216,7 @@ def run_context(
             raise RunFolderError(f"{root} cannot be resumed: it has no checkpoint yet; start over with on_exists=force")
         name = _write_configs(folder, config)
         resumed = None if record is None else record.counters
-        book = stack.enter_context(serial_logbook(folder, None, resumed=resumed))
+        book = stack.enter_context(serial_logbook(folder, ProgressColumns(None), resumed=resumed))
         settings = masked(plain(config))
         assert isinstance(settings, dict), "a mapping stays one"
         book.describe(settings, train_iter=0 if resumed is None else resumed.train_iter)

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
+from remuda.logbook.progress import ProgressColumns
 from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters
 
 
-class LogbookOfMode(Protocol):
-    """serial_logbook, or commander_logbook."""
-
-    def __call__(
-        self,
-        run: RunFolder,
-        loss_columns: Sequence[str],
-        *,
-        episode_info: Sequence[str],
-        collected: Sequence[str],
-        evaluates: bool,
-        has_tasks: bool,
-        resumed: Counters | None,
-    ) -> Logbook:
-        """Open all logs."""
-        ...
-
-
 def open_logbook(
-    of_mode: LogbookOfMode,
+    of_mode: Callable[[RunFolder, ProgressColumns, Counters | None], Logbook],
     folder: RunFolder,
     config: ExperimentConfig,
     resumed: Counters | None,
@@ -42,15 +24,14 @@ def open_logbook(
     """Open a run's logs, cut off where a resumed run continues; with the sinks of the config unless others are
     given."""
     declared = declaration(config)
-    log = of_mode(
-        folder,
+    columns = ProgressColumns(
         tuple(declared.loss_columns),
         episode_info=config.env.episode_info,
         collected=declared.collected,
         evaluates=config.evaluator.episodes > 0,
         has_tasks=bool(config.env.schedule),
-        resumed=resumed,
     )
+    log = of_mode(folder, columns, resumed)
     if sinks:
         attach_configured(log, config, folder, resumed)
     return log

@@ -23,7 +23,7 @@ from remuda.logbook.episode_reports import (
     EvaluationReport,
     WorkerReport,
 )
-from remuda.logbook.progress import ProgressRow
+from remuda.logbook.progress import ProgressColumns, ProgressRow
 from remuda.logbook.reports import BufferThroughputReport, CallbackReport, FilmReport, HistogramReport, LearnReport
 from remuda.logbook.role_logbooks import (
     collector_logbook,
@@ -169,7 +169,7 @@ def files(run: RunFolder) -> set[str]:
 
 def test_a_serial_run_has_exactly_the_promised_logs(tmp_path: Path) -> None:
     run = a_run(tmp_path, "serial")
-    with serial_logbook(run, ["LossQ"]):
+    with serial_logbook(run, ProgressColumns(["LossQ"])):
         assert files(run) == {
             "progress.txt",
             "log/buffer/buffer_logger.txt",
@@ -183,7 +183,7 @@ def test_a_serial_run_has_exactly_the_promised_logs(tmp_path: Path) -> None:
 def test_a_parallel_run_has_exactly_the_promised_logs(tmp_path: Path) -> None:
     run = a_run(tmp_path, "parallel")
     with (
-        commander_logbook(run, ["LossQ"]),
+        commander_logbook(run, ProgressColumns(["LossQ"])),
         learner_logbook(run),
         collector_logbook(run, UUID, 1),
         evaluator_logbook(run, UUID, 2),
@@ -206,7 +206,7 @@ def test_a_parallel_run_has_exactly_the_promised_logs(tmp_path: Path) -> None:
 
 def test_one_report_is_in_its_log_and_its_curves_and_nowhere_else(tmp_path: Path) -> None:
     run = a_run(tmp_path, "serial")
-    with serial_logbook(run, ["LossQ"]) as book:
+    with serial_logbook(run, ProgressColumns(["LossQ"])) as book:
         for report in (LEARN, EPISODE, EVALUATION, COLLECT, THROUGHPUT):
             book.emit(report)
         book.progress(PROGRESS)
@@ -234,7 +234,7 @@ def test_one_report_is_in_its_log_and_its_curves_and_nowhere_else(tmp_path: Path
 
 def test_the_commander_shows_workers_and_evaluations(tmp_path: Path) -> None:
     run = a_run(tmp_path, "parallel")
-    with commander_logbook(run, ["LossQ"]) as book:
+    with commander_logbook(run, ProgressColumns(["LossQ"])) as book:
         book.emit(COLLECTOR_WORKER)
         book.emit(EVALUATION)
         book.emit(THROUGHPUT)
@@ -265,10 +265,10 @@ def test_a_worker_writes_its_own_log_and_no_progress(tmp_path: Path) -> None:
 
 def test_histograms_and_films_stand_in_the_event_file_of_whoever_makes_them_and_in_no_log(tmp_path: Path) -> None:
     serial, parallel = (a_run(tmp_path / mode, mode) for mode in get_args(Mode))
-    with serial_logbook(serial, ["LossQ"]) as book:
+    with serial_logbook(serial, ProgressColumns(["LossQ"])) as book:
         for report in (WEIGHTS, ACTIONS, FILM):
             book.emit(report)
-    with learner_logbook(parallel) as learner, commander_logbook(parallel, ["LossQ"]) as commander:
+    with learner_logbook(parallel) as learner, commander_logbook(parallel, ProgressColumns(["LossQ"])) as commander:
         learner.emit(WEIGHTS)
         commander.emit(ACTIONS)
         commander.emit(FILM)
@@ -293,7 +293,7 @@ def test_a_report_that_the_role_has_no_view_for_is_a_mistake(tmp_path: Path) -> 
 def test_a_resumed_run_has_each_point_and_row_once(tmp_path: Path) -> None:
     run = a_run(tmp_path, "serial")
     for resumed in (None, Counters(env_step=799, train_iter=99, wall_s=8.0)):
-        with serial_logbook(run, ["LossQ"], resumed=resumed) as book:
+        with serial_logbook(run, ProgressColumns(["LossQ"]), resumed=resumed) as book:
             book.emit(LEARN)
             book.progress(PROGRESS)
     assert curves(run.serial_tb)["learner_step/total_loss_avg"] == [(800, 0.5)]
@@ -306,7 +306,7 @@ def test_a_view_that_fails_is_reported_once_and_the_others_go_on(
 ) -> None:
     run = a_run(tmp_path, "serial")
     run.learner_log.symlink_to("/dev/full")
-    with serial_logbook(run, ["LossQ"]) as book:
+    with serial_logbook(run, ProgressColumns(["LossQ"])) as book:
         for _ in range(3):
             book.emit(LEARN)
             book.say("learner", "x")
@@ -334,7 +334,7 @@ class Tracker:
 
 def test_numbers_of_callbacks_reach_trackers_and_no_sink_that_expects_whole_rows(tmp_path: Path) -> None:
     tracker, plain = Tracker(), Tracker()
-    with serial_logbook(a_run(tmp_path, "serial"), ["LossQ"]) as files:
+    with serial_logbook(a_run(tmp_path, "serial"), ProgressColumns(["LossQ"])) as files:
         files.sinks.append(BackgroundSink(tmp_path / "tracker", lambda: tracker, takes_callbacks=True))
         files.sinks.append(BackgroundSink(tmp_path / "plain", lambda: plain))
         at = {"train_iter": 100, "env_step": 800}
@@ -363,7 +363,7 @@ def test_a_disk_that_was_full_costs_what_came_meanwhile_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, disk, now_s = a_run(tmp_path, "serial"), FullDisk(monkeypatch), 100.0
-    with serial_logbook(run, ["LossQ"]) as files:
+    with serial_logbook(run, ProgressColumns(["LossQ"])) as files:
         attach_sinks(files, ["csv", "jsonl"], SinkContext(run, "x", {}))
         book = replace(files, clock=lambda: now_s)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.progress import ProgressFile, ProgressRow, Rounds
+from remuda.logbook.progress import ProgressColumns, ProgressFile, ProgressRow, Rounds
 
 HEADER = (
     "Epoch\tAverageEpRet\tStdEpRet\tMaxEpRet\tMinEpRet\tAverageTestEpRet\tStdTestEpRet\tMaxTestEpRet\tMinTestEpRet\t"
@@ -31,7 +31,7 @@ def row(epoch: int) -> ProgressRow:
 
 
 def write(path: Path, *epochs: int, resumed: int | None = None) -> None:
-    file = ProgressFile(path, ["LossQ"], resumed_env_step=resumed)
+    file = ProgressFile(path, ProgressColumns(["LossQ"]), resumed_env_step=resumed)
     for epoch in epochs:
         file.row(row(epoch))
     file.close()
@@ -49,7 +49,7 @@ def test_the_file_to_the_letter(tmp_path: Path) -> None:
 
 
 def test_test_columns_show_evaluations(tmp_path: Path) -> None:
-    file = ProgressFile(tmp_path / "p", [])
+    file = ProgressFile(tmp_path / "p", ProgressColumns())
     test: dict[str, Any] = {"test_returns": [1.0, 3.0], "test_lengths": [5, 6]}
     file.row(ProgressRow(epoch=1, env_step=8, **test, test_env_step=6, losses={}, wall_s=1.0))
     assert (tmp_path / "p").read_text().splitlines()[1] == (
@@ -59,7 +59,7 @@ def test_test_columns_show_evaluations(tmp_path: Path) -> None:
 
 
 def test_what_the_environment_reports_has_columns_of_its_own(tmp_path: Path) -> None:
-    file = ProgressFile(tmp_path / "p", ["LossQ"], episode_info=["boxes_pushed", "won"])
+    file = ProgressFile(tmp_path / "p", ProgressColumns(["LossQ"], episode_info=["boxes_pushed", "won"]))
     info = {"boxes_pushed": [1.0, 2.0, 6.0], "won": []}
     file.row(ProgressRow(epoch=0, env_step=8, losses={"LossQ": 0.5}, wall_s=1.0, info=info, test_info={"won": [1.0]}))
     file.row(ProgressRow(epoch=1, env_step=9, losses={"LossQ": 0.5}, wall_s=1.0))
@@ -93,7 +93,7 @@ def test_a_resumed_run_continues_after_its_step_with_one_header(tmp_path: Path) 
 
 
 def test_without_evaluations_there_are_no_columns_for_them(tmp_path: Path) -> None:
-    file = ProgressFile(tmp_path / "p", ["LossQ"], episode_info=["won"], evaluates=False)
+    file = ProgressFile(tmp_path / "p", ProgressColumns(["LossQ"], episode_info=["won"], evaluates=False))
     row = ProgressRow(epoch=0, env_step=100, losses={}, wall_s=1.0, info={"won": [1.0]}, evaluates=False)
     file.row(row)
     file.close()
@@ -114,8 +114,8 @@ def test_without_evaluations_there_are_no_columns_for_them(tmp_path: Path) -> No
 
 
 def test_a_resumed_run_that_evaluates_from_then_on_has_columns_from_then_on(tmp_path: Path) -> None:
-    ProgressFile(tmp_path / "p", ["LossQ"], evaluates=False).close()
-    file = ProgressFile(tmp_path / "p", ["LossQ"])
+    ProgressFile(tmp_path / "p", ProgressColumns(["LossQ"], evaluates=False)).close()
+    file = ProgressFile(tmp_path / "p", ProgressColumns(["LossQ"]))
     file.row(ProgressRow(epoch=0, env_step=100, losses={}, wall_s=1.0, test_returns=[2.0], test_lengths=[7]))
     file.close()
     header, row = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())
@@ -127,7 +127,7 @@ def test_the_file_knows_which_row_comes_next_also_where_rows_are_missing(tmp_pat
     assert next_epoch(tmp_path / "p") == 0
     write(tmp_path / "p", 1, 2, 7, 8)
     assert next_epoch(tmp_path / "p") == 9
-    file = ProgressFile(tmp_path / "p", ["LossQ"], resumed_env_step=7_000)
+    file = ProgressFile(tmp_path / "p", ProgressColumns(["LossQ"]), resumed_env_step=7_000)
     assert file.next_epoch == 8
     file.row(row(11))
     assert file.next_epoch == 12
@@ -135,7 +135,7 @@ def test_the_file_knows_which_row_comes_next_also_where_rows_are_missing(tmp_pat
 
 
 def next_epoch(path: Path) -> int:
-    file = ProgressFile(path, ["LossQ"])
+    file = ProgressFile(path, ProgressColumns(["LossQ"]))
     file.close()
     return file.next_epoch
 
@@ -150,12 +150,12 @@ def test_a_header_left_unfinished_is_written_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", [["a\tb"], ["LossQ", "LossQ"], ["Time"], [""]])
 def test_column_names_that_would_break_the_table_are_refused(tmp_path: Path, columns: list[str]) -> None:
     with pytest.raises(ValueError, match="distinct identifiers"):
-        ProgressFile(tmp_path / "p", columns)
+        ProgressFile(tmp_path / "p", ProgressColumns(columns))
 
 
 def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
     write(tmp_path / "p", 1)
-    file = ProgressFile(tmp_path / "p", ["LossPi"])
+    file = ProgressFile(tmp_path / "p", ProgressColumns(["LossPi"]))
     file.row(ProgressRow(epoch=2, env_step=2_000, losses={"LossPi": 1.0}, wall_s=1.0))
     file.close()
     header, _, second = (tmp_path / "p").read_text().splitlines()
@@ -165,7 +165,9 @@ def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
 
 
 def test_means_over_collected_steps_have_columns_under_their_own_names(tmp_path: Path) -> None:
-    file = ProgressFile(tmp_path / "p", ["LossQ"], episode_info=["won"], collected=["speed_mean", "height"])
+    file = ProgressFile(
+        tmp_path / "p", ProgressColumns(["LossQ"], episode_info=["won"], collected=["speed_mean", "height"])
+    )
     shown = ProgressRow(epoch=0, env_step=8, losses={}, wall_s=1.0, collected={"speed_mean": 2.5, "height": math.nan})
     file.row(shown)
     file.row(ProgressRow(epoch=1, env_step=9, losses={}, wall_s=2.0))
@@ -178,7 +180,7 @@ def test_means_over_collected_steps_have_columns_under_their_own_names(tmp_path:
 
 def test_a_file_of_an_earlier_version_gets_their_columns_where_it_is_continued(tmp_path: Path) -> None:
     write(tmp_path / "p", 1)
-    file = ProgressFile(tmp_path / "p", ["LossQ"], collected=["speed_mean"])
+    file = ProgressFile(tmp_path / "p", ProgressColumns(["LossQ"], collected=["speed_mean"]))
     file.row(ProgressRow(epoch=2, env_step=2_000, losses={}, wall_s=3.0, collected={"speed_mean": 2.5}))
     file.close()
     header, first, second = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())

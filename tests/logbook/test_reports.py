@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.logbook.progress import ProgressColumns
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, LearnReport, VitalsReport
 from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.series import Usage
@@ -147,7 +148,7 @@ def test_curves_are_over_seconds(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for name in ("log/buffer", "log/collector", "log/evaluator", "log/learner", "log/serial"):
         (tmp_path / name).mkdir(parents=True)
-    with serial_logbook(folder, ("Loss",)) as book:
+    with serial_logbook(folder, ProgressColumns(("Loss",))) as book:
         book.emit(REPORT)
     assert curves(folder.serial_tb)["vitals_sec/learner_wait_data"] == [(61, 0.1875)]
     assert "Where the past 60 seconds went:" in folder.serial_evaluator_log.read_text()

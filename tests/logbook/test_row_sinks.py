@@ -14,7 +14,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.recording import LogConfig, SinkName
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
-from remuda.logbook.progress import ProgressRow
+from remuda.logbook.progress import ProgressColumns, ProgressRow
 from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.storage.existing_folder import prepare
@@ -32,7 +32,7 @@ def a_run(root: Path) -> RunFolder:
 
 def opened(run: RunFolder, *names: SinkName, resumed: Counters | None = None) -> Logbook:
     config = ExperimentConfig(name="x", env=EnvConfig(id="CartPole-v1"), log=LogConfig(sinks=names))
-    book = serial_logbook(run, ["LossQ"], resumed=resumed)
+    book = serial_logbook(run, ProgressColumns(["LossQ"]), resumed=resumed)
     attach_configured(book, config, run, resumed)
     return book
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.logbook.book import Logbook
+from remuda.logbook.progress import ProgressColumns
 from remuda.logbook.role_logbooks import commander_logbook, serial_logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import Mode, prepare
@@ -22,7 +23,9 @@ RUN = "a run"
 
 def begun(root: Path, mode: Mode) -> tuple[RunFolder, Logbook]:
     folder = prepare(root, "error", mode=mode, now=datetime.now().astimezone())
-    return folder, serial_logbook(folder, ()) if mode == "serial" else commander_logbook(folder, ())
+    return folder, serial_logbook(folder, ProgressColumns()) if mode == "serial" else commander_logbook(
+        folder, ProgressColumns()
+    )
 
 
 def saved(folder: RunFolder, train_iter: int) -> CheckpointRecord:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from remuda.client.plots.runs import PlotError, expand, find_runs, read_progress
-from remuda.logbook.progress import ProgressFile, ProgressRow
+from remuda.logbook.progress import ProgressColumns, ProgressFile, ProgressRow
 from remuda.tests.client.plots.folders import make_run, ours, points
 
 ROWS = points((0, 9.0), (1_000, 20.0))
@@ -122,7 +122,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_the_logbook_writes_is_read(path: Path) -> None:
-    file = ProgressFile(path, ["LossQ"])
+    file = ProgressFile(path, ProgressColumns(["LossQ"]))
     file.row(ProgressRow(epoch=0, env_step=0, test_returns=[9.0, 11.0], test_lengths=[9, 11], losses={}, wall_s=0.5))
     file.row(ProgressRow(epoch=1, env_step=1_024, returns=[20.0], lengths=[20], losses={"LossQ": 0.25}, wall_s=1.5))
     file.close()

@@ -33,24 +33,24 @@ _ENCODING_S = 20.0
 
 
 class Rendered(Protocol):
-    """An environment of one or several agents that may draw itself."""
+    """Environment of one or several agents that draws pictures."""
 
     metadata: Any
 
     def render(self) -> Any:
-        """The present picture, as the environment's render_mode says."""
+        """Return the current picture, in the form of the environment's render_mode."""
         ...
 
 
 class Camera(Protocol):
-    """Takes pictures of an environment while it is played."""
+    """Takes pictures of an environment during an episode."""
 
     def began(self) -> None:
         """The environment was reset."""
         ...
 
     def stepped(self, *, over: bool) -> None:
-        """The environment took a step, which ended the episode if that is `over`."""
+        """Process a step; `over` is True for the last step of the episode."""
         ...
 
 
@@ -66,9 +66,9 @@ class EpisodeFilms:
         self._folder = folder
         self._film: subprocess.Popen[bytes] | None = None
         self.title = "policy"
-        """The title of the next files, which names the policy."""
+        """Title of the next files, with the name of the policy."""
         self.written: list[Path] = []
-        """All files, in the order of their episodes."""
+        """All files, in order of episodes."""
         self._episode = 0
 
     def begin(self, title: str) -> None:
@@ -204,7 +204,7 @@ class Pictures:
     def __init__(self, env: Rendered) -> None:
         self._env = env
         self.pictures: list[Array] = []
-        """The pictures, uint8 [height, width, 3] each."""
+        """Pictures, uint8 [height, width, 3]."""
         self._every = 1
         self._steps = 0
 
@@ -214,7 +214,7 @@ class Pictures:
 
     @property
     def fps(self) -> float:
-        """Pictures per second at which a film of them plays at the environment's own pace, within the bounds."""
+        """Pictures per second for playing at the environment's own pace, within the bounds."""
         return min(max(frames_per_s(self._env) / self._every, LEAST_FPS), MOST_FPS)
 
     def began(self) -> None:
@@ -223,7 +223,7 @@ class Pictures:
         self.shoot()
 
     def stepped(self, *, over: bool) -> None:
-        """Keep the picture of a step, if it is due."""
+        """Keep the picture of a due step."""
         self._steps += 1
         if self._steps % self._every == 0 or over:
             self.shoot()

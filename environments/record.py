@@ -28,10 +28,10 @@ from remuda.storage.run_folder import RunFolder
 def record_environment(
     run: RunFolder, config: ExperimentConfig, copies: Copies, policies: Sequence[str] = ("",)
 ) -> list[str]:
-    """Write both files; return warnings for the log about files that could not be written.
+    """Write both files; return warnings for the log about failures.
 
-    A run does not end because of them, whether the disk or the environment's own code fails. The pickled environment is
-    a single one that was just built, in which nothing was played. An environment with several agents is not pickled.
+    A failure of the disk or of the environment's code does not end the run. The pickled environment is a new single
+    environment. Environments with several agents are not pickled.
     """
     warnings = [_written(run, config.env, copies, policies)]
     if config.env.kind != "pettingzoo":
@@ -40,10 +40,10 @@ def record_environment(
 
 
 def environment_spec(env: EnvConfig, copies: Copies, policies: Sequence[str] = ("",)) -> dict[str, JsonValue]:
-    """Return everything that describes the environment and is needed to rebuild it, as JSON (finite numbers only).
+    """Return the description of the environment, sufficient to rebuild it, as JSON (finite numbers only).
 
-    `vectorization` is the one that was chosen, also with `auto`; `autoreset` names gymnasium's mode. Several agents
-    have spaces each, and the name of the policy that acts for them (empty if all share one).
+    `vectorization` is the chosen value, also for `auto`; `autoreset` names gymnasium's mode. Several agents have
+    separate spaces, and the name of the acting policy (empty if all agents share a policy).
     """
     spec: dict[str, JsonValue] = {
         "id": env.id,

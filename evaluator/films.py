@@ -24,7 +24,7 @@ MOST_STEPS = 1_000
 MOST_PICTURES = 200
 """The most pictures of a film; of longer episodes every n-th step is shown."""
 MOST_PLAYING_S = 15.0
-"""Most seconds of filming. The film then ends early, since the end of a run waits for its last film."""
+"""Most seconds of filming. The film then ends early, since the end of a run waits for the last film."""
 
 
 class _GivenUpError(Exception):
@@ -47,8 +47,13 @@ class Films:
         agents: Sequence[Sequence[str]] = ((AGENT,),),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Check by a first picture that the environment can be filmed here. `agents` of each
-        policy. `clock`: seconds."""
+        """Check at once, by a first picture, if the environment can be filmed here.
+
+        Args:
+            config: config of the run.
+            agents: names of the agents of each policy.
+            clock: seconds.
+        """
         self._config, self._agents = config, agents
         self._clock = clock
         self._copies: LocalCopies | None = None

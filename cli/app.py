@@ -17,12 +17,11 @@ from remuda.cli import (
     export,
     keys,
     launch,
-    logs,
     page,
     plot,
+    requests,
     service,
     status,
-    submit,
     sweep,
     train,
 )
@@ -40,12 +39,12 @@ app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
 app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)
 app.command(epilog=epilog(service.WORKER_EXAMPLE))(service.worker)
-app.command(epilog=epilog(submit.EXAMPLE))(submit.submit)
+app.command(epilog=epilog(requests.SUBMIT_EXAMPLE))(requests.submit)
 app.command(epilog=epilog(status.EXAMPLE))(status.status)
-app.command(epilog=epilog(logs.EXAMPLE))(logs.logs)
-app.command(epilog=epilog(submit.STOP_EXAMPLE))(submit.stop)
-app.command(epilog=epilog(submit.PRIORITY_EXAMPLE))(submit.priority)
-app.command(epilog=epilog(submit.SHUTDOWN_EXAMPLE))(submit.shutdown)
+app.command(epilog=epilog(requests.LOGS_EXAMPLE))(requests.logs)
+app.command(epilog=epilog(requests.STOP_EXAMPLE))(requests.stop)
+app.command(epilog=epilog(requests.PRIORITY_EXAMPLE))(requests.priority)
+app.command(epilog=epilog(requests.SHUTDOWN_EXAMPLE))(requests.shutdown)
 app.command(epilog=epilog(sweep.EXAMPLE))(sweep.sweep)
 app.command(epilog=epilog(page.EXAMPLE))(page.page)
 app.command(epilog=epilog(doctor.EXAMPLE))(doctor.doctor)

@@ -16,7 +16,7 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
-from remuda.cli.sweep_executor import (
+from remuda.cli.sweep_runs import (
     MODES,
     SearchOptions,
     SweepTarget,
@@ -79,7 +79,7 @@ def sweep(
     read = read_grid(grid)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
     if read.search is not None:
-        from remuda.cli.search import run_search
+        from remuda.cli.sweep_runs import run_search
 
         target = on or _target(folder, connection_file, runs_dir, jobs)
         options = SearchOptions(

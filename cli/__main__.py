@@ -108,7 +108,7 @@ def foreign_option_error(arguments: Sequence[str]) -> str | None:
         option = argument.partition("=")[0]
         former = _REPLACEMENTS.get(option)
         if former is not None and verb not in former.verbs:
-            return f"there is no option {option}; here it is {former.instead}"
+            return f"unknown option {option}; in Remuda: {former.instead}"
     return None
 
 

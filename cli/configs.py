@@ -129,7 +129,7 @@ def _given(kwargs: str | None) -> dict[str, object]:
     except ValueError as error:
         raise InputError(f"--kwargs: {error}: write JSON, such as '{{\"size\": 8}}'") from error
     if not isinstance(given, dict):
-        raise InputError(f"--kwargs: {kwargs} is no JSON object, such as '{{\"size\": 8}}'")
+        raise InputError(f"--kwargs: {kwargs} should be a JSON object, such as '{{\"size\": 8}}'")
     return cast("dict[str, object]", given)
 
 

@@ -193,7 +193,7 @@ def _resume_hint(run_dir: Path, policies: Collection[str], limits: Sequence[str]
     folders = [folder_of_policy(run_dir, name) for name in policies or [""]]
     if not all((folder.ckpt / "index.json").exists() for folder in folders):
         return ""
-    return f"\nto go on from the last checkpoint, type: {_resume_command(run_dir, limits)}"
+    return f"\nto continue from the last checkpoint, type: {_resume_command(run_dir, limits)}"
 
 
 def _resume_command(run_dir: Path, limits: Sequence[str], *, resumable: bool = True) -> str:

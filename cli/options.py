@@ -143,7 +143,7 @@ class RunOptions:
         config = RunFolder(folder).config_json
         if not config.is_file():
             raise InputError(
-                f"--resume: {folder} is no run folder: it has no {config.name}. Name a CONFIG, or another RUN"
+                f"--resume: {folder} is not a run folder: it has no {config.name}. Name a CONFIG, or another RUN"
             )
         return config
 

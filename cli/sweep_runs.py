@@ -55,7 +55,7 @@ MODES: dict[SweepTarget, Mode] = {"herd": "parallel", "local": "serial"}
 def refuse_jobs_on_a_herd(target: SweepTarget, jobs: int) -> None:
     """Raise InputError."""
     if target == "herd" and jobs > 1:
-        raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
+        raise InputError("--jobs needs --on local: a herd runs as many experiments as its workers permit")
 
 
 def check_runs(todo: Sequence[Task], target: SweepTarget) -> None:

@@ -49,7 +49,7 @@ def keep_former_defaults(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
     settings = apply_overrides(now, [Override(loc, value, "config.json") for loc, value in kept.items()])
     config = load_settings(cast("Mapping[str, object]", settings), folder=loaded.path.parent).config
     as_recorded = {dotted(loc): origins.get(dotted(loc), "default") for loc in kept if loc[0] != "policies"}
-    notes = (*loaded.notes, f"defaults as when the run began: {', '.join(told)}")
+    notes = (*loaded.notes, f"keeps the defaults from the start of the run: {', '.join(told)}")
     return replace(loaded, config=config, provenance={**loaded.provenance, **as_recorded}, notes=notes)
 
 

@@ -56,7 +56,7 @@ def find(name: str) -> Example:
         return known[asked]
     near = difflib.get_close_matches(asked, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`remuda examples` lists them"
-    raise ExampleError(f"there is no example {name!r}: {hint}")
+    raise ExampleError(f"unknown example {name!r}: {hint}")
 
 
 def copy(example: Example, folder: Path) -> list[Path]:

@@ -218,7 +218,7 @@ def _class_of(entry: object, name: str) -> type[AlgorithmConfig]:
         )
     derived = issubclass(kind, BuiltInConfig)  # then `type` is the one that is meant
     if taken := {"declaration", *(() if derived else ("type",))} & kind.model_fields.keys():
-        problem = f"rename the setting {taken.pop()}: it has a meaning already"
+        problem = f"rename the setting {taken.pop()}: this name is reserved"
         raise UserCodeError(TYPE, f"policy.type = {name!r}: {problem}")
     return kind
 

@@ -182,7 +182,7 @@ def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str
 def changes_sentence(changed: list[str]) -> str:
     """Summarise changes in one sentence, with the first few by name."""
     more = f"; and {len(changed) - _MOST_LISTED} more" if len(changed) > _MOST_LISTED else ""
-    return f"goes on with other settings than before: {'; '.join(changed[:_MOST_LISTED])}{more}"
+    return f"continues with changed settings: {'; '.join(changed[:_MOST_LISTED])}{more}"
 
 
 def keep_former(run_dir: Path) -> Path:

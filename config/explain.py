@@ -81,7 +81,7 @@ def _no_schedule(loc: Loc, section: type[Section] | None) -> str:
     names = may_change(section) if section is not None else ()
     beside = ", ".join(dotted((*loc[:-1], name)) for name in names)
     may = f"of those beside it, {beside} may" if beside else "some under policy and learner may"
-    return f"should be a number: it cannot change while a run goes on ({may})"
+    return f"should be a number: it cannot change during a run ({may})"
 
 
 def _overriding(loc: Loc, overrides: Sequence[Override], *, known: bool) -> str | None:

@@ -205,7 +205,7 @@ def load_text(
     """
     shown = Path(name)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise ConfigError([f"{shown}: larger than {MAX_BYTES // 1024} KiB; this is no config"])
+        raise ConfigError([f"{shown}: larger than {MAX_BYTES // 1024} KiB: too large for a config"])
     document = _parsed(read_yaml, text, shown)
     given = [parse_override(one) for one in overrides]
     path = folder.resolve() / name
@@ -218,7 +218,7 @@ def read_document(path: Path) -> Document:
     reader = _READERS.get(path.suffix.lower())
     if reader is None and not path.is_dir():
         hint = "" if path.suffix else f"; {OTHER_WAYS}"
-        raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them{hint}"])
+        raise ConfigError([f"{path}: not a config; expected a .yaml, .json or .py file{hint}"])
     text = _text(path)
     assert reader is not None  # a folder has been refused by now
     document = _parsed(reader, text, path)
@@ -242,7 +242,7 @@ def _text(path: Path) -> str:
         if stat.S_ISDIR(mode):
             raise ConfigError([f"{path}: is a folder; name the config file in it{_config_inside(path)}"])
         if not stat.S_ISREG(mode):
-            raise ConfigError([f"{path}: is no regular file"])
+            raise ConfigError([f"{path}: not a regular file"])
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -250,7 +250,7 @@ def _text(path: Path) -> str:
         hint = f"; {OTHER_WAYS}" if isinstance(error, FileNotFoundError) else ""
         raise ConfigError([f"{path}: cannot be read: {reason or error}{hint}"]) from None
     if len(data) > MAX_BYTES:
-        raise ConfigError([f"{path}: larger than {MAX_BYTES // 1024} KiB; this is no config"])
+        raise ConfigError([f"{path}: larger than {MAX_BYTES // 1024} KiB: too large for a config"])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -59,9 +59,7 @@ def expand(given: Sequence[str]) -> list[Path]:
         path = Path(text)
         found = [path] if path.is_dir() else _holding(path)
         if not found:
-            raise PlotError(
-                f"{text}: there is no such folder, and none in {path.parent} with {path.name!r} in its name"
-            )
+            raise PlotError(f"{text}: no such folder, and no folder in {path.parent} with {path.name!r} in its name")
         folders += found
     return folders
 

@@ -110,7 +110,7 @@ class _Reader:
     def grid(self) -> Grid:
         for key in self._values:
             if key not in _KEYS:
-                self._wrong((key,), f"a grid has no such key; its keys are {', '.join(_KEYS)}")
+                self._wrong((key,), f"unknown key of a grid; known keys: {', '.join(_KEYS)}")
         name, config = self._word("name", _NAME), self._word("config", None)
         seeds, parameters = self._seeds(), self._parameters()
         self._check_names(parameters)

@@ -195,7 +195,7 @@ def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -
         if not some:
             continue
         values = [trial.value or 0.0 for trial in some]
-        label = {"complete": "finished", "pruned": "given up"}[state]
+        label = {"complete": "finished", "pruned": "pruned"}[state]
         axes[0].scatter([trial.number for trial in some], values, c=colour, marker=marker, label=label)
         for axis, key in zip(axes[1:], keys, strict=True):
             axis.scatter(_positions(shown, some, key), values, c=colour, marker=marker)

@@ -17,7 +17,7 @@ from remuda.config.errors import ConfigError
 if TYPE_CHECKING:  # it imports optuna
     from remuda.client.sweeps.study import Study, Trial
 
-GIVEN_UP = "given up: other trials were better"
+GIVEN_UP = "pruned: other trials were better"
 
 
 @dataclass

@@ -221,7 +221,7 @@ def _pruning(given: JsonValue, report: ReportProblem) -> Pruning | None:
 def _check_keys(given: Mapping[str, JsonValue], loc: Loc, known: Sequence[str], report: ReportProblem) -> None:
     for key in given:
         if key not in known:
-            report((*loc, key), f"there is no such key; the keys are {', '.join(known)}")
+            report((*loc, key), f"unknown key; known keys: {', '.join(known)}")
 
 
 def _count(

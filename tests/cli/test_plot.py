@@ -90,9 +90,9 @@ def test_a_run_without_values_is_named(terminal: Terminal, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere",), "nowhere: there is no such folder"),
+        (("nowhere",), "nowhere: no such folder"),
         (("runs", "-y", "LosQ"), "did you mean LossQ?"),
-        (("runs", "-y", "LossQ", "EpLen"), "EpLen: there is no such folder"),
+        (("runs", "-y", "LossQ", "EpLen"), "EpLen: no such folder"),
         (("runs", "-y", "LossQ", "EpLen"), "repeat the option for each value, as in -y A -y B"),
         (("runs", "-l", "a", "-l", "b"), "there are 2 --legend for 1 folders"),
         (("runs", "-l", "a", "--count"), "give only one of --legend"),

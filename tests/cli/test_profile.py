@@ -18,7 +18,7 @@ name: profiled
 env: {id: CartPole-v1, num_envs: 2}
 evaluator: {episodes: 1, interval_env_steps: 1000000}
 buffer: {min_rows: 100, samples_per_insert: 32}
-stop: {max_env_steps: 4000}
+stop: {max_env_steps: 2000}
 """
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_000001"
 

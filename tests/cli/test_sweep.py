@@ -69,7 +69,7 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder:
         ({}, ("--jobs", "0"), "--jobs"),
         ({}, ("--on", "moon"), "local"),
         ({}, ("--on", "herd"), "connection.json"),
-        ({}, ("--on", "herd", "--jobs", "2"), "--jobs works with --on local only"),
+        ({}, ("--on", "herd", "--jobs", "2"), "--jobs needs --on local"),
         ({}, ("--connection-file", "nowhere.json"), "nowhere.json"),
         ({}, ("--sweep-dir", "a", "--datestamp"), "give only one of --sweep-dir"),
     ],

@@ -265,7 +265,7 @@ def test_a_run_without_a_config_must_be_one_that_is_continued(
     for words, why in (
         ((), "name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN"),
         (("--resume",), "name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN"),
-        (("--resume", "--run-dir", "nothing"), "nothing is no run folder: it has no config.json"),
+        (("--resume", "--run-dir", "nothing"), "nothing is not a run folder: it has no config.json"),
         (("--env", "CartPole-v1"), "name an algorithm before it, as in: ppo --env CartPole-v1"),
     ):
         for verb in ("train", "launch", "submit"):

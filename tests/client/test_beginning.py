@@ -41,7 +41,8 @@ def test_what_nobody_gives_stays(tmp_path: Path) -> None:
     again = resumed(tmp_path)
     assert {key: getattr(again.config.learner, key) for key in OLD} == OLD
     assert again.notes == (
-        "defaults as when the run began: learner.batch_size 64 (now 256), learner.learning_rate 0.001 (now 0.0003), "
+        "keeps the defaults from the start of the run: learner.batch_size 64 (now 256), "
+        "learner.learning_rate 0.001 (now 0.0003), "
         "learner.max_grad_norm 10.0 (now null)",
     )
     assert again.provenance["learner.batch_size"] == "default"

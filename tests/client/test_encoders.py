@@ -82,10 +82,10 @@ def trained(folder: Path, name: str, encoder: str) -> Path:
         },
         "learner": {"batch_size": 16},
         "evaluator": {"episodes": 1, "interval_env_steps": 1_000_000},
-        "stop": {"max_env_steps": 160},
+        "stop": {"max_env_steps": 96},
     }
     if not name.startswith(("ppo", "impala")):
-        config["buffer"] = {"min_rows": 40, "samples_per_insert": 4}
+        config["buffer"] = {"min_rows": 16, "samples_per_insert": 4}
     return remuda.train(config, run_dir=folder / "run", progress=False).run_dir
 
 

@@ -272,10 +272,12 @@ class TestNotAFile:
 
     def test_pipe_does_not_block(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "c.yaml")
-        assert problem(tmp_path / "c.yaml") == ": is no regular file"
+        assert problem(tmp_path / "c.yaml") == ": not a regular file"
 
     def test_other_suffix(self, tmp_path: Path) -> None:
-        assert problem(write(tmp_path, SMALL, "c.toml")).startswith(": a config is a .yaml, .json or .py file")
+        assert problem(write(tmp_path, SMALL, "c.toml")).startswith(
+            ": not a config; expected a .yaml, .json or .py file"
+        )
 
     def test_name_with_a_zero(self) -> None:
         with pytest.raises(ConfigError, match="cannot be read"):

@@ -278,7 +278,7 @@ def test_changes_between_two_incarnations_are_told_without_secrets_and_the_forme
     assert not any("hunter" in line for line in changed)
     warning = write_configs(tmp_path, other, {})
     assert warning is not None
-    assert warning.startswith("goes on with other settings than before: ")
+    assert warning.startswith("continues with changed settings: ")
     assert warning.endswith("(the former ones are in config_1.json)")
     assert json.loads((tmp_path / "config_1.json").read_text())["seed"] == 0
     assert stat.S_IMODE((tmp_path / "config_1.json").stat().st_mode) == 0o600

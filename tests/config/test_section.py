@@ -178,11 +178,11 @@ def test_the_command_line_takes_a_schedule_and_beats_that_of_the_file(tmp_path: 
         ("learner:\n  max_grad_norm: [[0, null]]", ":4: learner.max_grad_norm: should have numbers at all its points"),
         (
             "learner:\n  batch_size: [[0, 64]]",
-            ":4: learner.batch_size: should be a number: it cannot change while a run goes on (of those beside it, "
+            ":4: learner.batch_size: should be a number: it cannot change during a run (of those beside it, "
             "learner.learning_rate, learner.max_grad_norm may)",
         ),
         ("policy:\n  n_step: [[0, 1]]", "(of those beside it, policy.target_update_iters may)"),
-        ("buffer:\n  capacity: [[0, 64]]", ":4: buffer.capacity: should be a number: it cannot change while a run"),
+        ("buffer:\n  capacity: [[0, 64]]", ":4: buffer.capacity: should be a number: it cannot change during a run"),
     ],
 )
 def test_a_wrong_schedule_is_named_by_file_line_and_setting(tmp_path: Path, given: str, problem: str) -> None:

@@ -146,7 +146,7 @@ def test_a_launch_whose_coordinator_was_killed_is_resumed_with_all_policies(tmp_
         ended = command.ended()
         assert ended.code == 1
         assert "the coordinator process ended with exit code -9" in ended.err
-        typed = ended.err.splitlines()[-1].removeprefix("to go on from the last checkpoint, type: remuda ").split()
+        typed = ended.err.splitlines()[-1].removeprefix("to continue from the last checkpoint, type: remuda ").split()
         assert typed == ["launch", "--resume", "--run-dir", str(run)]
         until(lambda: not command.family(), "nothing outlives it")
     finally:

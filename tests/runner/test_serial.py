@@ -368,6 +368,6 @@ def test_a_resumed_run_says_which_settings_are_others_now(user: Path, tmp_path: 
     other = tiny_config(user, "stop.max_env_steps=90", "seed=8", "learner.learning_rate=0.5")
     folder = RunFolder(run_tiny(other, Start(tmp_path / "run", "resume")).run_dir)
     log = folder.serial_evaluator_log.read_text()
-    assert "goes on with other settings than before: seed is 8 and was 3; " in log
+    assert "continues with changed settings: seed is 8 and was 3; " in log
     assert "stop.max_env_steps is 90 and was 60 (the former ones are in config_1.json)" in log
     assert load_config(folder.root / "config_1.json").config.seed == 3

@@ -71,7 +71,7 @@ def test_a_grid_of_seeds_alone_is_one_variant(tmp_path: Path) -> None:
         ("name: a", "grid.yaml: config: is required"),
         ("name: a/b\nconfig: b.yaml", "grid.yaml:1: name: should be letters, digits, dots, hyphens and underscores"),
         ("name: a\nconfig: [1]", "grid.yaml:2: config: should be the path of a config, not [1]"),
-        ("name: a\nconfig: b.yaml\nseed: 3", "grid.yaml:3: seed: a grid has no such key; its keys are name, config"),
+        ("name: a\nconfig: b.yaml\nseed: 3", "grid.yaml:3: seed: unknown key of a grid; known keys: name, config"),
         ("name: a\nconfig: b.yaml\nseeds: 0", "grid.yaml:3: seeds: should be a number of seeds"),
         ("name: a\nconfig: b.yaml\nseeds: [1, 1]", "a list of different seeds, not [1, 1]"),
         ("name: a\nconfig: b.yaml\nseeds: [-1]", "grid.yaml:3: seeds:"),

@@ -151,7 +151,7 @@ def test_killed_and_gone_on_with_over_a_coordinators_death_it_ends_as_if_nothing
     stored = {run["name"]: run for run in json.loads((folder / "sweep.json").read_text())["runs"]}
     assert [(stored[name]["state"], stored[name]["reason"]) for name in ("wells_t000_s0", "wells_t002_s0")] == [
         ("finished", "max_env_steps"),
-        ("stopped", "given up: other trials were better"),
+        ("stopped", "pruned: other trials were better"),
     ]
     herd.shut_down()
 

@@ -70,7 +70,7 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
         ("  space: {seed: [1, 2]}\n", "seed: cannot be searched"),
         ("  space: {policy.n_step: [1, 2]}\n  sampler: grid\n", "should be tpe or random, not 'grid'"),
         ("  space: {policy.n_step: [1, 2]}\n  at_once: 0\n", "should be an integer from 1 to 1000, not 0"),
-        ("  space: {policy.n_step: [1, 2]}\n  trails: 3\n", "search.trails: there is no such key"),
+        ("  space: {policy.n_step: [1, 2]}\n  trails: 3\n", "search.trails: unknown key"),
         ("  space: {policy.n_step: [1, 2]}\n  pruning: {percentile: 0}\n", "should be above 0 and below 100"),
         ("  space: {policy.n_step: [1, 2]}\n  pruning: 5\n", "should be true, or a mapping"),
         ("  space: {policy.n_step: [1, 2]}\ngrid: {policy.n_step: [3]}\n", "is in search.space, too"),

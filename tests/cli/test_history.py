@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from remuda.cli.history import MOST_EVENTS, MOST_ROWS, history
+from remuda.cli.status import MOST_EVENTS, MOST_ROWS, history_table
 from remuda.logbook.series import read_series
 from remuda.logbook.series_file import SeriesFile, SeriesView
 from remuda.storage.notes import Notes, write_notes
@@ -46,7 +46,7 @@ def write(folder: RunFolder, intervals: int, events: int = 1) -> None:
 
 def shown(folder: RunFolder) -> list[str]:
     console = Console(file=io.StringIO(), width=160, highlight=False)
-    console.print(history(list(read_series(folder.series))))
+    console.print(history_table(list(read_series(folder.series))))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 

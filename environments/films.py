@@ -137,14 +137,9 @@ class EpisodeFilms:
 def picture(env: Rendered) -> Array:
     """Render an environment: [height, width, 3]. Raises EnvironmentBuildError for anything but a picture."""
     seen: object = env.render()
-<<<<<<< HEAD
     array = cast("Array", seen) if isinstance(seen, np.ndarray) else None
     if array is None or array.ndim != 3 or array.shape[2] != 3:
         found = array.shape if array is not None else type(cast("object", seen)).__name__
-=======
-    if not (isinstance(seen, np.ndarray) and seen.ndim == 3 and seen.shape[2] == 3):
-        found = getattr(seen, "shape", type(seen).__name__)
->>>>>>> 158a7884 (Keep the type of a rendered picture checked)
         raise EnvironmentBuildError(f"{named(env)} rendered {found}, and a picture is an array [height, width, 3]")
     return array
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,18 +50,26 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("explores", [False, True])
-def test_it_plays_the_same_episodes_from_the_same_seeds(played: Path, explores: bool) -> None:
+def test_it_plays_the_same_episodes_from_the_same_seeds(
+    played: Path, explores: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
     taken: list[list[int]] = []
     for actor in (walker().policy, OnnxPolicy(played)):
         actions: list[int] = []
+
+        def recorded(*args: Any, act: Any = actor.act, actions: list[int] = actions, **kwargs: Any) -> np.ndarray:
+            chosen: np.ndarray = act(*args, **kwargs)
+            actions.extend(chosen.tolist())
+            return chosen
+
+        monkeypatch.setattr(actor, "act", recorded)
         episodes = evaluate(
             [env],
             actor,
             seeds=[3, 4, 5],
             rng=np.random.default_rng(6),
             exploration={"epsilon": 0.2} if explores else None,
-            acted=lambda chosen, actions=actions: actions.extend(chosen.tolist()),  # type: ignore[misc]
         )
         taken.append([*actions, *(episode.length for episode in episodes)])
     env.close()

@@ -15,7 +15,7 @@ from remuda.coordinator.experiment.team import Run, Team
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.run_snapshot import FORMAT, RunSnapshot
+from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import (
     AnyMessage,
     Batches,
@@ -111,18 +111,7 @@ class Journaling:
 
     def _part(self, member: Experiment, newest_lease: int, now_s: float, *, due: bool) -> JournalEntry:
         """Return the entry of a policy of a run. `due`: with all priorities."""
-        added, gone = member.replay.news()
-        identity = member.identity.snapshot(member.config_json)
-        snapshot = RunSnapshot(FORMAT, identity, member.parts.snapshot(now_s), newest_lease, self._boot)
-        return JournalEntry(
-            member.identity.id,
-            snapshot,
-            member.parts.changes(now_s),
-            added,
-            gone,
-            member.replay.index.priorities() if due else None,
-            member.parts.progress.news(),
-        )
+        return member.parts.entry(newest_lease, now_s, boot=self._boot, with_priorities=due)
 
 
 def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:

@@ -21,6 +21,8 @@ from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import RunJournal
 from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
+SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
+"""Names of the one worker and the one experiment of a serial run, which register nowhere."""
 EXPLORATION = "exploration"
 """The name under which a checkpoint has the random state for drawing actions."""
 

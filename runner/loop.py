@@ -1,4 +1,7 @@
-"""The serial run itself: collector, replay index, learner, evaluator and commander called in turn."""
+"""The loop of a serial run: the coordinator's experiment and its workers in one process, called in turn.
+
+Messages between them are passed on at once, in a fixed order, so equal seeds give equal numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,239 +10,294 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from remuda.buffer.chunk import sweep_orphans
+from remuda.collector.collected import Collected
 from remuda.collector.environments import Environments
-from remuda.collector.rollout import Rollout
+from remuda.collector.rollout import Behavior, Rollout
+from remuda.collector.summary import CollectSummary
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.team import Run
 from remuda.learner.loop import DivergedError
-from remuda.runner.components import RunHooks
-from remuda.runner.side import PolicySide
-from remuda.runner.timing_report import TimingReport
-from remuda.storage.run_folder import PolicyFolder
-from remuda.training.commander.commander import Decision, Save
-from remuda.training.commander.end import ON_REQUEST, End
+from remuda.logbook.book import Logbook
+from remuda.logbook.row_sinks import settings_of
+from remuda.logbook.timers import Timers
+from remuda.runner.components import SERIAL_WORKER, RunHooks
+from remuda.runner.link import ExperimentBrokenError, Member, SerialLink
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import BestCheckpoint
-from remuda.training.commander.together import all_solved, joined_counters, last_returns, mean_return
-from remuda.training.journal import together
-from remuda.wire.messages import Counters, ExperimentStatus, Task
+from remuda.training.commander.together import joined_counters
+from remuda.training.vitals import Vitals
+from remuda.wire.messages import (
+    ChunkId,
+    ChunkReady,
+    Counters,
+    Drained,
+    ExperimentStatus,
+    Task,
+)
+from remuda.worker.vitals import VitalSigns
+
+STATUS_INTERVAL_S = 0.2
+"""Between two states of the progress view; and between two ticks of the experiment while an evaluation is played."""
+MOST_IDLE_TURNS = 1_000
+"""Turns without work after which a run that ends is taken for stuck, which is an error of Remuda."""
+
+
+class TimingReport:
+    """Writes into the log from time to time where the run's time goes, and timers.json."""
+
+    ROLE = "serial"
+
+    def __init__(self, config: ExperimentConfig, logbook: Logbook, timers: Timers, now_s: float) -> None:
+        self._logbook = logbook
+        self._signs = VitalSigns(1, timers)
+        self._interval_s = config.log.buffer_interval_s
+        self._vitals = Vitals(self._interval_s, now_s)
+        self._due_s = now_s + self._interval_s
+
+    def report(self, counters: Counters, now_s: float, *, last: bool = False) -> None:
+        """Write the table if it is due; the `last` one always is."""
+        if now_s < self._due_s and not last:
+            return
+        self._due_s = now_s + self._interval_s
+        self._vitals.told(self.ROLE, self.ROLE, self._signs.now())
+        report = self._vitals.due(counters, now_s, last=True)
+        if report is not None:
+            self._logbook.emit(report)
+            self._logbook.timers(self._vitals.document(counters.wall_s))
 
 
 class SerialLoop:
-    """One run. `work` until it is to end, then `finish`; after an exception, `fail` instead.
+    """One run. `work` until it is over; after an exception, `fail`.
 
     Several policies collect together, learn in turn, are saved and committed together, and end together.
     """
 
     def __init__(
         self,
-        sides: Sequence[PolicySide],
+        run: Run,
+        members: Sequence[Member],
         collector: Rollout,
         environments: Environments,
         hooks: RunHooks,
         timing: TimingReport,
-        *,
-        stop_value: float | None = None,
     ) -> None:
-        """`collector` steps the `environments`. `stop_value` ends the run once all of several policies have reached it;
-        a single one knows its own."""
-        self._sides, self._collector, self._hooks = tuple(sides), collector, hooks
+        """`members` are those of the `run`, in its order; `collector` steps the `environments`. Raises UserCodeError
+        where a callback refuses the state that it had."""
+        self._run, self._members, self._collector, self._hooks = run, tuple(members), collector, hooks
         self._environments, self._task = environments, Task()
-        self._timing = timing
-        self._timers = sides[0].components.timers
-        self._stop_value = stop_value
+        self._timing, self._timers = timing, members[0].components.timers
+        now_s = hooks.clock()
+        for each in self._members:
+            self._recover(each, now_s)
+        self._link = SerialLink(
+            run,
+            members,
+            hooks,
+            stop_collecting=self._stop_collecting,
+            look_around=self._meanwhile,
+            report_times=lambda: self._timing.report(self.counters(), hooks.clock(), last=True),
+        )
+        self._collects = True
+        self._sequence = 0
+        self._summaries = [
+            CollectSummary.of(
+                each.components.config,
+                before=None if each.resumed is None else each.resumed.counters,
+                rows=None if each.recovered is None else each.experiment.replay.ledger.rows,
+            )
+            for each in self._members
+        ]
+        self._is_stopped = False
+        self._shown_s = float("-inf")
+
+    def _recover(self, member: Member, now_s: float) -> None:
+        """Continue with the replay of the run's checkpoint."""
+        recovered, experiment = member.recovered, member.experiment
+        if recovered is not None:
+            rows = 0 if member.resumed is None else member.resumed.progress_rows
+            experiment.parts.resume(
+                recovered.snapshot.experiment, recovered.chunks, (), now_s, progress_rows=rows
+            )  # what may go is swept
+            if recovered.priorities is not None:
+                experiment.replay.restore_priorities(recovered.priorities)
+        sweep_orphans(member.components.folder.data, experiment.replay.live_files(), older_than_s=0.0)
 
     # --- the run ---
 
-    def work(self) -> None:
-        """Collect and learn in turn until a commander has ended the run."""
-        begun = [side.begin() for side in self._sides]
+    def work(self) -> End:
+        """Begin, collect and learn in turn until the experiment ends the run, and end it; returns why it ended."""
+        self._link.lease_workers()
         self._follow_task()
-        started = [side.commander.started() for side in self._sides]
-        self._carry_out([[*first, *then] for first, then in zip(begun, started, strict=True)])
+        self._link.begin()
         self._look_around()  # a resumed run may be over already
-        while self._ending is None:
-            if not self._learn([side.batches_due() for side in self._sides]):
-                self._collect()
+        idle = 0
+        while not self._run.over:
+            idle = 0 if self._learn() or self._collect() else idle + 1
+            if idle > MOST_IDLE_TURNS:
+                raise ExperimentBrokenError(f"the run does not end: {self._run.state}")
             self._look_around()
-
-    def finish(self) -> End:
-        """Learn from the last chunk, save the last checkpoints, have them evaluated, write the last rows; returns why
-        the run ended."""
-        end = self._ending
-        assert end is not None, "only a run that ended is finished"
-        while end.catches_up and not self._hooks.stop.ending:
-            if not self._learn([side.batches_owed() for side in self._sides]):
-                break
-        self._carry_out([side.commander.save_final() for side in self._sides])
-        end = self._failed or end  # by a callback
-        self._close_books(end)
-        return end
+        return self._close_books()
 
     def fail(self, error: Exception, traceback: str) -> End:
-        """Save what can be saved after an exception, and log what happened."""
+        """Save what can be saved after an exception, and log what happened; returns why the run ended."""
         why = f"{type(error).__name__}: {error}"
-        end = End(why, why)
-        for side in self._sides:
-            side.components.logbook.say("commander", f"the run failed:\n{traceback}", level="error")
-            side.commander.abandon_work()
-            side.commander.fail(end)
+        self._complain(f"the run failed:\n{traceback}")
         try:
-            if not isinstance(error, DivergedError):
-                self._carry_out([side.commander.save_final() for side in self._sides])
+            self._abandon(End(why, why), without_learners=isinstance(error, DivergedError))
         except Exception as second:  # whatever broke the run may break this too
-            text = f"the last checkpoint could not be saved: {type(second).__name__}: {second}"
-            for side in self._sides:
-                side.components.logbook.say("commander", text, level="error")
-        self._close_books(end)
-        return end
+            self._complain(f"the last checkpoint could not be saved: {type(second).__name__}: {second}")
+            try:
+                self._abandon(End(why, why), without_learners=True)
+            except Exception:
+                for each in self._members:
+                    each.experiment.break_off(why, self._hooks.clock())
+        return self._close_books()
 
-    def _close_books(self, end: End) -> None:
-        for side in self._sides:
-            side.finish(end, self._hooks.clock())
-        self._timing.report(self.counters(), self._hooks.clock(), last=True)
-        for side in self._sides:
-            side.conclude(end)
-        self._hooks.on_progress(self.joined(self._sides[0].status()))
+    def _abandon(self, end: End, *, without_learners: bool) -> None:
+        """End the run as failed, and save what the learners have. Raises as `SerialLink.pump`."""
+        for commander in self._commanders:
+            commander.abandon_work()
+            commander.fail(end)
+        self._link.abandon(without_learners=without_learners)
+        self._end()
+
+    def _complain(self, text: str) -> None:
+        for each in self._members:
+            each.components.logbook.say("commander", text, level="error")
+
+    def _end(self) -> None:
+        """Go through the end of a run that has failed."""
+        for _ in range(MOST_IDLE_TURNS):
+            self._link.add(self._run.tick(self._hooks.clock()))
+            self._link.pump()
+            if self._run.over:
+                return
+        raise ExperimentBrokenError(f"the run does not end: {self._run.state}")
+
+    def _close_books(self) -> End:
+        for each in self._members:
+            results = self._link.results.get(each.components.policy, {})
+            each.components.logbook.conclude(settings_of(each.components.config), results)
+        self._hooks.on_progress(self._status())
+        ends = [commander.ending for commander in self._commanders if commander.ending is not None]
+        return next((end for end in ends if end.state == "failed"), ends[0])
 
     # --- what holds ---
 
     @property
-    def best(self) -> BestCheckpoint | None:
-        """The best checkpoint so far; None where each of several policies has its own."""
-        return self._sides[0].commander.best if len(self._sides) == 1 else None
-
-    def of_policies(self) -> dict[str, tuple[Counters, BestCheckpoint | None]]:
-        """Counters and best checkpoint of each of several policies, by name."""
-        named = [(side.components.folder, side) for side in self._sides]
-        return {
-            folder.policy_name: (side.counters(), side.commander.best)
-            for folder, side in named
-            if isinstance(folder, PolicyFolder)
-        }
+    def _commanders(self) -> list[Commander]:
+        return [each.experiment.parts.commander for each in self._members]
 
     def counters(self) -> Counters:
-        """The present counters. Of several policies those of learning are sums; steps of the environment count once,
-        however many of its agents act."""
-        return joined_counters([side.counters() for side in self._sides])
+        """The present counters, see joined_counters."""
+        now_s = self._hooks.clock()
+        return joined_counters([each.experiment.parts.status.counters(now_s) for each in self._members])
 
-    def joined(self, status: ExperimentStatus) -> ExperimentStatus:
-        """The status of the run, from that of one of its policies."""
-        if len(self._sides) == 1:
-            return status
-        counters = self.counters()
-        return structs.replace(
-            status,
-            env_step=counters.env_step,
-            train_iter=counters.train_iter,
-            episode=counters.episode,
-            policy_version=counters.policy_version,
-            last_return=mean_return(last_returns([side.commander for side in self._sides])),
-            best_return=None,
-        )
+    def results(self) -> dict[str, tuple[Counters, BestCheckpoint | None]]:
+        """Counters and best checkpoint of each policy, by its name."""
+        now_s = self._hooks.clock()
+        return {
+            each.components.policy: (each.experiment.parts.status.counters(now_s), each.experiment.parts.commander.best)
+            for each in self._members
+        }
 
-    @property
-    def _ending(self) -> End | None:
-        return next((side.commander.ending for side in self._sides if side.commander.ending is not None), None)
+    def train_iters(self) -> list[int]:
+        """The updates of each policy."""
+        return [learner.train_iter for learner in self._link.learners]
 
-    @property
-    def _failed(self) -> End | None:
-        ends = (side.commander.ending for side in self._sides)
-        return next((end for end in ends if end is not None and end.state == "failed"), None)
+    def _status(self) -> ExperimentStatus:
+        return structs.replace(self._run.status(self._hooks.clock()), waiting_for=self._link.evaluator.activity)
 
     # --- learning, collecting, and looking around ---
 
-    def _learn(self, batches: Sequence[int]) -> bool:
-        """Learn from so many batches of each policy; whether there was any."""
-        for side, count in zip(self._sides, batches, strict=True):
-            if count:
-                side.learn(count)
-        return any(batches)
+    def _learn(self) -> bool:
+        """Let each policy learn from what it may have; returns True if one has asked for that."""
+        asked = [learner.ask() for learner in self._link.learners]
+        self._link.pump()
+        return any(asked)
 
-    def _collect(self) -> None:
-        wanted = [side.wanted_env_steps() for side in self._sides]
-        exact = [steps for side, steps in zip(self._sides, wanted, strict=True) if side.collects_whole_slots]
+    def _collect(self) -> bool:
+        """Collect a chunk, unless the run ends; returns True if it was."""
+        if not self._collects:
+            return False
+        replays = [each.experiment.replay for each in self._members]
+        exact = [replay.plan.chunk_slots for replay in replays if replay.plan.on_policy]
+        wanted = [min(replay.plan.chunk_slots, replay.env_steps_left()) for replay in replays]
+        flows = [each.experiment.parts.flow for each in self._members]
+        behaviors = [Behavior(flow.exploration(), flow.policy) for flow in flows]
         with self._timers("collect"):
-            chunks = self._collector.collect(
-                exact[0] if exact else max(wanted), [side.behavior() for side in self._sides]
-            )
-        for side, collected in zip(self._sides, chunks, strict=True):
-            side.insert(replace(collected, task=self._task.number))
+            chunks = self._collector.collect(exact[0] if exact else max(wanted), behaviors)
+        with self._timers("insert"):
+            at_task = self._task.number
+            self._announce([replace(collected, task=at_task) for collected in chunks] if at_task else chunks)
+        self._link.pump()
+        return True
+
+    def _announce(self, chunks: Sequence[Collected]) -> None:
+        """Count a chunk of each policy. Raises ChunkRefusedError."""
+        chunk = ChunkId(SERIAL_WORKER, self._link.generation, self._sequence)
+        metas = [collected.meta(chunk) for collected in chunks]
+        self._link.send(ChunkReady(self._link.collecting_lease, metas[0], metas[1:]))
+        self._sequence += 1
+        for learner, meta, collected in zip(self._link.learners, metas, chunks, strict=True):
+            learner.payloads.add(meta, collected.columns)
+            learner.memory.insert(collected.columns)
+        for each, summary, collected in zip(self._members, self._summaries, chunks, strict=True):
+            summary.add(collected)
+            train_iter, env_step = each.experiment.parts.flow.policy.train_iter, each.experiment.replay.ledger.env_step
+            report = summary.due(train_iter=train_iter, env_step=env_step)
+            if report is not None:
+                each.components.logbook.emit(report)
+
+    def _stop_collecting(self) -> None:
+        self._collects = False
+        for each, summary in zip(self._members, self._summaries, strict=True):
+            train_iter, env_step = each.experiment.parts.flow.policy.train_iter, each.experiment.replay.ledger.env_step
+            report = summary.last(train_iter=train_iter, env_step=env_step)
+            if report is not None:
+                each.components.logbook.emit(report)
+        self._link.send(Drained(self._link.collecting_lease))
 
     def _look_around(self) -> None:
-        self._carry_out([side.tell_callbacks() for side in self._sides])
-        self._carry_out([side.commander.progressed(side.counters()) for side in self._sides])
-        self._end_together()
-        if self._hooks.stop.ending:
-            end = End(ON_REQUEST, f"interrupted: {self._hooks.stop.reason}")
-            self._carry_out([side.commander.end(end, skip_final_evaluation=True) for side in self._sides])
+        """Do what is due without a message, the same however much time has passed."""
         now_s = self._hooks.clock()
-        for side in self._sides:
-            side.report(now_s)
-        self._timing.report(self.counters(), now_s)
-        status = self._sides[0].news(now_s)
-        if status is not None:
-            self._hooks.on_progress(self.joined(status))
-        self._begin_tasks()
+        self._heed_stop(now_s)
+        self._link.add(self._run.tick(now_s))
+        self._link.pump()
+        self._show(now_s)
+        if not self._commanders[0].curriculum.stays:
+            self._link.add(self._run.begin_tasks(now_s))
+            self._link.pump()
+            self._follow_task()
 
-    def _begin_tasks(self) -> None:
-        """Go on to the task that is due. Raises EnvironmentBuildError."""
-        commanders = [side.commander for side in self._sides]
-        while any([side.begin_task(commanders) for side in self._sides]):
-            pass  # the step may have been that of several
-        self._follow_task()
+    def _meanwhile(self, now_s: float) -> None:
+        """Look around while an evaluation is played, which takes longer than anything else."""
+        self._heed_stop(now_s)
+        if self._show(now_s):
+            self._link.add(self._run.tick(now_s))
+        self._link.pump()
+
+    def _heed_stop(self, now_s: float) -> None:
+        """End the run if somebody asks for that."""
+        stop = self._hooks.stop
+        if not self._is_stopped and stop.ending:
+            self._is_stopped = True
+            self._link.add(self._run.stop(now=True, explanation=f"interrupted: {stop.reason}", now_s=now_s))
+
+    def _show(self, now_s: float) -> bool:
+        """Show the progress, and where the time goes, from time to time; returns True if it was time."""
+        if now_s - self._shown_s < STATUS_INTERVAL_S:
+            return False
+        self._shown_s = now_s
+        self._timing.report(self.counters(), now_s)
+        self._hooks.on_progress(self._status())
+        return True
 
     def _follow_task(self) -> None:
-        """Collect and evaluate at the present task. Raises EnvironmentBuildError."""
-        task = self._sides[0].commander.curriculum.task
-        if task == self._task:
-            return
-        self._task = task
-        self._environments.begin(task)
-        for side in self._sides:
-            side.components.evaluations.begin(task)
-
-    def _end_together(self) -> None:
-        """What ends one of several policies ends all of them; so do returns that have all reached stop.stop_value."""
-        if len(self._sides) == 1:
-            return
-        end = self._ending or all_solved([side.commander for side in self._sides], self._stop_value)
-        if end is not None:
-            self._carry_out([side.commander.end(end) for side in self._sides])
-
-    # --- what commanders decide ---
-
-    def _carry_out(self, asked: Sequence[Sequence[Decision]]) -> None:
-        """Carry out the decisions of each side, and those that follow from them. Raises OSError, JournalError, and what
-        playing raises."""
-        waiting = [list(decisions) for decisions in asked]
-        while any(waiting):
-            waiting = self._save_together(waiting)
-            waiting = [
-                [later for decision in decisions for later in self._carried_out(side, decision)]
-                for side, decisions in zip(self._sides, waiting, strict=True)
-            ]
-
-    def _save_together(self, asked: Sequence[Sequence[Decision]]) -> list[list[Decision]]:
-        """Do all that is to be saved: checkpoints of all policies that have learned, and one commit for all. Returns
-        what is left to do."""
-        saves = [[one for one in decisions if isinstance(one, Save)] for decisions in asked]
-        left: list[list[Decision]] = [[one for one in decisions if not isinstance(one, Save)] for decisions in asked]
-        if not any(saves):
-            return left
-        for side, own in zip(self._sides, saves, strict=True):
-            if not own:
-                own += [one for one in side.commander.save_now(side.counters()) if isinstance(one, Save)]
-        with self._timers("save"):
-            outcomes = [
-                [side.dispatch.save(save) for save in own] for side, own in zip(self._sides, saves, strict=True)
-            ]
-            with together([side.components.journal for side in self._sides]):
-                for side in self._sides:
-                    side.dispatch.write_journal()
-            for side, done, todo in zip(self._sides, outcomes, left, strict=True):
-                side.dispatch.committed()
-                for outcome in done:
-                    side.dispatch.record(outcome.effects)
-                    todo += outcome.decisions
-        return left
-
-    def _carried_out(self, side: PolicySide, decision: Decision) -> Sequence[Decision]:
-        return [decision] if isinstance(decision, Save) else side.dispatch.carry_out(decision)
+        """Collect at the present task. Raises EnvironmentBuildError."""
+        task = self._commanders[0].curriculum.task
+        if task != self._task:
+            self._task = task
+            self._environments.begin(task)

@@ -6,19 +6,24 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+
+from msgspec import structs
 
 from remuda.collector.rollout import Rollout
 from remuda.config.dump import write_configs
 from remuda.config.errors import NoExit
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.team import Team
+from remuda.environments.copies import agents_of
 from remuda.learner.callback import Callback
 from remuda.learner.callbacks import CallbackLike, make_callbacks
-from remuda.learner.checkpoint import CheckpointState, restore_rngs
+from remuda.learner.checkpoint import CheckpointState, Progress, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import choose_precision
 from remuda.learner.start import continue_from, take_weights
@@ -30,17 +35,16 @@ from remuda.policy.base import Algorithm
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.row_plan import row_plan
 from remuda.runner.building import Built, BuiltPolicy, build
-from remuda.runner.checkpoint_journal import counters_of, replay_of
-from remuda.runner.components import EXPLORATION, Components, RunHooks, StopRequest
-from remuda.runner.loop import SerialLoop
-from remuda.runner.side import PolicySide
-from remuda.runner.timing_report import TimingReport
+from remuda.runner.components import EXPLORATION, SERIAL_WORKER, Components, RunHooks, StopRequest
+from remuda.runner.link import Member
+from remuda.runner.loop import SerialLoop, TimingReport
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.training.commander.evaluation import BestCheckpoint
+from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal, open_for_policies
 from remuda.training.journal_entry import Recovered
 from remuda.training.logbooks import open_logbook
@@ -200,6 +204,27 @@ def _find(
     return _Found(built, own, checkpoints, journal, continued, recovered)
 
 
+def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
+    """The committed replay, if it belongs to the checkpoint from which the run continues.
+
+    It may be newer than the checkpoint if nothing was learned in between: that happens where another policy of the run
+    has learned, and all were committed together.
+    """
+    if found is None:
+        return None
+    saved, known = progress.counters, found.snapshot.counters
+    belongs = known.train_iter == saved.train_iter and known.env_step >= saved.env_step
+    return found if belongs and known.episode >= saved.episode else None
+
+
+def counters_of(recovered: Recovered | None, progress: Progress) -> Counters:
+    """The counters with which a run continues from a checkpoint."""
+    if recovered is None:
+        return progress.counters
+    saved, known = progress.counters, recovered.snapshot.counters
+    return structs.replace(known, policy_version=saved.policy_version, wall_s=saved.wall_s)
+
+
 def _continue_together(found: Sequence[_Found]) -> None:
     """Torch has one generator for all policies: it continues with the state of the newest checkpoint."""
     states = [one.continued.state for one in found if one.continued is not None]
@@ -263,12 +288,10 @@ def _loop(
     timers: Timers,
     callbacks: Sequence[Sequence[Callback]],
 ) -> SerialLoop:
-    def joined(status: ExperimentStatus) -> None:
-        hooks.on_progress(loop.joined(status))
-
-    sides: list[PolicySide] = []
+    experiments = _experiments(config, opened, hooks.clock())
+    members: list[Member] = []
     timing = TimingReport(config, opened[0].logbook, timers, hooks.clock())
-    for one, called in zip(opened, callbacks, strict=True):
+    for one, called, experiment in zip(opened, callbacks, experiments, strict=True):
         of, found = one.found.built, one.found
         components = Components(
             of.config,
@@ -286,25 +309,39 @@ def _loop(
             callbacks=called,
             policy=of.name,
         )
-        own_hooks = replace(hooks, on_progress=joined)
-        sides.append(PolicySide(components, own_hooks, one.resumed, found.recovered))
-    loop = SerialLoop(sides, collector, built.environments, hooks, timing, stop_value=config.stop.stop_value)
-    built.joint.train_iters = lambda: [side.train_iter for side in sides]
+        members.append(Member(components, experiment, one.resumed, found.recovered))
+    together = {each.identity.policy: each for each in experiments}
+    run = Team(config, together) if config.policies else experiments[0]
+    loop = SerialLoop(run, members, collector, built.environments, hooks, timing)
+    built.joint.train_iters = loop.train_iters
     return loop
+
+
+def _experiments(config: ExperimentConfig, opened: Sequence[_Opened], now_s: float) -> list[Experiment]:
+    """The experiment of each policy. No worker computes rows again, and the environment is asked for its agents."""
+    agents = agents_of(config.env, source_dir=config.source_dir) if config.env.kind == "pettingzoo" else ()
+    env = config.env.model_copy(update={"agents": tuple(agents)})
+    known = config.model_copy(update={"env": env, "reanalyzer": config.reanalyzer.model_copy(update={"count": 0})})
+    experiments: list[Experiment] = []
+    for one in opened:
+        folder, name = one.found.folder, one.found.built.name
+        identity = Identity(SERIAL_WORKER, config.name, str(folder.root), "", priority=0, submitted=0, policy=name)
+        experiments.append(Experiment(identity, known, now_s, one.resumed, serial=True))
+    return experiments
 
 
 def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
     failed = False
     try:
         with NoExit():
-            loop.work()
-            end = loop.finish()
+            end = loop.work()
     except Exception as error:  # the user's environment may raise anything
         failed = True
         end = loop.fail(error, traceback.format_exc())
-    policies = {name: PolicyResult(*result) for name, result in loop.of_policies().items()}
     failed = failed or end.state == "failed"  # by a callback
-    return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root, policies)
+    results = {name: PolicyResult(*result) for name, result in loop.results().items()}
+    best = results.pop("").best if "" in results else None
+    return RunResult(end.reason, end.explanation, failed, loop.counters(), best, folder.root, results)
 
 
 def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: ExperimentConfig) -> _Continued:

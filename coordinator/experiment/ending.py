@@ -8,6 +8,7 @@ Releasing: all remaining workers end their work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -44,6 +45,8 @@ class CallbackDispatch:
     book: CallbackBook
     leases: LeaseBook
     commander: Commander
+    at_once: bool = False
+    """Callbacks get every event at once, without pauses and time limits."""
     _last_sent: tuple[int, int] = field(default=(0, 0), init=False)
     """Lease and event number of the last message."""
     _deadline_s: float | None = field(default=None, init=False)
@@ -61,7 +64,7 @@ class CallbackDispatch:
         learner = self.leases.learner
         if not self.book.active or learner is None or not learner.ready:
             return []
-        due = self.book.due(counters, now_s)
+        due = self.book.due(counters, math.inf if self.at_once else now_s)
         if due is None or self._last_sent == (learner.number, due[0]):
             return []
         self._last_sent = (learner.number, due[0])
@@ -87,7 +90,8 @@ class CallbackDispatch:
         if not book.active:
             return True, []
         if self._deadline_s is None:
-            self._deadline_s = now_s + (CALLBACKS_STOPPED_S if end.on_request else CALLBACKS_LONGEST_S)
+            longest_s = CALLBACKS_STOPPED_S if end.on_request else CALLBACKS_LONGEST_S
+            self._deadline_s = math.inf if self.at_once else now_s + longest_s
         if book.idle and not book.closed:
             book.ended(end, counters)
         if book.idle or self.leases.learner is None or now_s > self._deadline_s:
@@ -116,6 +120,8 @@ class ExperimentShutdown:
     callbacks: CallbackDispatch
     save_s: float
     """Time limit for saving a checkpoint."""
+    bounded: bool = True
+    """Stages have a time limit. A serial run needs none: it waits for nobody."""
     stage: Stage = "working"
     nobody_comes: bool = False
     """The coordinator itself ends: no worker joins the herd any more, and present workers may be leaving."""
@@ -179,7 +185,7 @@ class ExperimentShutdown:
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
         """Continue through every completed stage."""
         steps: list[Step] = []
-        if self.stage == "draining" and not self._catches_up(counters, now_s):
+        if self.stage == "draining" and not any(each.catches_up(counters, now_s) for each in self.together or (self,)):
             if self.workers.flow.is_open:
                 steps += self._stop_learning()
             if not self.leases.count("collector") or self._is_late(now_s):
@@ -187,7 +193,7 @@ class ExperimentShutdown:
         if self.stage == "settling":
             steps += self._use_newest_checkpoint(counters, now_s)
             if self.dispatch.commander.final_saved and not self._saved:
-                self._saved, self._deadline_s = True, min(self._deadline_s, now_s + STAGE_LONGEST_S["settling"])
+                self._saved, self._deadline_s = True, min(self._deadline_s, now_s + self._longest_s("settling"))
             steps += self._log_awaited(now_s)
             given_up = self._is_late(now_s) or self._time_is_over(counters, now_s)
             given_up = given_up or self._is_alone(now_s, lacks=self.lacks_evaluator)
@@ -204,21 +210,24 @@ class ExperimentShutdown:
     def enter(self, stage: Stage, now_s: float, left_s: float | None = None) -> None:
         """Begin a stage, with the full time limit or the time `left_s` from before a restart of the coordinator."""
         saving_s = self.save_s if stage == "settling" else 0.0
-        whole_s = STAGE_LONGEST_S.get(stage, 0.0) + saving_s
+        whole_s = self._longest_s(stage) + saving_s
         self.stage, self._deadline_s = stage, now_s + (whole_s if left_s is None else left_s)
         self._saved = self._done = False
         self._alone_since_s = None
 
+    def _longest_s(self, stage: Stage) -> float:
+        return STAGE_LONGEST_S.get(stage, 0.0) if self.bounded else math.inf
+
     def left_s(self, now_s: float) -> float | None:
         """Time left in this stage; None before the end begins."""
-        return None if self.stage == "working" else self._deadline_s - now_s
+        return None if self.stage == "working" or not self.bounded else self._deadline_s - now_s
 
     @property
     def is_settled(self) -> bool:
         """True once saving and evaluation are done or given up."""
         return self.stage == "releasing" or (self.stage == "settling" and self._done)
 
-    def _catches_up(self, counters: Counters, now_s: float) -> bool:
+    def catches_up(self, counters: Counters, now_s: float) -> bool:
         """True while the learner has updates to catch up with; the last chunks for them may still arrive."""
         commander, flow = self.dispatch.commander, self.workers.flow
         end = commander.ending

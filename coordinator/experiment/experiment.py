@@ -69,8 +69,17 @@ class Experiment:
     """Holds the coordinator's state of one experiment and decides the next steps."""
 
     def __init__(
-        self, identity: Identity, config: ExperimentConfig, now_s: float, resumed: ResumePoint | None = None
+        self,
+        identity: Identity,
+        config: ExperimentConfig,
+        now_s: float,
+        resumed: ResumePoint | None = None,
+        *,
+        serial: bool = False,
     ) -> None:
+        """`serial`: all workers are in this process and take turns. Their loop calls `begin_tasks`: no task
+        begins between an event and the commit of the decisions of callbacks about it."""
+        self.serial = serial
         self.identity = identity
         self.config_json = config.model_dump_json()
         """The config of the run, as submitted and resolved."""
@@ -82,7 +91,7 @@ class Experiment:
         self.longest_s: Mapping[Phase, float] = {"preparing": limits.prepare_s, "saving": limits.save_s}
         """Time limits of the workers for preparing and saving without progress, by phase."""
         own = config_of_policy(config, identity.policy)
-        self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed)
+        self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed, serial=serial)
         self.messages = MessageHandlers(parts)
         self.refusal = self.messages.refusal
         """Returns the reason why a message about a lease of the experiment cannot be true; None if it can."""
@@ -283,8 +292,8 @@ class Experiment:
                 steps += self._reanalysis.ask()
             if decisions := self._commander.progressed(counters):
                 steps += self._dispatch.carry_out(decisions, counters, now_s)
-            if not self._commander.curriculum.stays:
-                steps += self.begin_tasks()
+            if not (self._commander.curriculum.stays or self.serial):
+                steps += self.begin_tasks(now_s)
         else:
             self._shutdown.check_bounds(counters, now_s)
         end = self._commander.ending
@@ -294,7 +303,7 @@ class Experiment:
             steps += self._callbacks.send_due(counters, now_s)
         return steps
 
-    def begin_tasks(self) -> list[Step]:
+    def begin_tasks(self, now_s: float) -> list[Step]:
         """Begin the task that is due, and inform collectors. Later messages repeat the task, so a loss does no harm."""
         steps = self._dispatch.begin_tasks(self.replay.ledger.env_step)
         if steps and self._flow.keeps_account:

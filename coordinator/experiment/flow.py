@@ -227,9 +227,9 @@ class FlowControl:
     def learns_on(self, *, more_to_come: bool) -> bool:
         """True if the learner has updates to catch up with and can do them, or may get some because of `more_to_come`:
         chunks still expected."""
-        if self._replay.batches_owed() is None:
-            return False
         can_have = self._replay.sampleable_batches(self._plan.rows_per_update) > 0
+        if self._replay.batches_owed() is None:
+            return can_have and self._replay.one_batch_per_chunk
         return more_to_come or (self.updates_owed() > 0 and (self._under_way > 0 or can_have))
 
     @property
@@ -317,6 +317,14 @@ class FlowControl:
         """Send a collector its credit again."""
         return self._send_credit([lease] if self.credit.granted(lease) else [])
 
+    def servable(self, batches: int, batch_size: int) -> int:
+        """Return how many of the wanted batches a learner would receive now; 0 or less for none."""
+        replay = self._replay
+        batches = min(batches, replay.sampleable_batches(batch_size))
+        batches = replay.allowed_batches(batches, self._served_iters)
+        owed = None if replay.env_steps_left() else replay.batches_owed()  # at the end the learner only catches up
+        return batches if owed is None else min(batches, owed)
+
     # --- inside ---
 
     def _take_up(self, message: BatchRequest) -> None:
@@ -380,13 +388,8 @@ class FlowControl:
     def _serve(self) -> list[Step]:
         """Answer the learner's requests while enough rows can be sampled."""
         steps: list[Step] = []
-        replay = self._replay
         while self.is_open and (request := self._requests.next) is not None:
-            batches = min(request.batches, replay.sampleable_batches(request.batch_size))
-            batches = replay.allowed_batches(batches, self._served_iters)
-            if not replay.env_steps_left():  # the learner catches up, and that is all
-                owed = replay.batches_owed()
-                batches = batches if owed is None else min(batches, owed)
+            batches = self.servable(request.batches, request.batch_size)
             if batches < 1:
                 break
             self._requests.answered()

@@ -20,9 +20,10 @@ from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, LogLine, WriteProgress, WriteTimers
 from remuda.training.identity import Identity
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import Changes, ExperimentSnapshot
+from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
 from remuda.training.snapshot import Rows
 from remuda.training.status import LiveStatus
 from remuda.training.vitals import Vitals
@@ -42,13 +43,17 @@ class Parts:
         config_json: str,
         now_s: float,
         resumed: ResumePoint | None,
+        *,
+        serial: bool = False,
     ) -> None:
-        """`config` is the config of this policy; `config_json` is the config of the run, for workers."""
+        """`config` is the config of this policy; `config_json` is the config of the run, for workers; `serial`: see
+        Experiment."""
         id, first_generation = identity.id, 0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN
         self.identity = identity
         self.config = config
+        self._config_json = config_json
         # Counts and memories: none of these sends messages to workers.
-        self.replay = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
+        self.replay = ReplayAccounting(config, now_s, resumed=resumed, serial=serial)
         self.commander = Commander(config, resumed)
         self.progress = ProgressRows(config, resumed, self.commander.curriculum)
         self.failures = Failures()
@@ -58,7 +63,9 @@ class Parts:
         self.leases = LeaseBook(first_generation, on_forget=self.flow.forget_lease)
         self.vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: lease in self.leases.open_leases)
         callbacks = CallbackBook(id, active=bool(config.callbacks))
-        self.callbacks = CallbackDispatch(experiment=id, book=callbacks, leases=self.leases, commander=self.commander)
+        self.callbacks = CallbackDispatch(
+            experiment=id, book=callbacks, leases=self.leases, commander=self.commander, at_once=serial
+        )
         self.dispatch = EvaluationDispatch(id, self.commander, self.leases, self.progress, callbacks)
         self.demand = WorkerDemand(identity, config, self.leases, self.failures, now_s)
         self.workers = ExperimentWorkers(
@@ -78,6 +85,7 @@ class Parts:
             dispatch=self.dispatch,
             callbacks=self.callbacks,
             save_s=config.limits.save_s,
+            bounded=not serial,
         )
         self.status = LiveStatus(
             identity=identity,
@@ -137,6 +145,20 @@ class Parts:
         return [Emit(self.identity.id, report), WriteTimers(self.identity.id, document)]
 
     # --- for the journal ---
+
+    def entry(self, newest_lease: int, now_s: float, *, boot: str = "", with_priorities: bool) -> JournalEntry:
+        """Return the changes since the last call. `newest_lease` is the highest number given out."""
+        added, gone = self.replay.news()
+        identity = self.identity.snapshot(self._config_json)
+        return JournalEntry(
+            self.identity.id,
+            RunSnapshot(FORMAT, identity, self.snapshot(now_s), newest_lease, boot),
+            self.changes(now_s),
+            added,
+            gone,
+            self.replay.index.priorities() if with_priorities else None,
+            self.progress.news(),
+        )
 
     def snapshot(self, now_s: float) -> ExperimentSnapshot:
         """Return the state for a restarted coordinator, without its rows."""
@@ -209,12 +231,20 @@ class Parts:
         self._rows_are_journaled = True
 
     def resume(
-        self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
+        self,
+        snapshot: ExperimentSnapshot,
+        chunks: Sequence[IndexedChunk],
+        late: Sequence[ChunkMeta],
+        now_s: float,
+        *,
+        progress_rows: int | None = None,
     ) -> None:
         """Continue a resumed run with all its earlier experience; the learner starts from the checkpoint. `late` chunks
-        were written but never announced, or announced but no longer counted."""
+        were written but never announced, or announced but no longer counted. `progress_rows` is the length of
+        progress.txt where that may exceed the length in the snapshot: then the last row of the file shows all."""
         deletable = [*self.replay.resume(snapshot.replay, chunks, now_s)]
-        self.progress.restore(snapshot.progress)
+        if progress_rows in (None, snapshot.progress.epoch):
+            self.progress.restore(snapshot.progress)
         self.callbacks.book.resume(snapshot.callbacks)
         self.flow.resume(snapshot.flow)
         self.leases.restore(replace(snapshot.leases, leases=[]))

@@ -307,7 +307,8 @@ class Team:
     def _end_together(self, now_s: float) -> list[Step]:
         """End the remaining policies after the first end, and do work that became possible."""
         steps = self._of_all(now_s, [member.parts.dispatch.deal() for member in self.members])
-        steps += self._of_all(now_s, [member.begin_tasks() for member in self.members])
+        if not self._lead.serial:
+            steps += self.begin_tasks(now_s)
         end, skips = self._ending()
         if end is None:
             return steps
@@ -321,6 +322,9 @@ class Team:
             self._closed = True
             steps.append(CloseRun(self.identity.id, frozenset(), results_of(self.status(now_s))))
         return steps
+
+    def begin_tasks(self, now_s: float) -> list[Step]:
+        return self._of_all(now_s, [member.begin_tasks(now_s) for member in self.members])
 
     def _ending(self) -> tuple[End | None, bool]:
         """Return the reason for the end, and True if the last checkpoints are not evaluated."""

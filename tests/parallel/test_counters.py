@@ -84,7 +84,7 @@ def test_the_published_policy_is_the_last_one(finished: Finished) -> None:
 def test_updates_keep_to_samples_per_insert(finished: Finished) -> None:
     rows = sum(read_meta(path).rows for path in (finished.run / "data").iterdir())
     config = load_config(finished.user.config).config
-    limiter = replay_limiter(config, row_plan(config), None, None)
+    limiter = replay_limiter(config, row_plan(config), serial=False)
     drawn = index(finished.run)["last"] * config.learner.batch_size
     assert drawn <= limiter.sampleable_rows(rows, 0)
     asked = 4 * (rows - 200) // 32

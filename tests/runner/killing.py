@@ -13,7 +13,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.logbook.progress import ProgressFile
-from remuda.runner import payloads
+from remuda.runner import memory
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.runner.runs import run_tiny
@@ -51,7 +51,7 @@ def run_to_its_death(config: ExperimentConfig, root: Path, killer: Killer, monke
     with monkeypatch.context() as patch:
         for where, name in (
             (RunJournal, "write"), (CheckpointIndex, "add"), (CheckpointIndex, "set_reward"), (ProgressFile, "row"),
-            (payloads, "write_chunk"), (payloads, "delete_chunks"), (checkpoint, "save"),
+            (memory, "write_chunk"), (memory, "delete_chunks"), (checkpoint, "save"),
         ):  # fmt: skip
             patch.setattr(where, name, killer.wrap(getattr(where, name)))
         with contextlib.suppress(Killed):

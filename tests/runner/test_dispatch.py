@@ -36,7 +36,7 @@ def test_max_wall_s_bounds_an_evaluation(user: Path, tmp_path: Path) -> None:
     log = folder.serial_evaluator_log.read_text()
     assert (result.reason, result.failed, result.best) == ("max_wall_s", False, None)
     assert 5.5 < result.counters.wall_s < 6.5
-    assert "evaluation of iteration_0.pth.tar given up: stop.max_wall_s is over" in log
+    assert "the evaluation of iteration_0.pth.tar is given up: stop.max_wall_s is over" in log
     assert CheckpointIndex(folder.ckpt).last is not None
 
 

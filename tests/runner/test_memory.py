@@ -1,8 +1,7 @@
-"""Serial mode's data path hands out exactly the rows that were drawn, and counts what it takes."""
+"""The experience of a serial run: batches have the rows that were drawn; files are written with checkpoints only."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,170 +14,145 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import CollectorConfig
-from remuda.learner.loop import Priorities
-from remuda.runner.checkpoint_journal import SERIAL_WORKER
-from remuda.runner.memory import ChunkRefusedError, Memory
-from remuda.runner.payloads import Payloads
+from remuda.learner.loop import Batch
+from remuda.runner.components import SERIAL_WORKER
+from remuda.runner.memory import Memory, Payloads
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.wire.messages import IndexedChunk, PolicyRef
+from remuda.wire.messages import Batches, ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
 
-NONE = Priorities(np.empty(0, np.int64), np.empty(0, np.float32))
-
-
-def collected(first: int, rows: int) -> Collected:
-    """Rows whose every column says which row it is."""
-    numbers = np.arange(first, first + rows, dtype=np.float32)
-    columns: dict[str, Any] = {"obs": np.stack([numbers, -numbers], axis=1), "reward": numbers}
-    return Collected(columns, rows + 1, PolicyRef(0, 2, 20), [1.0], [rows], 0.5)
+CAPACITY = 20
 
 
-def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory, ReplayAccounting]:
-    config = ExperimentConfig(
-        name="memory",
-        env=EnvConfig(id="CartPole-v1"),
-        learner=LearnerConfig(batch_size=4),
-        collector=CollectorConfig(chunk_env_steps=8),
-        buffer=BufferConfig(capacity=capacity, min_rows=8, samples_per_insert=None),
-    )
-    replay = ReplayAccounting(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
-    replay.ledger.open(0, SERIAL_WORKER, 0)  # as the serial run does
-    payloads = payloads or Payloads(Path("nothing-is-written-here"))
-    return Memory(replay, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, generation=0), replay
+class Experience:
+    """The replay of a run, as its loop fills it and draws from it."""
+
+    def __init__(self, data: Path, *, waiting_bytes: int = 1 << 20) -> None:
+        config = ExperimentConfig(
+            name="memory",
+            env=EnvConfig(id="CartPole-v1"),
+            learner=LearnerConfig(batch_size=4),
+            collector=CollectorConfig(chunk_env_steps=8),
+            buffer=BufferConfig(capacity=CAPACITY, min_rows=8, samples_per_insert=32),
+        )
+        self.data, self.replay = data, ReplayAccounting(config, 0.0, serial=True)
+        self.replay.ledger.open(0, SERIAL_WORKER, 0)
+        self.payloads = Payloads(data, waiting_bytes=waiting_bytes)
+        self.memory = Memory(self.replay, ColumnRing(CAPACITY), self.payloads)
+        self._sequence = 0
+
+    def insert(self, first: int, rows: int = 8) -> ChunkMeta:
+        """A chunk whose every column says which row it is."""
+        numbers = np.arange(first, first + rows, dtype=np.float32)
+        columns: dict[str, Any] = {"obs": np.stack([numbers, -numbers], axis=1), "reward": numbers}
+        collected = Collected(columns, rows + 1, PolicyRef(0, 2, 20), [1.0], [rows], 0.5)
+        meta = collected.meta(ChunkId(SERIAL_WORKER, 0, self._sequence))
+        self._sequence += 1
+        self.payloads.retire(self.replay.accept(meta, 0).deletable)
+        self.payloads.add(meta, columns)
+        self.memory.insert(columns)
+        return meta
+
+    def draw(self, batches: int) -> list[Batch]:
+        sampled = self.replay.sample(batches, 4, 1)
+        counters = Counters(env_step=self.replay.ledger.env_step)
+        self.memory.drew(Batches(1, 1, sampled.rows, sampled.weights, [], self.replay.index.first_live_row, counters))
+        return [batch for _ in range(batches + 1) if (batch := self.memory.next_batch()) is not None]
+
+    def written(self) -> list[IndexedChunk]:
+        """Write as for a checkpoint; returns the chunks that a journal would have."""
+        written = self.payloads.written()
+        added, gone = self.replay.news()
+        return [
+            IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in added if chunk.first_row not in gone
+        ]
+
+    def recovered(self, live: list[IndexedChunk]) -> tuple[Experience, list[str]]:
+        """A resumed run with these chunks; and the names of files that it could not read."""
+        again, damaged = Experience(self.data), list[str]()
+        again.replay.restore(self.replay.snapshot(), live, 0.0)
+
+        def leave_out(file: str, reason: str) -> None:
+            damaged.append(file)
+            again.payloads.retire(again.replay.quarantine(file))
+
+        again.memory.load(self.data, again.replay.hand_out_new(), leave_out)
+        return again, damaged
 
 
-def test_batches_hold_the_rows_that_were_drawn_and_their_weights() -> None:
-    path, _ = memory()
+def files(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_batches_hold_the_rows_that_were_drawn_and_their_weights(tmp_path: Path) -> None:
+    held = Experience(tmp_path)
+    assert held.memory.next_batch() is None
     for first in (0, 8, 16, 24):  # more than fit: the oldest are gone
-        path.insert(collected(first, 8))
-    path.sample(3, 4, train_iter=0, priorities=NONE)
-    for _ in range(3):
-        batch = path.next_batch()
-        assert batch is not None
+        held.insert(first)
+    batches = held.draw(3)
+    assert len(batches) == 3
+    for batch in batches:
         assert (batch.rows >= 12).all()
         assert (batch.columns["reward"] == batch.rows).all()
         assert (batch.columns["obs"][:, 1] == -batch.rows).all()
         assert batch.columns["weights"].shape == (4,)
-    assert path.next_batch() is None
-
-
-def test_no_batch_before_one_was_drawn() -> None:
-    path, _ = memory()
-    assert path.next_batch() is None
-
-
-def test_chunks_count_once_each_and_their_memory_is_not_held_against_the_quota() -> None:
-    path, replay = memory()
-    metas = [path.insert(collected(first, 8)) for first in (0, 8)]
-    assert [meta.chunk.sequence for meta in metas] == [0, 1]
-    assert (replay.ledger.env_step, replay.ledger.episode, replay.ledger.rows) == (18, 2, 16)
-    assert metas[0].payload_bytes == 8 * 3 * 4
-
-
-def test_priorities_are_given_back_before_the_next_draw() -> None:
-    path, replay = memory()
-    path.insert(collected(0, 8))
-    errors = np.full(8, 1e-9, np.float32)
-    errors[5] = 1e6
-    path.sample(1, 4, train_iter=1, priorities=Priorities(np.arange(8), errors))
-    batch = path.next_batch()
-    assert batch is not None
-    assert (batch.rows == 5).sum() >= 3
-    assert replay.samples_per_insert is None  # nothing came after the warm-up
-
-
-def test_a_chunk_that_cannot_be_held_is_refused_with_advice() -> None:
-    path, _ = memory(capacity=10)
-    with pytest.raises(ChunkRefusedError, match=r"raise buffer\.capacity or lower collector\.chunk_env_steps"):
-        path.insert(collected(0, 11))
+        assert batch.env_step == held.replay.ledger.env_step
 
 
 def test_what_was_written_is_read_back_and_the_same_rows_are_drawn_next(tmp_path: Path) -> None:
-    payloads = Payloads(tmp_path)
-    path, replay = memory(payloads=payloads)
+    held = Experience(tmp_path)
     for first in (0, 8, 16, 24):
-        path.insert(collected(first, 8))
-    path.sample(2, 4, train_iter=1, priorities=NONE)
-    written = payloads.written()
-    added, gone = replay.news()
-    live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in added if chunk.first_row not in gone]
-    again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.restore(replay.snapshot(), live, 0.0)
-    damage: list[str] = []
-    again.load(tmp_path, damage.append)
-    assert damage == []
-    assert remembered.index.rows == 20
-    for one in (path, again):
-        one.sample(5, 4, train_iter=2, priorities=NONE)
-    while (batch := path.next_batch()) is not None:
-        other = again.next_batch()
-        assert other is not None
+        held.insert(first)
+    held.draw(2)
+    again, damaged = held.recovered(held.written())
+    assert not damaged
+    assert again.replay.index.rows == CAPACITY
+    for batch, other in zip(held.draw(5), again.draw(5), strict=True):
         assert (batch.rows == other.rows).all()
         assert all((batch.columns[name] == other.columns[name]).all() for name in batch.columns)
 
 
-def test_a_damaged_payload_is_left_out_and_said(tmp_path: Path) -> None:
-    payloads = Payloads(tmp_path)
-    path, replay = memory(payloads=payloads)
-    for first in (0, 8):
-        path.insert(collected(first, 8))
-    written = payloads.written()
-    live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in replay.news()[0]]
+def test_a_damaged_payload_is_left_out(tmp_path: Path) -> None:
+    held = Experience(tmp_path)
+    held.insert(0)
+    held.insert(8)
+    live = held.written()
     (tmp_path / live[0].meta.file).write_bytes(b"torn")
-    again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.restore(replay.snapshot(), live, 0.0)
-    damage: list[str] = []
-    again.load(tmp_path, damage.append)
-    assert len(damage) == 1
-    assert "wrong size" in damage[0]
-    assert remembered.index.rows == 8
-    again.sample(1, 4, train_iter=0, priorities=NONE)
-    batch = again.next_batch()
-    assert batch is not None
-    assert (batch.rows >= 8).all()
+    again, damaged = held.recovered(live)
+    assert damaged == [live[0].meta.file]
+    assert again.replay.index.rows == 8
+    assert all((batch.rows >= 8).all() for batch in again.draw(1))
 
 
-def test_only_live_chunks_are_ever_written(tmp_path: Path) -> None:
-    payloads = Payloads(tmp_path)
-    path, replay = memory(payloads=payloads)
+def test_files_are_those_of_live_chunks_and_of_the_checkpoint_before(tmp_path: Path) -> None:
+    held = Experience(tmp_path)
     for first in range(0, 80, 8):
-        path.insert(collected(first, 8))
-    assert list(tmp_path.iterdir()) == []
-    payloads.written()
-    assert {file.name for file in tmp_path.iterdir()} == replay.live_files()
-
-
-def test_files_of_the_checkpoint_before_stay_until_the_next_one_stands(tmp_path: Path) -> None:
-    payloads = Payloads(tmp_path)
-    path, replay = memory(payloads=payloads)
-    path.insert(collected(0, 8))
-    before = set(payloads.written())
-    payloads.sweep()
-    for first in range(8, 40, 8):
-        path.insert(collected(first, 8))
-    payloads.written()
-    assert before < {file.name for file in tmp_path.iterdir()}
-    payloads.sweep()
-    assert {file.name for file in tmp_path.iterdir()} == replay.live_files()
+        held.insert(first)
+    assert files(tmp_path) == set(), "nothing is written before a checkpoint"
+    before = set(held.payloads.written())
+    assert files(tmp_path) == before == held.replay.live_files()
+    held.payloads.sweep()
+    for first in range(80, 112, 8):
+        held.insert(first)
+    held.payloads.written()
+    assert before < files(tmp_path), "until the next checkpoint stands"
+    held.payloads.sweep()
+    assert files(tmp_path) == held.replay.live_files()
 
 
 def test_chunks_that_take_too_much_memory_are_written_before_their_checkpoint(tmp_path: Path) -> None:
-    payloads = Payloads(tmp_path, waiting_bytes=150)  # one chunk has 96 bytes
-    path, replay = memory(payloads=payloads)
-    path.insert(collected(0, 8))
-    assert list(tmp_path.iterdir()) == []
-    path.insert(collected(8, 8))
-    assert len(list(tmp_path.iterdir())) == 2
-    path.insert(collected(16, 4))
-    assert set(payloads.written()) == replay.live_files()  # also what had been written before
+    held = Experience(tmp_path, waiting_bytes=150)  # one chunk has 96 bytes
+    held.insert(0)
+    assert files(tmp_path) == set()
+    held.insert(8)
+    assert len(files(tmp_path)) == 2
+    held.insert(16, rows=4)
+    assert set(held.payloads.written()) == held.replay.live_files()
 
 
 def test_a_disk_that_refuses_loses_nothing_that_waits(tmp_path: Path) -> None:
-    payloads = Payloads(tmp_path / "missing")
-    path, replay = memory(payloads=payloads)
-    meta = path.insert(collected(0, 8))
+    held = Experience(tmp_path / "missing")
+    meta = held.insert(0)
     with pytest.raises(OSError, match="missing"):
-        payloads.written()
-    (tmp_path / "missing").mkdir()
-    known = payloads.written()[meta.file]
-    assert replace(collected(0, 8), env_steps=known.env_steps).rows == known.rows == 8
-    assert replay.live_files() == {meta.file}
+        held.payloads.written()
+    held.data.mkdir()
+    assert held.payloads.written()[meta.file].rows == 8

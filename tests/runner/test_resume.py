@@ -160,7 +160,7 @@ def test_a_damaged_payload_is_left_out_with_a_warning(user: Path, tmp_path: Path
     second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
     assert second.reason == "max_env_steps"
     log = folder.serial_evaluator_log.read_text()
-    assert f"[WARNING] payload {newest.name} is left out: " in log
+    assert f"[WARNING] payload {newest.name} is not sampled any more: " in log
     assert "replay is back: " in log
 
 

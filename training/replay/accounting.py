@@ -49,24 +49,21 @@ class ReplayAccounting:
         config: ExperimentConfig,
         now_s: float,
         *,
-        collectors: int | None = None,
-        batches_in_flight: int | None = None,
         resumed: ResumePoint | None = None,
-        journaled: bool = False,
+        serial: bool = False,
     ) -> None:
-        """`collectors` and `batches_in_flight` say how far both sides may be apart (default: as the parallel mode of
-        this config needs). `resumed` is where the counters continue, with an empty replay index. `journaled` says that
-        `news` will be called."""
+        """`resumed` is where the counters continue, with an empty replay index. `serial`: collector and learner work in
+        turn; else both may be as far apart as the parallel mode of this config needs."""
         buffer = config.buffer
         self._config = config
-        self._journaled = journaled
         self._added: list[IndexedChunk] = []
         self._gone: list[int] = []
         self.ledger = Ledger(None if resumed is None else resumed.counters)
         """Which chunks count; the counters are here."""
+        collectors = 1 if serial else None
         self.plan = row_plan(config, collectors=collectors)
         self._on_policy = on_policy_limiter(config, self.plan)
-        replay = self._on_policy or replay_limiter(config, self.plan, collectors, batches_in_flight)
+        replay = self._on_policy or replay_limiter(config, self.plan, serial=serial)
         generation = 0 if resumed is None else resumed.generation
         self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=generation)
         self.index = ReplayIndex(
@@ -75,18 +72,21 @@ class ReplayAccounting:
             limiter=replay,
             rng=self._rng,
             quota_bytes=buffer.quota_bytes,
-            chunks_ahead=0 if collectors is not None else CHUNKS_AHEAD * config.collector.count,
-            on_retire=self._note_gone if journaled else lambda chunk: None,
+            chunks_ahead=0 if serial else CHUNKS_AHEAD * config.collector.count,
+            on_retire=self._note_gone,
         )
         """Which rows are live, and drawn."""
         self._reporter = BufferReporter(self.index, self.plan, config.log, now_s)
+        self.one_batch_per_chunk = serial and buffer.samples_per_insert is None and not self.plan.on_policy
+        """Without buffer.samples_per_insert a learner that works in turn with its collector learns once from each."""
+        self._newest_is_learned = True
         self._newest_chunk_policy = PolicyRef()
         self._used_up: list[str] = []
         self._used_below_row = 0
         self.dropped_rows = 0
         """On-policy rows that were too old to be used."""
         self.on_retired: Callable[[IndexedChunk], None] | None = None
-        """Called with every chunk that has no live row any more, if it is `journaled`."""
+        """Called with every chunk that has no live row any more."""
 
     # --- in ---
 
@@ -119,7 +119,8 @@ class ReplayAccounting:
     def _insert(self, meta: ChunkMeta) -> Accepted:
         inserted = self.index.insert(meta)
         self._newest_chunk_policy = meta.policy
-        if self._journaled and meta.rows:
+        self._newest_is_learned = False
+        if meta.rows:
             self._added.append(IndexedChunk(inserted.first_row, meta))
         return Accepted(fresh=True, deletable=tuple(inserted.deletable))
 
@@ -141,7 +142,8 @@ class ReplayAccounting:
         """How many batches may be drawn now."""
         if self._config.learner.inference:
             return 0
-        return self.index.sampleable_rows() // batch_size
+        batches = self.index.sampleable_rows() // batch_size
+        return min(batches, int(not self._newest_is_learned)) if self.one_batch_per_chunk else batches
 
     def allowed_batches(self, wanted: int, train_iter: int) -> int:
         """How many of the `wanted` batches stop.max_train_iters allows after `train_iter` updates; never negative.
@@ -192,6 +194,7 @@ class ReplayAccounting:
     def sample(self, batches: int, batch_size: int, train_iter: int) -> SampledRows:
         """Draw batches for the updates after `train_iter`."""
         beta = importance_beta(self._config.buffer, train_iter)
+        self._newest_is_learned = True
         sampled = self.index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
         self._reporter.sampled(sampled, train_iter=train_iter, env_step=self.ledger.env_step)
         if self._on_policy is not None:

@@ -23,17 +23,14 @@ def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimite
     return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
 
 
-def replay_limiter(
-    config: ExperimentConfig, plan: RowPlan, collectors: int | None, batches_in_flight: int | None
-) -> SamplesPerInsertLimiter:
-    """The limit on how far collectors and a learner from replay may be apart; see ReplayAccounting for the last two
-    arguments."""
-    batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
+def replay_limiter(config: ExperimentConfig, plan: RowPlan, *, serial: bool) -> SamplesPerInsertLimiter:
+    """The limit on how far collectors and a learner from replay may be apart; `serial`: they work in turn."""
+    batches = 1 if serial else REQUESTS_IN_FLIGHT * plan.batches_per_request
     return SamplesPerInsertLimiter(
         None if config.learner.inference else config.buffer.samples_per_insert,
         config.buffer.min_rows,
         request_rows=batches * plan.rows_per_update,
-        chunk_rows=plan.most_chunk_rows * (config.collector.count if collectors is None else collectors),
+        chunk_rows=plan.most_chunk_rows * (1 if serial else config.collector.count),
     )
 
 

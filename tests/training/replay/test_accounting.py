@@ -209,14 +209,14 @@ def test_its_tables_are_handed_over_once() -> None:
 @pytest.mark.parametrize("less", [{"capacity": 40}, {"quota_bytes": 250}])
 def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[str, int]) -> None:
     """They stayed in data/ for good, and were in no quota."""
-    held = ReplayAccounting(small_config(buffer={"capacity": 100, "min_rows": 40}), 0.0, journaled=True)
+    held = ReplayAccounting(small_config(buffer={"capacity": 100, "min_rows": 40}), 0.0)
     opened(held)
     metas = [meta_of(sequence, ROWS) for sequence in range(5)]
     for meta in metas:
         assert held.accept(meta, LEASE).fresh
     chunks, _ = held.news()
     buffer = {"capacity": 100, "min_rows": 40, **less}
-    smaller = ReplayAccounting(small_config(collector={"count": 1}, buffer=buffer), 0.0, journaled=True, collectors=1)
+    smaller = ReplayAccounting(small_config(collector={"count": 1}, buffer=buffer), 0.0, serial=True)
     deletable = smaller.resume(held.snapshot(), chunks, 5.0)
     assert deletable == tuple(meta.file for meta in metas[:3])
     assert smaller.news() == ((), (0, ROWS, 2 * ROWS))

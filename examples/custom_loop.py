@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from remuda.runner.custom_loop import run_context
+from remuda import run_context
 
 CONFIG = {"name": "cartpole_cem", "population": 16, "elite": 4, "budget_env_steps": 15_000, "seed": 0}
 

@@ -137,9 +137,10 @@ class EpisodeFilms:
 def picture(env: Rendered) -> Array:
     """Render an environment: [height, width, 3]. Raises EnvironmentBuildError for anything but a picture."""
     seen: object = env.render()
+    kind = seen.__class__.__name__
     array = cast("Array", seen) if isinstance(seen, np.ndarray) else None
     if array is None or array.ndim != 3 or array.shape[2] != 3:
-        found = array.shape if array is not None else type(cast("object", seen)).__name__
+        found = kind if array is None else array.shape
         raise EnvironmentBuildError(f"{named(env)} rendered {found}, and a picture is an array [height, width, 3]")
     return array
 

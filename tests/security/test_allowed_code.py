@@ -125,7 +125,7 @@ def test_a_submission_is_that_of_the_key_it_was_sent_with() -> None:
     alice = Identity("alice", "operator")
     effects = world.coordinator.handle(Received(b"client:a", Envelope(1, 0, 1, SUBMIT), alice), 0.0)
     [prepare] = [effect for effect in effects if isinstance(effect, PrepareRun)]
-    assert prepare.asked.who == "alice"
+    assert prepare.requester.who == "alice"
 
 
 def test_the_module_of_an_environment_with_several_agents_is_code_too(shared: Path) -> None:

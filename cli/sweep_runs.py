@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import JsonValue
-
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import ResolvedRun
 from remuda.storage.existing_folder import Mode
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from remuda.client.client import Client
     from remuda.client.sweeps.grid import Grid
     from remuda.client.sweeps.record import RunRecord, SweepBook

@@ -24,15 +24,17 @@ ELSEWHERE = {
         ExampleError ExportError""",
     "of the page, which answers with them": """NoCoordinatorError NoFilmError InvalidError BusyError BrokenOffError
         RefusedByCommandError UnknownLogError UnknownRunError ConfigProblemsError UnknownCurveError NoSuchSourceError
-        NoSuchRunError SeriesError GifError PlotError NotesError""",
+        NoSuchRunError SeriesError FilmError PlotError NotesError
+        OutputSizeError""",
     "of sweeps, which only a command begins": "SweepFileError DistributionError",
     "end the process or the lease of a coordinator or a worker": """HttpAddressError CannotListenError
         CannotListenForStreamsError RunGoneError AskedToEndError TakenOverError HopelessError LastLeaseError
-        NotPublishedError NothingReadableError LeaseOverError RankFailedError RankLostError RankPlaceError
-        TooFewRanksError RanksGoneError DivergedError CoordinatorLostError NoRowsError ChunkRefusedError
+        NotPublishedError NothingReadableError RankFailedError RankLostError RankPlaceError
+        TooFewRanksError RanksGoneError RankGoneError DivergedError CoordinatorLostError NoRowsError ChunkRefusedError
         SupersededError StaleEpoch NoFolderError NotNowError CheckpointGoneError NotAllowedError RunIsOverError""",
     "fail an episode or a run, whose TrainingFailedError has their text": """MetricError CorruptExperienceError
-        NotFinite UnusableResultError BrokenEnvironmentError EnvironmentProcessError LostProcessError SinkError""",
+        NotFinite UnusableResultError BrokenEnvironmentError EnvironmentProcessError LostProcessError SinkError
+        ExperimentBrokenError""",
     "are caught below the interface, and raised as another one": """UnreadableError CustomSettingsError
         TooManyGapsError UnknownLeaseError SlurmError KubectlError UsedError LostError FailedError BrokenError
         PolicyFileError NoSearchError LockTimeout TensorFileError NotPrivateError NotOrdinaryError ChunkTooLargeError

@@ -174,7 +174,7 @@ def test_the_command_says_what_is_wrong_by_its_exit_code(walks: Path, terminal: 
     assert terminal.remuda("env", "check", "walks:good", "--steps", "20").code == 0
     for words, said in (
         (("CartPole-v9",), "did you mean CartPole-v1?"),
-        (("walks:good", "--kwargs", "8"), "no JSON object"),
+        (("walks:good", "--kwargs", "8"), "JSON object"),
     ):
         ended = terminal.remuda("env", "check", *words)
         assert (ended.code, said in ended.err) == (2, True)

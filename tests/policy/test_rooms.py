@@ -14,7 +14,7 @@ ROOMS = Rooms(
         {"entry", "network_learner", "torch_distributions"},
         {"algorithms"},
         {"files", "row_plan"},
-        {"export"},
+        {"export", "opponent_pool"},
     ),
 )
 

@@ -27,7 +27,7 @@ WRONG = {
     "an alias bomb": (BOMB, r":1: .*aliases are not accepted"),
     "ten megabytes": ("#" * 10_000_000, r": larger than \d+ KiB"),
     "no text": ("\udcff", r":1: not UTF-8 text"),
-    "another suffix": (SMALL, r": a config is a \.yaml"),
+    "another suffix": (SMALL, r": .*\.yaml, \.json or \.py"),
 }
 VERBS = ("train", "launch", "submit")
 

@@ -134,6 +134,7 @@ def test_a_first_request_that_does_not_come_is_not_waited_for() -> None:
         reader, _ = await connect()
         await ended(reader)
         await until(lambda: connections(server) == 0)
+        assert server.server_state.total_requests == 0
 
     served(test, Connections(first_request_s=0.05))
 
@@ -150,6 +151,7 @@ def test_a_request_that_comes_byte_by_byte_is_not_waited_for(begun: bytes) -> No
             writer.write(b"x")
             await asyncio.sleep(0.005)
         await until(lambda: connections(server) == 0)
+        assert reader.at_eof()
 
     served(test, Connections(first_request_s=0.1, next_request_s=0.1))
 
@@ -174,6 +176,7 @@ def test_a_stranger_that_does_not_read_is_let_go() -> None:
         writer.write(b"GET /large HTTP/1.1\r\nHost: page\r\n\r\n")
         await until(lambda: server.server_state.total_requests == 1)
         await until(lambda: connections(server) == 0)
+        assert b" 200 " in await answer(await connect()), "others are still served"
 
     served(test, Connections(first_request_s=0.5, next_request_s=0.5))
 

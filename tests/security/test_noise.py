@@ -171,6 +171,8 @@ def test_strangers_at_a_port_for_keys_are_counted(ranch: Ranch, port: str) -> No
         for garbage in GARBAGE:
             strangers.enter_context(ranch.connect(port, garbage))
         until(lambda: ranch.herd.status().coordinator.refusals.no_key > before, "they are counted")
+    ranch.ask(port)
+    assert read(ranch.herd.connection_file).pid == ranch.pid
 
 
 def test_a_message_above_the_limit_changes_nothing(ranch: Ranch) -> None:
@@ -180,3 +182,4 @@ def test_a_message_above_the_limit_changes_nothing(ranch: Ranch) -> None:
             large.linger = 0
             large.send_multipart([b"R\6", bytes(OF_STRANGERS.header_bytes + 1)])
             ranch.ask("coordinator")
+            assert read(ranch.herd.connection_file).pid == ranch.pid

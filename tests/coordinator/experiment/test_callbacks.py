@@ -189,5 +189,6 @@ def test_a_decision_about_what_nobody_was_told_is_not_believed() -> None:
     learner.say(CallbacksDecided(learner.lease, 1_000, CallbackAnswer([Verdict("Notes", stop="a lie")])))
     while not any("of which nobody was told" in text for _, text in world.said):
         world.step()
+    assert world.experiment().state == "running", "the lie has ended nothing"
     world.restart(learner)
     exact(world)

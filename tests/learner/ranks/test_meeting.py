@@ -170,6 +170,8 @@ def test_a_rank_that_was_started_again_is_found_though_the_store_has_its_former_
     began = pool.submit(LearnerRanks, config, algorithm_of(config), lambda config: Followers(meeting))
     meeting.store.wait(["begin former"])
     served = pool.submit(serve_leases, meeting, 1, local_rank=0)
-    began.result().close()
+    ranks = began.result()
+    assert "two" not in ranks.describe(), "the process that is there now"
+    ranks.close()
     meeting.dismiss(2)
     served.result()

@@ -22,7 +22,7 @@ from remuda.wire.messages import (
     Done,
     ExperimentStatus,
     LogPiece,
-    LogPlace,
+    LogPosition,
     LogRequest,
     LogText,
     Origin,
@@ -243,7 +243,7 @@ class LogReader:
         self._experiment = experiment
         self._source = source
         self._last_lines = last_lines
-        self._places: dict[str, LogPlace] = {}
+        self._positions: dict[str, LogPosition] = {}
         self.over = False
         """The experiment is over and everything was read."""
         self.more = False
@@ -261,13 +261,13 @@ class LogReader:
                     raise
                 time.sleep(POLL_S)
         for piece in answer.pieces:  # files that were just read go to the end, so that each file has its turn
-            self._places.pop(piece.place.file, None)
-            self._places[piece.place.file] = piece.place
+            self._positions.pop(piece.position.file, None)
+            self._positions[piece.position.file] = piece.position
         self.more = answer.more
-        if self._places and not answer.more:
+        if self._positions and not answer.more:
             self._last_lines = None  # logs that appear later are shown from their beginning
         self.over = answer.over
         return [piece for piece in answer.pieces if piece.text]
 
     def _request(self) -> LogRequest:
-        return LogRequest(self._experiment, self._source, self._last_lines, list(self._places.values()))
+        return LogRequest(self._experiment, self._source, self._last_lines, list(self._positions.values()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from remuda.coordinator.disk.runs_folder import KnownRun, known_runs
 from remuda.logbook import tail
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import LogPiece, LogPlace
+from remuda.wire.messages import LogPiece
 
 
 class NoSuchRunError(Exception):
@@ -32,10 +32,10 @@ def find_run(runs_dir: Path, experiment: str) -> RunFolder:
 def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator[LogPiece]:
     """Yield the logs of a source, or the last `last_lines` lines of every file. Raises NoSuchSourceError, OSError."""
     for found in tail.find(run.log, source):
-        place = tail.begin(run.log, found.file, last_lines)
-        while (piece := tail.read(run.log, place, to_the_end=True)).text:
-            place = piece.position
-            yield LogPiece(LogPlace(place.file, place.inode, place.offset), tail.label(found.file), piece.text)
+        position = tail.begin(run.log, found.file, last_lines)
+        while (piece := tail.read(run.log, position, to_the_end=True)).text:
+            position = piece.position
+            yield LogPiece(position, tail.label(found.file), piece.text)
 
 
 def _by_id(runs_dir: Path, known: list[KnownRun], experiment: str) -> Path:

@@ -160,9 +160,9 @@ class OpponentLoader:
 
     def add(self, news: Opponents) -> None:
         """Queue the new checkpoints of a message; consecutive messages overlap."""
-        known = self._known.get(news.place, frozenset())
-        self._waiting.extend((news.place, one) for one in news.checkpoints if one.file not in known)
-        self._known[news.place] = frozenset(one.file for one in news.checkpoints)
+        known = self._known.get(news.policy_index, frozenset())
+        self._waiting.extend((news.policy_index, one) for one in news.checkpoints if one.file not in known)
+        self._known[news.policy_index] = frozenset(one.file for one in news.checkpoints)
 
     def load(self) -> None:
         """Add the queued checkpoints to the pool."""

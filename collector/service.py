@@ -146,7 +146,7 @@ class CollectorWork:
             case Credit():
                 self._allow(message)
             case PolicyAvailable():
-                self._seats[message.place].acting.hear(Acting(message.policy, {}))
+                self._seats[message.policy_index].acting.hear(Acting(message.policy, {}))
             case Opponents():
                 self._opponents.add(message)
             case _:
@@ -323,7 +323,7 @@ class CollectorWork:
                 reward_std=statistics.pop("reward_std"),
                 statistics=statistics,
                 metrics=dict(report.window.metrics),
-                place=place,
+                policy_index=place,
             )
         )
 

@@ -78,9 +78,9 @@ class EvaluatorWork:
         """Play the requested episodes. Raises AskedToEndError if playing is stopped."""
         if isinstance(message, Evaluate):
             share = message.evaluation, message.first_episode
-            if self._newest.get(message.place) != share:
-                self._newest[message.place] = share
-                others = [waiting for waiting in self._waiting if waiting.place != message.place]
+            if self._newest.get(message.policy_index) != share:
+                self._newest[message.policy_index] = share
+                others = [waiting for waiting in self._waiting if waiting.policy_index != message.policy_index]
                 self._waiting = deque([*others, message])
                 self._try()
 
@@ -140,11 +140,11 @@ class EvaluatorWork:
     def _fetch(self, message: Evaluate) -> list[Path]:
         """Return the checkpoint of each policy. Raises NotNowError and CheckpointGoneError."""
         files = [(other.file, other.sha256) for other in message.others]
-        files.insert(message.place, (message.checkpoint, message.sha256))
+        files.insert(message.policy_index, (message.checkpoint, message.sha256))
         return [store.fetch(*file) for store, file in zip(self._checkpoints, files, strict=True)]
 
     def _evaluate(self, message: Evaluate, checkpoints: Sequence[Path], older: Sequence[Sequence[Policy]]) -> None:
-        checkpoint = checkpoints[message.place]
+        checkpoint = checkpoints[message.policy_index]
         started_s, self._env_restarts = time.monotonic(), 0
         train_iter, env_step = message.train_iter, message.env_step
 
@@ -160,11 +160,11 @@ class EvaluatorWork:
             self._warned()
         self._tell_of_older(message)
         numbers = range(message.first_episode, message.first_episode + message.episodes)
-        actions = self._player.action_counts(message.place)
+        actions = self._player.action_counts(message.policy_index)
         with self._link.during("working", f"evaluating {checkpoint.name}"):
             episodes = self._player.evaluate(
                 policies,
-                message.place,
+                message.policy_index,
                 numbers,
                 older=older,
                 actions=actions,
@@ -198,10 +198,10 @@ class EvaluatorWork:
                 merged_info(episodes),
                 {} if actions is None else actions.histograms(),
                 report.cut,
-                message.place,
+                message.policy_index,
             )
         )
-        if message.place == message.first_episode == 0 and self._player.films.due(env_step):
+        if message.policy_index == message.first_episode == 0 and self._player.films.due(env_step):
             with self.timers("film"), self._link.during("working", f"filming {checkpoint.name}"):
                 self._film(policies, message, steps=episodes[0].length)
 
@@ -210,7 +210,7 @@ class EvaluatorWork:
             _called(name, one.file) for name, files in zip(self._names, message.older, strict=False) for one in files
         ]
         if each:
-            judged = _called(self._names[message.place], message.checkpoint)
+            judged = _called(self._names[message.policy_index], message.checkpoint)
             self._log.say("evaluator", f"{judged} plays against older checkpoints, too: {', '.join(each)}")
 
     def _film(self, policies: Sequence[Policy], message: Evaluate, *, steps: int) -> None:

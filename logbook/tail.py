@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.storage.untrusted import open_regular
+from remuda.wire.messages import LogPosition
 
 PIECE_BYTES = 64 << 10
 """Most bytes per read; a longer line comes in several pieces."""
@@ -44,16 +45,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 class NoSuchSourceError(Exception):
     """Unknown name of a log; the text lists the known names."""
-
-
-@dataclass(frozen=True)
-class LogPosition:
-    """Position up to which a log has been read. The inode reveals a replaced file."""
-
-    file: str
-    """Relative to the run's log/."""
-    inode: int = 0
-    offset: int = 0
 
 
 @dataclass(frozen=True)

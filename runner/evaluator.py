@@ -58,7 +58,7 @@ class SerialEvaluator:
 
     def evaluate(self, message: Evaluate) -> None:
         """Play what is asked for. Raises what the environment raises."""
-        own = self._components[message.place]
+        own = self._components[message.policy_index]
         evaluations, started_s = own.evaluations, self._clock()
         numbers = range(message.first_episode, message.first_episode + message.episodes)
         self._follow_task(message.task)
@@ -88,7 +88,7 @@ class SerialEvaluator:
                 merged_info(episodes),
                 dict(played.actions),
                 sum(episode.cut for episode in episodes),
-                message.place,
+                message.policy_index,
             )
         )
         self._film(own, message, steps=episodes[0].length)
@@ -136,4 +136,4 @@ class SerialEvaluator:
         if self._progress is not None:
             self._progress.over = count
         report = episode_report(episode, count, train_iter=message.train_iter, env_step=message.env_step)
-        self._components[message.place].logbook.emit(report)
+        self._components[message.policy_index].logbook.emit(report)

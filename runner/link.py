@@ -272,7 +272,7 @@ class SerialLink:
 
     def _evaluate(self, message: Evaluate) -> None:
         """Let the evaluator play. Meanwhile all else goes on that the experiment asks for, but no other evaluation."""
-        learned = self.learners[message.place].train_iter
+        learned = self.learners[message.policy_index].train_iter
         assert message.train_iter == learned, "nothing has changed the weights since they were saved or loaded"
         self._evaluates = True
         try:

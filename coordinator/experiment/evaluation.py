@@ -387,7 +387,7 @@ class EvaluationDispatch:
                 env_step=evaluation.record.env_step,
                 first_episode=share.first_episode,
                 episodes=share.episodes,
-                place=self._policy_index,
+                policy_index=self._policy_index,
                 others=[_file_of(other) for other in evaluation.beside or ()],
                 older=[[_file_of(record) for record in records] for records in evaluation.older],
                 task=evaluation.task,

@@ -211,8 +211,8 @@ class Team:
         match message:
             case ChunkReady():
                 return _chunk_refusal(self.members, message, sender)
-            case CollectorReport() | EvaluationDone() if message.place >= len(self.members):
-                return f"it speaks of policy {message.place}, and there are {len(self.members)}"
+            case CollectorReport() | EvaluationDone() if message.policy_index >= len(self.members):
+                return f"it speaks of policy {message.policy_index}, and there are {len(self.members)}"
             case _:
                 each = (member.refusal(message, sender) for _, member in self._members_for(message))
                 return next((why for why in each if why is not None), None)
@@ -357,7 +357,7 @@ class Team:
 
     def _members_for(self, message: AnyMessage) -> list[tuple[int, Experiment]]:
         if isinstance(message, CollectorReport | EvaluationDone):
-            return [(message.place, self.members[message.place])]
+            return [(message.policy_index, self.members[message.policy_index])]
         return self._members_of_lease(getattr(message, "lease", 0))
 
     def _of_all(self, now_s: float, of_each: Sequence[Sequence[Step]]) -> list[Step]:

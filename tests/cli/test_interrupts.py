@@ -21,7 +21,7 @@ from remuda.wire.messages import (
     CoordinatorStatus,
     ExperimentStatus,
     LogPiece,
-    LogPlace,
+    LogPosition,
     LogRequest,
     LogText,
     Status,
@@ -137,7 +137,9 @@ def test_a_question_that_is_not_answered(tmp_path: Path, coordinator: FakeCoordi
 def test_a_log_that_is_followed(tmp_path: Path, coordinator: FakeCoordinator, started: list[Verb]) -> None:
     def answer(message: AnyMessage) -> AnyMessage:
         assert isinstance(message, LogRequest)
-        return LogText([LogPiece(LogPlace("a", 1, 4), "commander", "" if message.places else "abc\n")], over=False)
+        return LogText(
+            [LogPiece(LogPosition("a", 1, 4), "commander", "" if message.positions else "abc\n")], over=False
+        )
 
     coordinator.answer = answer
     verb = Verb(tmp_path, "logs", "x", "-f", "--connection-file", "connection.json")

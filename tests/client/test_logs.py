@@ -13,7 +13,7 @@ from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
-from remuda.wire.messages import AnyMessage, LogPiece, LogPlace, LogRequest, LogText
+from remuda.wire.messages import AnyMessage, LogPiece, LogPosition, LogRequest, LogText
 
 FILE = "commander/commander_logger.txt"
 
@@ -28,10 +28,10 @@ class Log:
     def answer(self, message: AnyMessage) -> AnyMessage | None:
         assert isinstance(message, LogRequest)
         self.asked.append(message)
-        offset = message.places[0].offset if message.places else 0
+        offset = message.positions[0].offset if message.positions else 0
         end = min(len(self.asked), len(self.lines))
         text = "".join(self.lines[offset:end])
-        piece = LogPiece(LogPlace(FILE, 7, end), "commander", text)
+        piece = LogPiece(LogPosition(FILE, 7, end), "commander", text)
         return LogText([piece], over=offset == len(self.lines))
 
 
@@ -66,7 +66,7 @@ def test_followed_to_the_end_every_line_comes_once(tmp_path: Path) -> None:
 def test_not_followed_it_ends_where_nothing_is_new(tmp_path: Path) -> None:
     def answer(message: AnyMessage) -> AnyMessage:
         assert isinstance(message, LogRequest)
-        return LogText([LogPiece(LogPlace(FILE, 7, 3), "commander", "" if message.places else "abc")], over=False)
+        return LogText([LogPiece(LogPosition(FILE, 7, 3), "commander", "" if message.positions else "abc")], over=False)
 
     with FakeCoordinator() as coordinator, connected(coordinator, tmp_path, answer) as client:
         assert [piece.text for piece in client.logs("x")] == ["abc"]

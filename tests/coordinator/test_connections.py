@@ -19,7 +19,7 @@ from remuda.wire.messages import (
     Counters,
     Done,
     LogPiece,
-    LogPlace,
+    LogPosition,
     LogRequest,
     LogText,
     Rejected,
@@ -27,7 +27,7 @@ from remuda.wire.messages import (
 )
 
 PEER = b"client:1"
-LARGE = LogText([LogPiece(LogPlace("x"), "x", "y" * 100_000)], over=False)
+LARGE = LogText([LogPiece(LogPosition("x"), "x", "y" * 100_000)], over=False)
 
 
 def receive(peers: Connections, peer: bytes, envelope: Envelope, now_s: float) -> tuple[Received, list[Send]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathText, ShortText, Uuid
+from remuda.wire.messages.parts import LogPosition, LongText, Message, Part, PathText, ShortText, Uuid
 
 Origin = Literal["file", "command line", "measured", "algorithm", "default"]
 """Source of a setting."""
@@ -81,8 +81,8 @@ class LogRequest(Message, frozen=True):
     source: ShortText = "commander"
     """commander, learner, collector …, or the beginning of a worker's UUID."""
     last_lines: Annotated[int, Meta(ge=0, le=MOST_LAST_LINES)] | None = None
-    """For logs outside `places`: begin this number of lines before the end; null begins at the start."""
-    places: Annotated[list[LogPlace], Meta(max_length=10_000)] = field(default_factory=list[LogPlace])
+    """For logs outside `positions`: begin this number of lines before the end; null begins at the start."""
+    positions: Annotated[list[LogPosition], Meta(max_length=10_000)] = field(default_factory=list[LogPosition])
     """Ends of the last answers; the log with the oldest read comes first."""
 
 

@@ -118,7 +118,7 @@ class CollectorReport(Message, frozen=True):
         default_factory=dict[str, float]
     )
     """Means over these steps, under the names of Declaration.collected."""
-    place: Count = 0
+    policy_index: Count = 0
     """Index of the policy, in the order of names; for several policies."""
 
 
@@ -246,7 +246,7 @@ class EvaluationDone(Message, frozen=True):
     log.histograms is false."""
     cut: Count = 0
     """Number of these episodes that were stopped at evaluator.max_episode_steps before their end."""
-    place: Count = 0
+    policy_index: Count = 0
     """As in Evaluate."""
 
     def __post_init__(self) -> None:

@@ -304,13 +304,12 @@ class Film(Part, frozen=True):
     width: Count
 
 
-class LogPlace(Part, frozen=True):
-    """Read position in a log."""
+class LogPosition(Part, frozen=True):
+    """Position up to which a log has been read. The inode reveals a replaced file."""
 
     file: PathText
     """Relative to the run's log/."""
     inode: Count = 0
-    """Identifies the file, so that a replaced file is noticed."""
     offset: Count = 0
 
 

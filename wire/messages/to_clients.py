@@ -6,7 +6,17 @@ from typing import Literal
 
 from msgspec import field
 
-from remuda.wire.messages.parts import LedgerCounts, LogPlace, LongText, Message, Part, PathText, Role, ShortText, Uuid
+from remuda.wire.messages.parts import (
+    LedgerCounts,
+    LogPosition,
+    LongText,
+    Message,
+    Part,
+    PathText,
+    Role,
+    ShortText,
+    Uuid,
+)
 
 WorkerState = Literal["idle", "busy", "stuck", "lost", "draining"]
 ExperimentState = Literal["queued", "starting", "running", "stopping", "finished", "stopped", "failed"]
@@ -147,7 +157,7 @@ class Done(Message, frozen=True):
 class LogPiece(Part, frozen=True):
     """Whole lines of one log (or a part of a very long line)."""
 
-    place: LogPlace
+    position: LogPosition
     """Begin of the next piece."""
     label: ShortText
     """Worker of these lines, if the source has several files."""

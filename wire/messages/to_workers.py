@@ -137,7 +137,7 @@ class PolicyAvailable(Message, frozen=True):
 
     lease: Count
     policy: PolicyRef
-    place: Count = 0
+    policy_index: Count = 0
     """Index of the policy, in the order of names; for several policies."""
 
 
@@ -148,7 +148,7 @@ class Opponents(Message, frozen=True):
     lease: Count
     checkpoints: OlderCheckpoints
     """Oldest first."""
-    place: Count = 0
+    policy_index: Count = 0
     """Index of their policy, in the order of names; for several policies."""
 
 
@@ -194,7 +194,7 @@ class Evaluate(Message, frozen=True):
     env_step: Count
     first_episode: Count
     episodes: Annotated[int, Meta(ge=1, le=MOST_EVALUATION_EPISODES)]
-    place: Count = 0
+    policy_index: Count = 0
     """Index of the evaluated policy, in the order of names; for several policies."""
     others: Annotated[list[CheckpointFile], OfOthers] = field(default_factory=list[CheckpointFile])
     """Checkpoints of the other policies, in the order of names."""

@@ -54,7 +54,7 @@ def read_all(reader: LogReader) -> Counter[str]:
     while True:
         pieces = reader.read()
         for piece in pieces:
-            lines[piece.place.file] += len(piece.text.splitlines())
+            lines[piece.position.file] += len(piece.text.splitlines())
         if not pieces and not reader.more:
             return lines
 
@@ -90,7 +90,7 @@ def test_every_file_has_its_turn_while_others_never_end(tmp_path: Path) -> None:
     for _ in range(2 * COLLECTORS // PIECES + 2):
         for number in range(COLLECTORS):
             append(tmp_path, number, "more")
-        seen |= {piece.place.file for piece in reader.read()}
+        seen |= {piece.position.file for piece in reader.read()}
     assert len(seen) == COLLECTORS
 
 
@@ -122,6 +122,6 @@ def test_it_is_over_once_all_is_read(tmp_path: Path) -> None:
     lines: Counter[str] = Counter()
     while not reader.over:
         for piece in reader.read():
-            lines[piece.place.file] += len(piece.text.splitlines())
+            lines[piece.position.file] += len(piece.text.splitlines())
     assert sum(lines.values()) == COLLECTORS + 1
     assert os.path.getsize(path_of(tmp_path, 1)) == 6

@@ -288,9 +288,9 @@ class World:
 
     def _learn_of(self, worker: Worker, message: PolicyAvailable | Opponents) -> None:
         if isinstance(message, Opponents):
-            worker.opponents[message.place] = [one.file for one in message.checkpoints]
+            worker.opponents[message.policy_index] = [one.file for one in message.checkpoints]
         else:
-            worker.policies[message.place] = max(worker.policies[message.place], message.policy)
+            worker.policies[message.policy_index] = max(worker.policies[message.policy_index], message.policy)
 
     def _begin(self, worker: Worker, message: Assign) -> None:
         worker.place = list(self.policies).index(message.policy) if message.policy else 0
@@ -365,7 +365,7 @@ class World:
             assert isinstance(asked, Evaluate)
             self.played.append(asked)
             files = [other.file for other in asked.others]
-            files.insert(asked.place, asked.checkpoint)
+            files.insert(asked.policy_index, asked.checkpoint)
             for name, file in zip(self.policies, files, strict=True):
                 assert file in self.kept[name], f"{file} of {name} is gone"
             for name, older in zip(self.policies, asked.older, strict=False):
@@ -373,7 +373,7 @@ class World:
             returns = [self.returns] * asked.episodes
             done = EvaluationDone(
                 worker.lease, asked.evaluation, asked.first_episode, returns, [5] * asked.episodes, 1.0,
-                place=asked.place,
+                policy_index=asked.policy_index,
             )  # fmt: skip
             self.say(worker, done)
         worker.asked.clear()

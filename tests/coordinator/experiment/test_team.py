@@ -177,7 +177,7 @@ def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
     before = world.env_steps
     for lie in lies:
         assert world.team.refusal(lie, sender) is not None
-    assert world.team.refusal(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, place=2), sender) is not None
+    assert world.team.refusal(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, policy_index=2), sender) is not None
     assert world.env_steps == before
     world.say(worker, ready)
     assert world.env_steps == [before[0] + ready.meta.env_steps] * 2
@@ -201,7 +201,7 @@ def test_each_policy_is_evaluated_with_the_newest_checkpoints_of_the_others_whic
     world = worlds(checkpoint={"interval_env_steps": 100, "keep": 1})
     world.herd()
     finished(world)
-    assert {asked.place for asked in world.played} == {0, 1}
+    assert {asked.policy_index for asked in world.played} == {0, 1}
     for asked in world.played:
         (other,) = asked.others
         assert other.file.startswith("iteration_")
@@ -261,7 +261,7 @@ def test_in_self_play_each_is_evaluated_against_the_checkpoints_before_those_tha
     assert not any(asked.older for asked in world.played if asked.train_iter == 0), "nothing is older"
     for asked in world.played:
         files = [other.file for other in asked.others]
-        files.insert(asked.place, asked.checkpoint)
+        files.insert(asked.policy_index, asked.checkpoint)
         before = [its[: its.index(file)][-keep:] for its, file in zip(saved, files, strict=True)]
         assert [[one.file for one in older] for older in asked.older] == (before if any(before) else [])
     assert any(len(older) == keep for asked in world.played for older in asked.older)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from remuda.config.section import MayChange
     from remuda.config.user_code import UserCodeError
     from remuda.deploy.launcher import LaunchError
-    from remuda.environments.errors import EnvironmentBuildError
-    from remuda.environments.unsupported import UnsupportedSpaceError
+    from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
     from remuda.evaluator.evaluate import EvaluationError
     from remuda.learner.callback import Callback, CallbackRun
     from remuda.policy.acting.torch_outputs import NetworkPolicy
@@ -158,7 +157,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "UnreachableError": "wire.conversation",
         "Unrolls": "config.declaration",
         "UnsupportedReuseError": "policy.row_plan",
-        "UnsupportedSpaceError": "environments.unsupported",
+        "UnsupportedSpaceError": "environments.errors",
         "UnusableError": "client.checking",
         "UserCodeError": "config.user_code",
         "UserExitError": "config.errors",

@@ -216,8 +216,7 @@ def choose(
     from remuda.cli.output import reserved_stdout
     from remuda.client import choosing
     from remuda.config.readers import parse_override
-    from remuda.environments.errors import EnvironmentBuildError
-    from remuda.environments.unsupported import UnsupportedSpaceError
+    from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
 
     given = [parse_override(text) for text in _overrides(sets, device)]
     try:

@@ -22,10 +22,9 @@ from remuda.environments.copies import LocalCopies, agents_of, make_local_copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.films import EpisodeFilms, draw_unseen
 from remuda.environments.lanes import AGENT
-from remuda.environments.parallel import make_parallel
-from remuda.environments.rebuild import rebuild
+from remuda.environments.make import make_parallel
+from remuda.environments.rebuild import distrusted_environment, rebuild, trusted_source_dir
 from remuda.environments.seeding import episode_seed, generator
-from remuda.environments.trust import distrusted_environment, trusted_source_dir
 from remuda.evaluator import evaluate as evaluating
 from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report, outcome
 from remuda.evaluator.player import seats_against

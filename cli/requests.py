@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from remuda.client.client import Client
-    from remuda.config.recording import StopConfig
+    from remuda.config.workers import StopConfig
     from remuda.storage.run_folder import RunFolder
     from remuda.wire.messages import ExperimentStatus, LogPiece
 

@@ -80,8 +80,7 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         import_module("remuda.runner.serial")  # which `running.train` imports later
         from remuda.client import running
         from remuda.client.progress import open_view
-        from remuda.environments.errors import EnvironmentBuildError
-        from remuda.environments.unsupported import UnsupportedSpaceError
+        from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
         from remuda.policy.algorithms import UnknownAlgorithmError
         from remuda.policy.files.checkpoint_file import CheckpointError
         from remuda.policy.networks.tensors import DeviceError

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
-from remuda.config.algorithms.custom import PolicyConfig
-from remuda.config.auto import COLLECTORS, NUM_ENVS, SEGMENTS
+from remuda.config.algorithms.registry import PolicyConfig
+from remuda.config.current import COLLECTORS, NUM_ENVS, SEGMENTS
 from remuda.config.defaults import SECTIONS
-from remuda.config.document import Loc, dotted, has_value, value_at
 from remuda.config.dump import former_settings, recorded
-from remuda.config.errors import ConfigError
+from remuda.config.errors import ConfigError, Loc, dotted, has_value, value_at
+from remuda.config.explain import all_keys, keys_of
 from remuda.config.launching import LOCAL
 from remuda.config.load import LoadedConfig, Origin, load_config, load_settings
 from remuda.config.readers import Override, apply_overrides
 from remuda.config.schema import ExperimentConfig
-from remuda.config.suggest import all_keys, keys_of
 from remuda.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:

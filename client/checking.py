@@ -40,8 +40,7 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *
     if mode == "parallel":
         _refuse_in_herds(loaded)
     from remuda.environments.check import check_environment, check_tasks
-    from remuda.environments.errors import EnvironmentBuildError
-    from remuda.environments.unsupported import UnsupportedSpaceError
+    from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
     from remuda.policy.row_plan import SmallBufferError, check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec

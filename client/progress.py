@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from remuda.config.recording import StopConfig
+from remuda.config.workers import StopConfig
 from remuda.logbook.lines import one_line
 from remuda.storage.run_folder import folder_of_policy
 from remuda.wire.messages import OVER, ExperimentStatus

@@ -15,8 +15,8 @@ from remuda.collector.metrics import metric_means
 from remuda.collector.replacements import Replacements
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
-from remuda.environments.episode_info import DISCOUNTED_RETURN
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
+from remuda.environments.lanes import DISCOUNTED_RETURN
 from remuda.environments.legal_actions import Components, Legal, components_of
 from remuda.environments.spaces import Array, Space
 from remuda.policy.base import Policy

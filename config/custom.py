@@ -13,18 +13,15 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
-from remuda.config.algorithms.custom import CustomConfig
-from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.algorithms.registry import BUILT_IN, CustomConfig
 from remuda.config.declaration import Declaration
 from remuda.config.defaults import SECTIONS, filled, of_each_policy, wrong_default
-from remuda.config.document import Loc, dotted
-from remuda.config.errors import ConfigError, NoExit
-from remuda.config.learning import LearnerConfig
-from remuda.config.optimizers import BUILT_IN_OPTIMIZERS, own_optimizer
-from remuda.config.recording import BUILT_IN_SINKS
+from remuda.config.errors import ConfigError, Loc, NoExit, dotted
+from remuda.config.learning import BUILT_IN_OPTIMIZERS, LearnerConfig, own_optimizer
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section, schedules_of
 from remuda.config.user_code import UserCodeError, offered, user_object
+from remuda.config.workers import BUILT_IN_SINKS
 
 GROUP = "remuda.algorithms"
 """Entry point group of algorithms in installed packages."""

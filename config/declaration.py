@@ -7,8 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from remuda.config.numbers import MOST_COLLECTED, Discount, Fraction, Horizon, NSteps, UnrollSteps
-from remuda.config.section import Schedule, Section, value_at
+from remuda.config.section import (
+    MOST_COLLECTED,
+    Discount,
+    Fraction,
+    Horizon,
+    NSteps,
+    Schedule,
+    Section,
+    UnrollSteps,
+    value_at,
+)
 
 MOST_NAMES = 200
 """Limit for columns, metrics and schedules of an algorithm: every log row and every checkpoint holds all of them."""

@@ -14,7 +14,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
-from remuda.config.optimizers import OPTIMIZER, OPTIMIZER_SETTINGS, USUAL_OPTIMIZER
+from remuda.config.learning import OPTIMIZER, OPTIMIZER_SETTINGS, USUAL_OPTIMIZER
 from remuda.config.section import Section
 
 SECTIONS = ("policy", "learner", "buffer")

@@ -12,15 +12,15 @@ from typing import cast, get_args
 
 from pydantic import JsonValue
 
-from remuda.config.auto import with_auto
+from remuda.config.current import with_auto
 from remuda.config.defaults import without_repeated
-from remuda.config.document import Loc, dotted, flat
+from remuda.config.errors import Loc, dotted, flat
+from remuda.config.explain import keys_of, section_at
 from remuda.config.load import EXP_NAME, LoadedConfig, Origin, load_config
 from remuda.config.plain import holds_secrets, json_text, masked, plain
 from remuda.config.readers import VARIABLE, read_python
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import descriptions
-from remuda.config.suggest import keys_of, section_at
 from remuda.storage.atomic import write_bytes, write_text
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from remuda.config.numbers import Float, Kwargs, NonNegative, Positive, PositiveFloat, no_bool, or_auto
-from remuda.config.section import Section
+from remuda.config.section import Float, Kwargs, NonNegative, Positive, PositiveFloat, Section, no_bool, or_auto
 
 MOST_STAGES = 1_000
 AgentName = Annotated[str, Field(min_length=1, max_length=200)]

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from remuda.config.numbers import NonNegative, NonNegativeFloat, Positive, PositiveFloat, no_bool
-from remuda.config.section import Section
+from remuda.config.section import NonNegative, NonNegativeFloat, Positive, PositiveFloat, Section, no_bool
 
 LOCAL = "local"
 """The launcher of this machine."""

@@ -12,17 +12,15 @@ from typing import Literal, cast
 from pydantic import JsonValue, ValidationError
 
 from remuda.config.algorithms.base import EXAMPLES
-from remuda.config.auto import obstacle_to_auto, without_auto
+from remuda.config.current import obstacle_to_auto, without_auto
 from remuda.config.custom import CustomSettingsError, completed, require_code
 from remuda.config.defaults import without_repeated
-from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError, value_at
-from remuda.config.errors import ConfigError
-from remuda.config.explain import ConfigSource, explain
+from remuda.config.errors import MAX_BYTES, ConfigError, Document, Loc, UnreadableError, value_at
+from remuda.config.explain import ConfigSource, explain, keys_of
 from remuda.config.plain import masks_in
 from remuda.config.readers import Override, apply_overrides, parse_override, read_json, read_python, read_yaml
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section
-from remuda.config.suggest import keys_of
 from remuda.config.user_code import UserCodeError
 
 __all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings", "load_text"]
@@ -60,7 +58,7 @@ class LoadedConfig:
     """Without a file: SETTINGS in the folder where relative paths begin."""
     provenance: Mapping[str, Origin]
     auto: frozenset[str] = frozenset()
-    """Settings (dotted keys) to be measured, for which `config` has temporary numbers. See remuda.config.auto."""
+    """Settings (dotted keys) to be measured, for which `config` has temporary numbers. See remuda.config.current."""
     notes: tuple[str, ...] = ()
     """Lines for the log of the run, about measurements and about settings kept by a resumed run."""
     given: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])

@@ -13,8 +13,17 @@ from typing import cast
 import yaml
 from pydantic import JsonValue
 
-from remuda.config.document import MAX_DEPTH, MAX_VALUES, Document, Loc, UnreadableError, dotted, require_mapping
-from remuda.config.errors import ConfigError, shortened
+from remuda.config.errors import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    ConfigError,
+    Document,
+    Loc,
+    UnreadableError,
+    dotted,
+    require_mapping,
+    shortened,
+)
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.document import Loc, dotted
-from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
+from remuda.config.errors import Loc, dotted
+from remuda.config.explain import all_keys, kinds_at, section_at
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import SCHEDULE, Section, descriptions
-from remuda.config.suggest import all_keys, kinds_at, section_at
+from remuda.config.section import LARGEST_COUNT, LARGEST_FLOAT, SCHEDULE, Section, descriptions
 
 _Schema = dict[str, Any]
 """A piece of JSON Schema."""

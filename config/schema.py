@@ -7,24 +7,31 @@ from typing import Annotated, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from remuda.config.algorithms.custom import PolicyConfig
-from remuda.config.algorithms.registry import DEFAULT
+from remuda.config.algorithms.registry import DEFAULT, PolicyConfig
 from remuda.config.defaults import with_defaults, with_sections_above
 from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
 from remuda.config.learning import (
     MOST_POLICIES,
+    OPTIMIZER,
     AgentsPolicyConfig,
     BufferConfig,
     LearnerConfig,
     PolicyName,
     SelfPlayConfig,
 )
-from remuda.config.numbers import LARGEST_CAPACITY, NonNegative
-from remuda.config.optimizers import OPTIMIZER
-from remuda.config.recording import Callbacks, CheckpointConfig, LogConfig, StopConfig
-from remuda.config.section import Section
-from remuda.config.workers import AffinityConfig, CollectorConfig, EvaluatorConfig, LimitsConfig, ReanalyzerConfig
+from remuda.config.section import LARGEST_CAPACITY, NonNegative, Section
+from remuda.config.workers import (
+    AffinityConfig,
+    Callbacks,
+    CheckpointConfig,
+    CollectorConfig,
+    EvaluatorConfig,
+    LimitsConfig,
+    LogConfig,
+    ReanalyzerConfig,
+    StopConfig,
+)
 
 
 class ExperimentConfig(Section):

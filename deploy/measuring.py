@@ -24,9 +24,8 @@ from remuda.collector.rollout import Behavior, Rollout
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.sizes import Costs, Curve, interpolated
 from remuda.environments.copies import VectorCopies
-from remuda.environments.registered import obstacle_to_native
-from remuda.environments.vectorizing import usable_cores
-from remuda.environments.vectors import Vector, make_vector, single_spaces
+from remuda.environments.make import obstacle_to_native
+from remuda.environments.vectors import Vector, make_vector, single_spaces, usable_cores
 from remuda.learner.precision import choose_precision, device_clock, is_large, update_threads
 from remuda.learner.start import new_algorithm
 from remuda.logbook.timers import Timers

@@ -12,8 +12,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from remuda.config.auto import COLLECTORS, NUM_ENVS, THREADS
-from remuda.environments.vectorizing import ROUND_TRIP_S, processes_for
+from remuda.config.current import COLLECTORS, NUM_ENVS, THREADS
+from remuda.environments.vectors import ROUND_TRIP_S, processes_for
 
 MOST_ENVS, MOST_COLLECTORS = 64, 64
 GOOD_ENOUGH = 0.9

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from remuda.config.auto import THREADS
+from remuda.config.current import THREADS
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.sizes import Costs, Sizes, SizingTask, choose, log_lines, settings_of

@@ -7,8 +7,7 @@ from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.lanes import Group
-from remuda.environments.make import make_single
-from remuda.environments.parallel import make_parallel
+from remuda.environments.make import make_parallel, make_single
 from remuda.environments.spaces import Space, space_structure
 
 

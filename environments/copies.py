@@ -15,11 +15,9 @@ from remuda.config.errors import NoExit
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import REPLACED, RestartLimit
-from remuda.environments.lanes import AGENT, NO_INFO, Bools, Group, Infos, Lanes
+from remuda.environments.lanes import AGENT, NO_INFO, Bools, Group, Infos, Lanes, ParallelEnv
 from remuda.environments.legal_actions import ACTION_MASK
-from remuda.environments.make import SingleEnv, make_single
-from remuda.environments.parallel import make_parallel
-from remuda.environments.parallel_env import ParallelEnv
+from remuda.environments.make import SingleEnv, make_parallel, make_single
 from remuda.environments.replaceable import ReplaceableAgents, ReplaceableEnv
 from remuda.environments.spaces import Array, Space
 from remuda.environments.vectors import (

@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
-from remuda.environments.registered import known_spec
+from remuda.environments.make import known_spec
 from remuda.environments.spaces import Array, Space
 
 LEAST_ENVS = 4

@@ -29,3 +29,8 @@ def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
     return EnvironmentBuildError(
         f"{asked} with env.kwargs = {masked(env.kwargs)} cannot be built: {type(error).__name__}: {error}"
     )
+
+
+class UnsupportedSpaceError(Error, ValueError):
+    """An environment's observations or actions cannot be stored, or no algorithm here can work with them; the message
+    names the space and what is supported."""

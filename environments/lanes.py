@@ -6,18 +6,100 @@ A *group* has the agents of one policy. A *lane* is one agent of a group in one 
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.environments.episode_info import of_single, of_vector
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.legal_actions import Components, Legal, legal_of_each, legal_of_vector
-from remuda.environments.parallel_env import ParallelEnv
 from remuda.environments.spaces import Array, Space, column_layout, nearest_to_zeros
+
+
+class ParallelEnv(Protocol):
+    """PettingZoo's interface: in each step all remaining agents act. The package itself is not needed."""
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """All possible agents."""
+        ...
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Agents of the next step; empty at the end of the episode, and perhaps before the first reset."""
+        ...
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
+        """Begin an episode; returns observations and infos by agent."""
+        ...
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[
+        Mapping[str, Any], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Mapping[str, Mapping[str, Any]]
+    ]:
+        """Take a step; returns observations, rewards, terminations, truncations and infos by agent."""
+        ...
+
+    def observation_space(self, agent: str) -> Space:
+        """Observation space of the agent."""
+        ...
+
+    def action_space(self, agent: str) -> Space:
+        """Action space of the agent."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class WrappedAgents:
+    """Base class of wrappers of a ParallelEnv; a subclass has `reset`, `step` and `close`."""
+
+    def __init__(self, env: ParallelEnv) -> None:
+        self._env = env
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """See ParallelEnv, as all here."""
+        return self._env.possible_agents
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Metadata of the environment."""
+        return getattr(self._env, "metadata", {})
+
+    @property
+    def render_mode(self) -> str | None:
+        """Form of drawing; None: no drawing."""
+        return getattr(self._env, "render_mode", None)
+
+    def render(self) -> Any:
+        """Return the present picture; None without drawing."""
+        render = getattr(self._env, "render", None)
+        return None if render is None else render()
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Agents of the next step."""
+        return self._env.agents
+
+    def observation_space(self, agent: str) -> Space:
+        """Observation space of the agent."""
+        return self._env.observation_space(agent)
+
+    def action_space(self, agent: str) -> Space:
+        """Action space of the agent."""
+        return self._env.action_space(agent)
+
 
 AGENT = "agent"
 """The name of the only agent of a gymnasium environment."""
@@ -125,3 +207,57 @@ class Lanes:
             for name, value in of_single(self.info[lane], names).items():
                 found[name].append(value)
         return found
+
+
+DISCOUNTED_RETURN = "discounted_return"
+"""The name under which an episode's discounted return stands among what environments report of it."""
+
+
+def of_vector(info: Mapping[str, object], names: Sequence[str], over: NDArray[np.bool_]) -> dict[str, list[float]]:
+    """Take the finite numbers in the `info` of a vector's step, for the episodes that are `over` (bool [num_envs]).
+
+    Environments without a number under a name are left out.
+    """
+    columns = as_columns(info, names, len(over))
+    found: dict[str, list[float]] = {}
+    for column, name in enumerate(names):
+        values = columns[over, column]
+        found[name] = values[np.isfinite(values)].tolist()
+    return found
+
+
+def as_columns(info: Mapping[str, object], names: Sequence[str], num_envs: int) -> NDArray[np.float64]:
+    """The numbers in the `info` of a vector's step, float64 [num_envs, names]; nan where there is no number."""
+    columns = np.full((num_envs, len(names)), np.nan)
+    for column, name in enumerate(names):
+        values, reported = _numbers(info.get(name), num_envs), _array(info.get(f"_{name}"))
+        if values is not None:
+            columns[:, column] = values if reported is None else np.where(reported, values, np.nan)
+    return columns
+
+
+def of_single(info: Mapping[str, object], names: Sequence[str]) -> dict[str, float]:
+    """Take the finite numbers in the `info` of one environment's last step."""
+    found: dict[str, float] = {}
+    for name in names:
+        value = info.get(name)
+        array = _array(value)
+        if array is not None and array.ndim == 0:
+            value = array.item()
+        if isinstance(value, numbers.Real) and math.isfinite(value):
+            found[name] = float(value)
+    return found
+
+
+def _numbers(values: object, num_envs: int) -> NDArray[np.float64] | None:
+    """The values as float64 [num_envs]; None if they are not numbers."""
+    array = _array(values)
+    if array is None or array.shape != (num_envs,):
+        return None
+    if array.dtype == object:  # some environments report numbers, others nothing or something else
+        return np.array([float(value) if isinstance(value, numbers.Real) else math.nan for value in array])
+    return array.astype(np.float64) if array.dtype.kind in "biuf" else None
+
+
+def _array(value: object) -> Array | None:
+    return cast(Array, value) if isinstance(value, np.ndarray) else None

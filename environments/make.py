@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec, registry
 from gymnasium.wrappers import HumanRendering
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
 from remuda.config.user_code import UserCodeError, user_object
-from remuda.environments.atari import AtariGame, atari_settings, is_atari
-from remuda.environments.errors import EnvironmentBuildError, unbuildable
-from remuda.environments.mask_in_observation import MaskToInfo, observes_mask
-from remuda.environments.packed_actions import PackActions, has_parts
+from remuda.environments.atari import NAMESPACE, AtariGame, atari_settings, is_atari, register_atari
+from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
+from remuda.environments.lanes import ParallelEnv
 from remuda.environments.packing import PackObservations, is_structured
-from remuda.environments.registered import known_spec, not_taken, obstacle_to_native
 from remuda.environments.spaces import Array, Space, column_layout
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.wrappers import MasksToInfos, MaskToInfo, PackActions, has_parts, observes_mask
 
 SingleEnv: TypeAlias = gymnasium.Env[Array, Any]
 
@@ -123,3 +126,141 @@ def _atari_game(env: EnvConfig, render_mode: str | None) -> SingleEnv:
         return HumanRendering(game) if render_mode == "human" else game
     except Exception as error:  # anything that the emulator raises because of its settings
         raise unbuildable(env, error) from error
+
+
+def known_spec(env: EnvConfig) -> EnvSpec:
+    """Look up `env.id`, also of Atari games; of `module:Name-v0` the module is imported first, as gymnasium.make does.
+    Raises EnvironmentBuildError if it is not registered."""
+    assert env.id is not None, "EnvConfig holds exactly one of id and make"
+    if env.id.startswith(NAMESPACE):
+        register_atari(env.id)
+    module, _, name = env.id.rpartition(":")
+    try:
+        if module:
+            with NoExit():
+                importlib.import_module(module)
+        return gymnasium.spec(name)
+    except (gymnasium.error.Error, ImportError) as error:
+        near = get_close_matches(name, registry, n=1)
+        hint = f"did you mean {near[0]}?" if near else "install the package that registers it (or write module:Name-v0)"
+        raise EnvironmentBuildError(f"env.id = {env.id!r} is not a known environment: {hint} ({error})") from error
+
+
+def obstacle_to_native(env: EnvConfig) -> str | None:
+    """Why the environment's own vectorised class cannot be used for this config; None if it can."""
+    if env.id is None:
+        return "env.make returns single environments"
+    spec = known_spec(env)
+    if spec.vector_entry_point is None:
+        return f"{env.id} has no vectorised class of its own"
+    if spec.additional_wrappers:
+        return f"{env.id} is registered with wrappers, which a vectorised class cannot have"
+    wanted = {*spec.kwargs, *env.kwargs}
+    if not is_atari(spec) and (env.max_episode_steps is not None or spec.max_episode_steps is not None):
+        wanted.add("max_episode_steps")
+    try:
+        missing = not_taken(_creator(spec.vector_entry_point), wanted)
+    except (ImportError, AttributeError) as error:
+        return f"the vectorised class of {env.id} cannot be imported ({error})"
+    return f"the vectorised class of {env.id} does not take {', '.join(missing)}" if missing else None
+
+
+def not_taken(function: Callable[..., object], names: set[str]) -> list[str]:
+    """Those of these keyword arguments that the function does not accept."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return []
+    return sorted(names - parameters.keys())
+
+
+def _creator(entry_point: str | Callable[..., object]) -> Callable[..., object]:
+    if not isinstance(entry_point, str):
+        return entry_point
+    module, _, name = entry_point.partition(":")
+    return cast("Callable[..., object]", getattr(importlib.import_module(module), name))
+
+
+ENTRY_POINT = "parallel_env"
+"""Function of a PettingZoo module that builds the environment."""
+MOST_AGENTS = 10_000
+_MEMBERS = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
+
+
+def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | None = None) -> ParallelEnv:
+    """Build one environment with several agents. The module of `env.make` is looked up in `source_dir` first.
+
+    Raises EnvironmentBuildError if the environment cannot be built, has no fixed list of agents, or has an unsupported
+    space.
+    """
+    function = _pettingzoo(env.id) if env.id is not None else user_function(env.make or "", source_dir)
+    kwargs: dict[str, Any] = dict(env.kwargs) | ({} if render_mode is None else {"render_mode": render_mode})
+    try:
+        with NoExit():
+            built = function(**kwargs)
+    except Exception as error:  # anything that a function of somebody else raises
+        raise unbuildable(env, error) from error
+    named = f"env.id = {env.id!r}" if env.id is not None else f"env.make = {env.make!r}"
+    missing = [name for name in _MEMBERS if not hasattr(built, name)]
+    if missing:
+        raise EnvironmentBuildError(
+            f"{named} returned {built!r}, which is not a pettingzoo.ParallelEnv: it has no {', '.join(missing)}"
+        )
+    game = cast("ParallelEnv", built)
+    agents = tuple(game.possible_agents)
+    if not 0 < len(agents) <= MOST_AGENTS or len(set(agents)) < len(agents):
+        raise EnvironmentBuildError(f"{named}: possible_agents should name 1 to {MOST_AGENTS} agents, each once")
+    try:
+        if any(observes_mask(game.observation_space(agent), game.action_space(agent)) for agent in agents):
+            game = MasksToInfos(game)
+    except UnsupportedSpaceError as error:
+        raise EnvironmentBuildError(str(error)) from error
+    for agent in agents:
+        _check_spaces(game, agent)
+    return game
+
+
+def _check_spaces(env: ParallelEnv, agent: str) -> None:
+    observation, action = env.observation_space(agent), env.action_space(agent)
+    if has_parts(action):
+        raise EnvironmentBuildError(
+            f"the action space of agent {agent} has several parts ({action}), which is not available for environments "
+            "with several agents: return the environment in a wrapper that makes it one array"
+        )
+    if is_structured(observation):
+        raise EnvironmentBuildError(
+            f"the observation space of agent {agent} has several parts ({observation}), which is not available for "
+            "environments with several agents: return the environment in a wrapper that makes it one array"
+        )
+    check_spaces(observation, action)
+
+
+def _pettingzoo(name: str) -> Callable[..., object]:
+    try:
+        with NoExit():
+            module = importlib.import_module(name)
+    except ImportError as error:
+        raise EnvironmentBuildError(f"env.id = {name!r} cannot be imported ({error}): {_advice(name)}") from error
+    function = getattr(module, ENTRY_POINT, None)
+    if function is None:
+        raise EnvironmentBuildError(
+            f"env.id = {name!r}: this module has no {ENTRY_POINT}; name one that has, such as "
+            "pettingzoo.butterfly.cooperative_pong_v6, or give your own function as env.make"
+        )
+    return cast("Callable[..., object]", function)
+
+
+def _advice(name: str) -> str:
+    """Return advice for a module that cannot be imported: a similar name, or a package to install."""
+    parent, _, last = name.rpartition(".")
+    package = name.partition(".")[0]
+    try:
+        with NoExit():
+            beside = [module.name for module in pkgutil.iter_modules(importlib.import_module(parent).__path__)]
+    except (ImportError, ValueError, AttributeError):  # ValueError: there is no dot in the name
+        beside = []
+    near = get_close_matches(last, beside, n=1)
+    if near and last not in beside:
+        return f"did you mean {parent}.{near[0]}?"
+    if package == "pettingzoo":
+        return "pip install 'remuda[pettingzoo]' and what the environment itself needs"
+    return f"install the package {package}"

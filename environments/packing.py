@@ -17,9 +17,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packed_part import PackedPart
 from remuda.environments.spaces import Array, Space
-from remuda.environments.unsupported import UnsupportedSpaceError
 
 MOST_PARTS = 200
 """Parts of an observation; more point to a mistake."""

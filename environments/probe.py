@@ -20,8 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
-from remuda.environments.make import make_plain
-from remuda.environments.registered import known_spec
+from remuda.environments.make import known_spec, make_plain
 
 FIRST = 100
 """The observations of each environment of a run that are looked at; later ones cost nothing."""

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
-from remuda.environments.episode_info import as_columns
+from remuda.environments.lanes import as_columns
 from remuda.environments.legal_actions import components_of, legal_of_vector
 from remuda.environments.make import make_single
 from remuda.environments.process_peer import (
@@ -29,13 +29,13 @@ from remuda.environments.process_peer import (
     RESET,
     WARNED,
     ProcessStart,
+    SharedStep,
     broken,
     failure,
     printing,
     receive_body,
 )
 from remuda.environments.replaceable import ReplaceableEnv
-from remuda.environments.shared_step import SharedStep
 from remuda.environments.vectors import Vector, reset_with_info, single_spaces
 
 _STDERR = 2  # the owner's, since sys.stderr is sent to it by Python code, which a crash ends

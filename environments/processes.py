@@ -26,9 +26,17 @@ from gymnasium.vector.utils import batch_space
 from remuda.config.environment import EnvConfig
 from remuda.environments.faults import MOST_IN_A_ROW, REPLACED, BrokenEnvironmentError, Fault, shown_action
 from remuda.environments.legal_actions import ACTION_MASK, components_of
-from remuda.environments.process_peer import RESET, STEP, EnvironmentProcessError, LostProcessError, Peer, ProcessStart
+from remuda.environments.process_peer import (
+    RESET,
+    STEP,
+    EnvironmentProcessError,
+    LostProcessError,
+    Peer,
+    ProcessStart,
+    SharedStep,
+    StepLayout,
+)
 from remuda.environments.seeding import replacement_seed
-from remuda.environments.shared_step import SharedStep, StepLayout
 from remuda.environments.spaces import Array, Space
 
 Hangs = Callable[[float], bool]

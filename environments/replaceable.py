@@ -17,8 +17,8 @@ from remuda.environments.faults import (
     Fault,
     UnusableResultError,
 )
+from remuda.environments.lanes import ParallelEnv, WrappedAgents
 from remuda.environments.make import SingleEnv
-from remuda.environments.parallel_env import ParallelEnv, WrappedAgents
 from remuda.environments.probe import FIRST, Remarks
 from remuda.environments.spaces import Array
 

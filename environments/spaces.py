@@ -9,7 +9,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from pydantic import JsonValue
 
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 
 Space: TypeAlias = spaces.Space[Any]
 Array: TypeAlias = npt.NDArray[Any]

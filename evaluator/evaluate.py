@@ -14,9 +14,8 @@ import numpy as np
 from remuda.config.errors import Error
 from remuda.environments.assignment import agent_columns
 from remuda.environments.copies import LocalCopies
-from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
 from remuda.environments.films import Camera
-from remuda.environments.lanes import AGENT, Bools, Lanes
+from remuda.environments.lanes import AGENT, DISCOUNTED_RETURN, Bools, Lanes, of_single
 from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, components_of, without_any
 from remuda.environments.make import SingleEnv
 from remuda.environments.seeding import replacement_seed

@@ -12,8 +12,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.copies import LocalCopies, make_local_copies
 from remuda.environments.films import Pictures, drawn_unseen, encoder, gif_of
 from remuda.environments.lanes import AGENT
-from remuda.environments.make import make_single
-from remuda.environments.parallel import make_parallel
+from remuda.environments.make import make_parallel, make_single
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.evaluate import Player, play
 from remuda.policy.base import Policy

@@ -15,11 +15,10 @@ from pydantic import JsonValue, ValidationError
 
 from remuda.config.current import Changes, changeable, config_at
 from remuda.config.errors import NoExit
-from remuda.config.numbers import as_json
-from remuda.config.recording import CallbackConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import Section
+from remuda.config.section import Section, as_json
 from remuda.config.user_code import UserCodeError, user_object
+from remuda.config.workers import CallbackConfig
 from remuda.learner.callback import Callback
 from remuda.learner.settings import of_own_class
 from remuda.wire.messages import (

@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from remuda.config.custom import sink_reference
 from remuda.config.plain import masked
-from remuda.config.recording import SinkName
 from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import SinkName
 from remuda.logbook.book import Logbook, RowSink
 from remuda.logbook.sink_process import ProcessService
 from remuda.logbook.tables import CsvSink, JsonLinesSink

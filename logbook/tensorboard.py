@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from remuda.config.document import flat
+from remuda.config.errors import flat
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import film_event, histogram_event, hparams_events, scalar_event, text_event
 from remuda.logbook.lines import Value

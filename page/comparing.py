@@ -10,9 +10,8 @@ import numpy as np
 from msgspec import Struct
 from pydantic import JsonValue
 
-from remuda.config.document import flat
 from remuda.config.dump import recorded, sources, yaml_text
-from remuda.config.errors import ConfigError
+from remuda.config.errors import ConfigError, flat
 from remuda.page.run_rows import RunRow
 from remuda.storage.run_folder import RunFolder
 

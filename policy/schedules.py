@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from remuda.config.algorithms.q_learning import ActionValueConfig
 from remuda.config.learning import BufferConfig
-from remuda.config.recording import StopConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
+from remuda.config.workers import StopConfig
 
 DECAY_PARTS = 5
 """Exploration falls over this fraction of a run (1 / n)."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from remuda.config.algorithms.base import Actions
 from remuda.config.algorithms.registry import BUILT_IN
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packed_part import PackedPart
-from remuda.environments.unsupported import UnsupportedSpaceError
 
 if TYPE_CHECKING:
     import gymnasium

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from remuda.config.dump import write_configs, write_custom_configs
 from remuda.config.plain import masked, plain
-from remuda.config.recording import SinkName
 from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import SinkName
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
 from remuda.logbook.progress import ProgressColumns, ProgressRow

@@ -15,10 +15,10 @@ from typer.core import TyperGroup
 
 from remuda.cli.app import app
 from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.explain import all_keys, kinds_at
 from remuda.config.learning import BufferConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.suggest import all_keys, kinds_at
-from remuda.environments.episode_info import DISCOUNTED_RETURN
+from remuda.environments.lanes import DISCOUNTED_RETURN
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, Report

@@ -11,7 +11,7 @@ import pytest
 
 from remuda import learning
 from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.suggest import all_keys
+from remuda.config.explain import all_keys
 from remuda.tests.test_coming_from import verbs
 from remuda.tests.test_house import LAYERS
 

@@ -12,11 +12,10 @@ from typing import TypeGuard
 from pydantic import JsonValue
 
 from remuda.client.sweeps.space import Search, read_search
-from remuda.config.document import Document, Loc
-from remuda.config.errors import ConfigError
+from remuda.config.errors import ConfigError, Document, Loc
 from remuda.config.load import example_or_file, read_document
-from remuda.config.numbers import LARGEST_COUNT
 from remuda.config.readers import Override
+from remuda.config.section import LARGEST_COUNT
 
 _KEYS = ("name", "config", "seeds", "grid", "search")
 _PARAMETER_KEYS = ("values", "shorthand", "in_name")

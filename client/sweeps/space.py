@@ -10,8 +10,8 @@ from typing import Literal, cast
 
 from pydantic import JsonValue
 
-from remuda.config.document import Loc
-from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
+from remuda.config.errors import Loc
+from remuda.config.section import LARGEST_COUNT, LARGEST_FLOAT
 
 _RANGE_KEYS = ("low", "high", "log", "step")
 

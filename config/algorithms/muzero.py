@@ -14,12 +14,12 @@ from pydantic import (
     JsonValue,
 )
 
-from remuda.config.algorithms.base import EXAMPLES, Actions, into_optimizer
-from remuda.config.algorithms.encoded import EncoderConfig
-from remuda.config.numbers import (
+from remuda.config.algorithms.base import EXAMPLES, Actions, EncoderConfig, into_optimizer
+from remuda.config.section import (
     Discount,
     Fraction,
     Hidden,
+    MayChange,
     NonNegativeFloat,
     NSteps,
     Positive,
@@ -29,7 +29,6 @@ from remuda.config.numbers import (
     at_least_one_layer,
     no_bool,
 )
-from remuda.config.section import MayChange
 
 
 class MuZeroConfig(EncoderConfig):

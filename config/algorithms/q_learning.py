@@ -16,14 +16,14 @@ from pydantic import (
     model_validator,
 )
 
-from remuda.config.algorithms.base import EXAMPLES, Actions, Spaces, into_optimizer
-from remuda.config.algorithms.encoded import EncodedConfig, NetworkConfig
-from remuda.config.numbers import (
+from remuda.config.algorithms.base import EXAMPLES, Actions, EncodedConfig, NetworkConfig, Spaces, into_optimizer
+from remuda.config.section import (
     AnyFloat,
     Discount,
     Fraction,
     Hidden,
     Horizon,
+    MayChange,
     NonNegativeFloat,
     NSteps,
     Positive,
@@ -32,7 +32,6 @@ from remuda.config.numbers import (
     at_least_one_layer,
     no_bool,
 )
-from remuda.config.section import MayChange
 
 
 class ActionValueConfig(EncodedConfig):

@@ -28,7 +28,7 @@ _RAY_ADDRESS = "RAY_ADDRESS"
 
 
 class RayPlan(BaseModel):
-    """Arguments of `remuda.deploy.ray`, without secrets: the list of processes shows them."""
+    """Arguments of `remuda.deploy.ray.herd`, without secrets: the list of processes shows them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,7 +53,7 @@ class RayPlan(BaseModel):
 
 
 class RayLauncher(LocalLauncher):
-    """Starts `remuda.coordinator` and `remuda.deploy.ray`, which talks with Ray in a process of its own.
+    """Starts `remuda.coordinator` and `remuda.deploy.ray.herd`, which talks with Ray in a process of its own.
 
     Both end with this process, as in LocalLauncher, and Ray ends the actors when the second process is gone. A killed
     coordinator is started again, as workers are by Ray: it continues the run with its workers.
@@ -90,7 +90,7 @@ class RayLauncher(LocalLauncher):
         assert self._folder is not None
         node = self._folder / NODE_FILE
         plan = RayPlan.of(self._request, workers).model_dump_json()
-        python = [sys.executable, "-P", "-m", "remuda.deploy.ray"]
+        python = [sys.executable, "-P", "-m", "remuda.deploy.ray.herd"]
         self._spawn("workers", [*python, "--plan", plan, "--node-file", str(node)])
         self._await(node, JOIN_DEADLINE_S, given_up, "Ray did not answer")
         self._coordinator = [*self._coordinator_command(), "--persistent", "--own-dir", str(self._folder)]

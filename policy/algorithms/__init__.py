@@ -9,7 +9,7 @@ from functools import cache
 from typing import cast
 
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
-from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.registry import CustomConfig
 from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.errors import Error

@@ -16,10 +16,9 @@ from remuda.config.current import evaluated, kwargs_of_stage, on_task, stage_nam
 from remuda.config.environment import EnvConfig
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
 from remuda.environments.make import SingleEnv, shown
-from remuda.environments.trust import distrusted_algorithm, distrusted_file, distrusted_model, trusted_source_dir
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.rebuild import distrusted_algorithm, distrusted_file, distrusted_model, trusted_source_dir
 from remuda.policy.algorithms import (
     NoSearchError,
     UnknownAlgorithmError,
@@ -72,8 +71,8 @@ def load_checkpoint_policy(
     CheckpointError, also if `search` is False and the algorithm has no search.
 
     Uses `config`, or the checkpoint's own config. The latter may name a custom algorithm, which is code: for a run that
-    other people may have written to (see remuda.environments.trust) it is imported only with `trust_code`. `run_dir` is
-    the folder of the run; by default the parent of the checkpoint's ckpt/. Set it if each of several policies has a
+    other people may have written to (see remuda.environments.rebuild) it is imported only with `trust_code`. `run_dir`
+    is the folder of the run; by default the parent of the checkpoint's ckpt/. Set it if each of several policies has a
     folder in ckpt/.
     """
     saved = typed(path, read(path), _Saved)

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from remuda.config.algorithms.encoded import EncodedConfig, EncoderConfig, NetworkConfig
+from remuda.config.algorithms.base import EncodedConfig, EncoderConfig, NetworkConfig
 from remuda.config.errors import NoExit
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.policy.networks.layouts import ImagePart, PartsLayout, Pixels, features_of, input_layout

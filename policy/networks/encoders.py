@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.networks import program
 from remuda.policy.networks.layouts import ImageLayout, Pixels
 from remuda.policy.networks.reading import Names, joined

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.encoded import EncodedConfig
+from remuda.config.algorithms.base import EncodedConfig
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packed_part import PackedPart
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.spaces import ObservationSpec
 
 ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from torch import nn
 
 from remuda.config.errors import NoExit
-from remuda.config.optimizers import (
+from remuda.config.learning import (
     BUILT_IN_OPTIMIZERS,
     OPTIMIZER,
     AdamSettings,

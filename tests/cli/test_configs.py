@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from remuda.config.dump import write_configs
+from remuda.config.explain import all_keys
 from remuda.config.load import load_config
 from remuda.config.reference import json_schema_text, markdown_text
-from remuda.config.suggest import all_keys
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.config.files import SMALL, write
 

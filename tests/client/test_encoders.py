@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import remuda
+from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import ConfigError
 from remuda.config.schema import ExperimentConfig

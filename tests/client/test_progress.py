@@ -25,7 +25,7 @@ from remuda.client.progress import (
     picture,
     plain_line,
 )
-from remuda.config.recording import StopConfig
+from remuda.config.workers import StopConfig
 from remuda.tests.client.statuses import status
 
 STOP = StopConfig(max_env_steps=10_000, stop_value=475)

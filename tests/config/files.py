@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from remuda.config.numbers import LARGEST_CAPACITY, LARGEST_COUNT, LARGEST_FLOAT
 from remuda.config.plain import looks_secret
 from remuda.config.schema import ExperimentConfig
+from remuda.config.section import LARGEST_CAPACITY, LARGEST_COUNT, LARGEST_FLOAT
 
 SMALL = "name: small\nenv: {id: CartPole-v1}\n"
 

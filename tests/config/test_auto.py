@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from remuda.config.auto import COLLECTORS, NUM_ENVS, THREADS, with_auto, without_auto
+from remuda.config.current import COLLECTORS, NUM_ENVS, THREADS, with_auto, without_auto
 from remuda.config.dump import config_json_text, sources, yaml_text
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_config, load_settings

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.algorithms.custom import CustomConfig
-from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.algorithms.registry import BUILT_IN, CustomConfig
 from remuda.config.declaration import Segments
 from remuda.config.dump import config_json_text, formatted_total_config_text, sources, yaml_text
 from remuda.config.errors import ConfigError

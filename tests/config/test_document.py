@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from remuda.config.document import flat
+from remuda.config.errors import flat
 
 
 def test_sections_become_parts_of_keys_and_empty_ones_are_values() -> None:

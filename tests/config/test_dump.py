@@ -19,10 +19,10 @@ from remuda.config.dump import (
 )
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import ConfigError
+from remuda.config.explain import all_keys
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import descriptions
-from remuda.config.suggest import all_keys
 from remuda.tests.config.files import SMALL, configs, write
 
 TEXTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from remuda.config.algorithms.custom import CustomConfig
+from remuda.config.algorithms.registry import CustomConfig
 from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import reanalyzed_by_workers

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
+from remuda.config.explain import all_keys, kinds_at
 from remuda.config.reference import json_schema_text, markdown_text
-from remuda.config.suggest import all_keys, kinds_at
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 

@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import PpoConfig
-from remuda.config.algorithms.custom import CustomConfig
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.document import Loc
+from remuda.config.algorithms.registry import BUILT_IN, CustomConfig
+from remuda.config.errors import Loc
+from remuda.config.explain import all_keys, as_written, kinds_at, nearest_setting, section_at
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.suggest import all_keys, as_written, kinds_at, nearest_setting, section_at
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from remuda.config.environment import EnvConfig
 from remuda.environments.copies import LocalCopies, agents_of, make_copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.lanes import Group, Lanes
-from remuda.environments.parallel import make_parallel
+from remuda.environments.make import make_parallel
 from remuda.environments.spaces import Array, Space
 from remuda.tests.environments.leaving import Leaving
 

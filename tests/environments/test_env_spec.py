@@ -14,10 +14,10 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.copies import VectorCopies
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.make import make_single
 from remuda.environments.record import environment_spec
 from remuda.environments.spaces import column_layout, space_structure
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.environments.vectors import make_vector
 from remuda.storage.env_files import pickle_environment
 

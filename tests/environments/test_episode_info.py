@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.episode_info import as_columns, of_single, of_vector
+from remuda.environments.lanes import as_columns, of_single, of_vector
 from remuda.environments.vectors import Vector, make_vector, reset_vector
 
 NAMES = ("boxes", "won", "note", "missing")

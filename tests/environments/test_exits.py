@@ -85,7 +85,7 @@ def test_building_one_that_exits_is_a_build_error(folder: Path, make: str, said:
 
 
 def test_a_copy_that_exits_while_it_is_timed_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.environments.vectorizing.usable_cores", lambda: 2)
+    monkeypatch.setattr("remuda.environments.vectors.usable_cores", lambda: 2)
     said: list[str] = []
     make_vector(EnvConfig(make="walk_exits:make"), num_envs=2, source_dir=str(folder), chosen=said.append).close()
     assert "SystemExit('no more') was raised in" in said[0]

@@ -23,8 +23,14 @@ from remuda.environments.legal_actions import (
     without_any,
 )
 from remuda.environments.process_peer import EnvironmentProcessError
-from remuda.environments.vectorizing import time_step
-from remuda.environments.vectors import Vector, make_vector, reset_vector, reset_with_info, tell_legal_actions
+from remuda.environments.vectors import (
+    Vector,
+    make_vector,
+    reset_vector,
+    reset_with_info,
+    tell_legal_actions,
+    time_step,
+)
 from remuda.tests.environments.masked import ACTIONS, FIRST, Choosy, legal_in
 
 CHOOSY = EnvConfig(make="remuda.tests.environments.masked:make", vectorization="async")

@@ -14,8 +14,8 @@ from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.legal_actions import legal_of_vector
 from remuda.environments.make import make_single
-from remuda.environments.packed_actions import PackActions
 from remuda.environments.vectors import Vector, make_vector, reset_with_info, tell_legal_actions
+from remuda.environments.wrappers import PackActions
 from remuda.evaluator.play_policy import run_policy
 from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import Start

@@ -12,10 +12,9 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
 from remuda.environments.make import make_single
 from remuda.environments.packing import PackObservations, packed_space, packs, unpacked
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.environments.vectors import make_vector, reset_vector
 from remuda.runner.serial import Start
 from remuda.tests.environments.structured import Cells, Grid, WithGraph, WrongShape

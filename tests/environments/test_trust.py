@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.trust import distrusted_environment, distrusted_model, trusted_source_dir
+from remuda.environments.rebuild import distrusted_environment, distrusted_model, trusted_source_dir
 
 MAKE = EnvConfig(make="horse.stable:make")
 ID = EnvConfig(id="CartPole-v1")

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.environment import EnvConfig
-from remuda.environments import vectorizing
 from remuda.environments.spaces import Array
-from remuda.environments.vectorizing import (
+from remuda.environments.vectors import (
     ROUND_TRIP_S,
     WORTH_IT,
     choose_processes,
@@ -97,7 +96,7 @@ def test_the_choice_and_its_reason_are_one_line_and_the_copy_is_closed(monkeypat
     env, said = TickingEnv(iter([])), list[str]()
 
     def choice(mode: str, *, cores: int, sharers: int, step_s: float) -> int:
-        monkeypatch.setattr(vectorizing, "usable_cores", lambda: cores)
+        monkeypatch.setattr("remuda.environments.vectors.usable_cores", lambda: cores)
         config = EnvConfig.model_validate({"make": "m:f", "vectorization": mode})
         processes, known = choose_processes(
             config, lambda: env, num_envs=8, sharers=sharers, chosen=said.append, timer=lambda copy: step_s

@@ -12,9 +12,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.config.recording import LogConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.workers import EvaluatorConfig
+from remuda.config.workers import EvaluatorConfig, LogConfig
 from remuda.environments import films as pictures
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import films as evaluator_films

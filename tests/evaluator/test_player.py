@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.config.recording import LogConfig
-from remuda.config.workers import EvaluatorConfig
+from remuda.config.workers import EvaluatorConfig, LogConfig
 from remuda.environments import copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single

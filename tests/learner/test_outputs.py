@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.config.recording import LogConfig
+from remuda.config.workers import LogConfig
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import DivergedError
 from remuda.learner.outputs import LearnerOutputs

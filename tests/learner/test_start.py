@@ -14,7 +14,7 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
 from remuda.learner.start import continue_from, new_algorithm, take_weights

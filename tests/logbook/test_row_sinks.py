@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.config.recording import LogConfig, SinkName
 from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import LogConfig, SinkName
 from remuda.logbook.book import Logbook
 from remuda.logbook.progress import ProgressColumns, ProgressRow
 from remuda.logbook.role_logbooks import serial_logbook

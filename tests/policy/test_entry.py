@@ -12,13 +12,12 @@ from gymnasium import spaces
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.base import Actions
-from remuda.config.algorithms.custom import CustomConfig, PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.algorithms.registry import BUILT_IN
+from remuda.config.algorithms.registry import BUILT_IN, CustomConfig, PolicyConfig
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import UnknownAlgorithmError, built_in_entry, declaration, make_policy
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import PpoConfig
-from remuda.config.algorithms.custom import PolicyConfig
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.registry import PolicyConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
-from remuda.config.recording import StopConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import StopConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.schedules import importance_beta, linear
 from remuda.tests.imports import imported_by

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 

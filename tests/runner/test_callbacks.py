@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from remuda.config.load import load_config
-from remuda.config.recording import CallbackConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
+from remuda.config.workers import CallbackConfig
 from remuda.learner.callback import Callback
 from remuda.logbook.series import Logged, read_series
 from remuda.policy.files.checkpoint_file import CheckpointError

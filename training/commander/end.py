@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.config.recording import StopConfig
+from remuda.config.workers import StopConfig
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState
 
 STOP_VALUE = "stop_value"

@@ -6,7 +6,7 @@ import math
 
 from remuda.buffer.index import ReplayIndex, SampledRows
 from remuda.buffer.monitor import BufferMonitor, SampleStatistics, ThroughputStatistics
-from remuda.config.recording import LogConfig
+from remuda.config.workers import LogConfig
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport, Report
 from remuda.policy.row_plan import RowPlan
 from remuda.wire.messages import Counters, LedgerCounts

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta, field
 from numpy.typing import NDArray
 
-from remuda.config.numbers import MOST_COLLECTED
+from remuda.config.section import MOST_COLLECTED
 from remuda.wire.messages.callbacks import CallbackAnswer
 from remuda.wire.messages.parts import (
     MOST_ACTION_DIMENSIONS,

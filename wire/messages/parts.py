@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from remuda.config.numbers import MOST_COLLECTED, MOST_EVALUATION_EPISODES, MOST_OPPONENTS
+from remuda.config.section import MOST_COLLECTED, MOST_EVALUATION_EPISODES, MOST_OPPONENTS
 
 Role = Literal["collector", "evaluator", "learner", "reanalyzer"]
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer")

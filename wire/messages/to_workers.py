@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta, field
 from numpy.typing import NDArray
 
-from remuda.config.numbers import MOST_EVALUATION_EPISODES
+from remuda.config.section import MOST_EVALUATION_EPISODES
 from remuda.wire.messages.callbacks import CallbackEvent, CallbackStates, SettingChanges
 from remuda.wire.messages.parts import (
     Acting,

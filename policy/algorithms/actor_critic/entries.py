@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.acting.distributions import (
     Categorical,
     CorrelatedNoise,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.encoded import EncodedConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config, TwinCriticConfig
+from remuda.config.algorithms.actor_critic import SacConfig, Td3Config, TwinCriticConfig
+from remuda.config.algorithms.base import EncodedConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from remuda.config.algorithms.twin_critics import TwinCriticConfig
+from remuda.config.algorithms.actor_critic import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.entries import TwinCriticLayout, numbers_of
 from remuda.policy.algorithms.twin_critics.networks import make_network

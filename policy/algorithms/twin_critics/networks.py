@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from remuda.config.algorithms.twin_critics import TwinCriticConfig
+from remuda.config.algorithms.actor_critic import TwinCriticConfig
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 from remuda.policy.algorithms.twin_critics.entries import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
 from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from remuda.config.algorithms.twin_critics import SacConfig
+from remuda.config.algorithms.actor_critic import SacConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.entries import sac_layout, target_entropy
 from remuda.policy.algorithms.twin_critics.learning import (

@@ -8,9 +8,8 @@ import pytest
 from msgspec import structs
 
 from remuda.config.environment import EnvConfig
-from remuda.config.recording import LogConfig, StopConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.workers import EvaluatorConfig
+from remuda.config.workers import EvaluatorConfig, LogConfig, StopConfig
 from remuda.training.commander.commander import Commander, Save, StartEvaluation
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config.launching import KubernetesConfig, LaunchConfig
-from remuda.deploy.kubernetes.kubectl import Kubectl, KubectlError, ObjectState, end_forwarding
-from remuda.deploy.kubernetes.launcher import KubernetesLauncher
+from remuda.deploy.kubernetes.launcher import Kubectl, KubectlError, KubernetesLauncher, ObjectState, end_forwarding
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.tests.patience import until
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remuda.deploy.ray.engine import BrokenError, LostError, RayEngine
+from remuda.deploy.ray.engine import BrokenError, Introduction, LostError, Order, RayEngine
 from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd, LaunchTerms
-from remuda.deploy.ray.worker import Introduction, Order
 from remuda.deploy.supervision import (
     EXIT_DONE,
     EXIT_FAILED,

@@ -21,7 +21,7 @@ from remuda.wire import connection_file
 
 WITHOUT_RAY = """#!/bin/sh
 case "$*" in
-*remuda.deploy.ray*)
+*remuda.deploy.ray.herd*)
     while [ "$1" != --node-file ]; do shift; done
     printf 127.0.0.1 > "$2.new" && mv "$2.new" "$2"
     exec sleep 600 ;;

@@ -11,7 +11,7 @@ import msgspec.structs
 import pytest
 
 from remuda.deploy import roles
-from remuda.deploy.ray.worker import Introduction, Order, RayWorker, UsedError
+from remuda.deploy.ray.engine import Introduction, Order, RayWorker, UsedError
 from remuda.tests.keys import connection_to
 from remuda.wire import connection_file
 from remuda.wire.keys.own import KEY_FILE

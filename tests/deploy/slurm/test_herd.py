@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.deploy.slurm.commands import JobState
-from remuda.deploy.slurm.herd import FIRST_PAUSE_S, LONGEST_PAUSE_S, STABLE_AFTER_S, WorkerJobs
+from remuda.deploy.slurm.launcher import FIRST_PAUSE_S, LONGEST_PAUSE_S, STABLE_AFTER_S, WorkerJobs
 
 
 def three_collectors(most: int = 10) -> WorkerJobs:

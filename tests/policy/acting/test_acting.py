@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.dqn.entry import DqnPolicy
 from remuda.policy.spaces import ActionSpec, ObservationSpec

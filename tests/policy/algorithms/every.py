@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm

@@ -10,14 +10,13 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.learner.loop import on_host
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Policy

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.packing import PackObservations

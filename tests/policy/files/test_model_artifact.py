@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, Td3Config
 from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.algorithms.rainbow.network import return_distribution

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.optimizers import AdamSettings
+from remuda.config.learning import AdamSettings
 from remuda.policy.networks.optimizers import Adam
 from remuda.policy.networks.tensors import denormals_are_zero
 

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remuda.config.algorithms.encoded import SUPPLIED
+from remuda.config.algorithms.base import SUPPLIED
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packed_part import PackedPart
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.networks import encoders
 from remuda.policy.networks.compiled import compiled
 from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer

@@ -11,7 +11,7 @@ import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.entries import ActorCriticPolicy
 from remuda.policy.algorithms.dqn.entry import DqnPolicy

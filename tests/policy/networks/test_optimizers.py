@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from remuda.config.environment import EnvConfig
-from remuda.config.learning import LearnerConfig
-from remuda.config.optimizers import AdamSettings, RmspropSettings
+from remuda.config.learning import AdamSettings, LearnerConfig, RmspropSettings
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.networks.flat_parameters import FlatPart
@@ -248,7 +247,7 @@ def test_what_is_no_optimizer_is_said(name: str, said: str, mine: Path) -> None:
 
 def test_torchs_compiler_is_not_imported() -> None:
     code = (
-        "import sys, torch; from remuda.config.optimizers import *; "
+        "import sys, torch; from remuda.config.learning import *; "
         "from remuda.policy.networks.optimizers import Adam; "
         "from remuda.policy.networks.optimizers import Rmsprop; "
         "Adam(torch.ones(3), torch.ones(3), AdamwSettings(), learning_rate=0.1).step(); "

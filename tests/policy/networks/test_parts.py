@@ -7,15 +7,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packing import PackObservations, packed_space
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.twin_critics.entries import numbers_of
 from remuda.policy.files.model_artifact import traced_policy

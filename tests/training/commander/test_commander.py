@@ -8,9 +8,8 @@ from msgspec import structs
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import SelfPlayConfig
-from remuda.config.recording import CheckpointConfig, StopConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.config.workers import EvaluatorConfig
+from remuda.config.workers import CheckpointConfig, EvaluatorConfig, StopConfig
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult, next_boundary

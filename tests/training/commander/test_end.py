@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.config.recording import StopConfig
+from remuda.config.workers import StopConfig
 from remuda.tests.coordinator.configs import config
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import End, evaluation_is_too_late, longer_s

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, entropies
 from remuda.policy.files.model_artifact import traced_policy

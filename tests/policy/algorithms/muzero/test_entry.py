@@ -6,7 +6,7 @@ import pytest
 
 from remuda.config.declaration import Unrolls
 from remuda.config.learning import LearnerConfig
-from remuda.config.recording import StopConfig
+from remuda.config.workers import StopConfig
 from remuda.policy.algorithms import declaration
 from remuda.tests.policy.algorithms.muzero.cases import changed, config
 

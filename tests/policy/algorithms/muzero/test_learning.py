@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.learning import LearnerConfig
-from remuda.config.recording import LogConfig
+from remuda.config.workers import LogConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.learning import ANALYSIS, MuZero
 from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, Support

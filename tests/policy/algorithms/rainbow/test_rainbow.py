@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.learning import LearnerConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.rainbow.learning import Rainbow
 from remuda.policy.base import Arrays

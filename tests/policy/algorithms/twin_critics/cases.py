@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig

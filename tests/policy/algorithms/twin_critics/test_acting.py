@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.twin_critics.entries import RANDOM
 from remuda.policy.base import Policy as ActingPolicy

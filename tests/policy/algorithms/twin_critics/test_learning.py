@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
 from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork

@@ -32,12 +32,6 @@ def test_check_tells_settings_that_have_no_effect(tmp_path: Path, terminal: Term
     assert warning.startswith(f"{path}: warning: learner.batch_size is 256 and has no effect: ppo has no replay, ")
 
 
-def test_show_json_is_nothing_but_json(tmp_path: Path, terminal: Terminal) -> None:
-    ended = terminal.remuda("config", "show", write(tmp_path, SMALL), "--json")
-    assert ended.code == 0
-    assert json.loads(ended.out)["env"]["id"] == "CartPole-v1"
-
-
 def test_show_says_what_is_wrong_on_standard_error(tmp_path: Path, terminal: Terminal) -> None:
     path = write(tmp_path, SMALL + "sed: 3\nstop: {max_env_steps: -1}\n")
     ended = terminal.remuda("config", "show", path)
@@ -46,12 +40,6 @@ def test_show_says_what_is_wrong_on_standard_error(tmp_path: Path, terminal: Ter
         f"{path}:3: sed: no such setting; did you mean seed?\n"
         f"{path}:4: stop.max_env_steps: should be greater than 0, not -1\n"
     )
-
-
-def test_check_says_so_for_each(tmp_path: Path, terminal: Terminal) -> None:
-    paths = [write(tmp_path, SMALL, name) for name in ("a.yaml", "b.yml")]
-    ended = terminal.remuda("config", "check", *paths)
-    assert (ended.code, ended.out, ended.err) == (0, f"{paths[0]}: valid\n{paths[1]}: valid\n", "")
 
 
 def test_check_reports_every_file(tmp_path: Path, terminal: Terminal) -> None:
@@ -63,12 +51,6 @@ def test_check_reports_every_file(tmp_path: Path, terminal: Terminal) -> None:
     assert second.startswith(
         f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory; `remuda examples` lists"
     )
-
-
-def test_check_looks_at_overrides(tmp_path: Path, terminal: Terminal) -> None:
-    ended = terminal.remuda("config", "check", write(tmp_path, SMALL), "--set", "bufer.capacity=3")
-    assert ended.code == 2
-    assert ended.err == "--set bufer.capacity=3: bufer: no such setting; did you mean buffer?\n"
 
 
 def test_schema(terminal: Terminal) -> None:
@@ -103,15 +85,3 @@ def test_a_run_folder_has_recorded_where_its_settings_came_from(tmp_path: Path, 
     assert sources["seed"] == {"value": 7, "source": "command line"}
     assert sources["env.id"] == {"value": "CartPole-v1", "source": "file"}
     assert sources["buffer.capacity"] == {"value": 100_000, "source": "default"}
-
-
-def test_what_a_run_was_told_cannot_be_changed_afterwards(tmp_path: Path, terminal: Terminal) -> None:
-    ended = terminal.remuda("config", "show", tmp_path, "--sources", "--seed", 7)
-    assert (ended.code, ended.out) == (2, "")
-    assert "its settings cannot be changed: leave out --set and --seed" in ended.err
-
-
-def test_sources_of_a_folder_that_is_no_run(tmp_path: Path, terminal: Terminal) -> None:
-    ended = terminal.remuda("config", "show", tmp_path, "--sources")
-    assert (ended.code, ended.out) == (2, "")
-    assert "formatted_total_config.py: cannot be read: No such file or directory" in ended.err

@@ -43,28 +43,3 @@ def test_a_file_system_without_locks_is_a_finding_and_no_traceback(
     monkeypatch.setattr("remuda.storage.ownership.FileLock.acquire", no_locks)
     found = doctor._attempt("locks", lambda: doctor._locks(tmp_path))
     assert found == Finding("locks", "wrong", "OSError: [Errno 95] Operation not supported")
-
-
-@pytest.mark.parametrize(
-    ("compiled", "verdict", "said"), [(True, "ok", "are compiled"), (False, "note", "no C compiler")]
-)
-def test_whether_replay_and_search_are_compiled(
-    compiled: bool, verdict: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remuda.buffer.sum_tree.COMPILED", compiled)
-    found = doctor._replay()
-    assert (found.what, found.verdict) == ("replay", verdict)
-    assert said in found.said
-    monkeypatch.setattr("remuda.policy.algorithms.muzero.search.tree.COMPILED", compiled)
-    found = doctor._search()
-    assert (found.what, found.verdict) == ("search", verdict)
-    assert said in found.said
-
-
-@pytest.mark.parametrize(("content", "cores"), [("max 100000\n", None), ("150000 100000\n", 1.5), ("nonsense", None)])
-def test_a_limit_of_the_control_group(
-    content: str, cores: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpu.max").write_text(content)
-    monkeypatch.setattr(doctor, "Path", lambda _: tmp_path / "cpu.max")
-    assert doctor._cgroup_cores() == cores

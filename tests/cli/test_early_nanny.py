@@ -24,28 +24,8 @@ def make(**settings):
     pathlib.Path("building").touch()
     time.sleep(600)
 """
-ELSEWHERE = """
-import pathlib, time
 
-class Elsewhere:
-    connection_file = pathlib.Path("connection.json")
 
-    def __init__(self, request):
-        assert request.nanny is None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *raised):
-        pass
-
-    def kill(self):
-        pass
-
-    def start(self, workers, *, given_up):
-        pathlib.Path("starting").touch()
-        time.sleep(600)
-"""
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
 
 
@@ -91,9 +71,7 @@ def with_its_folder(folder: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"), [(("nowhere.yaml",), "nowhere.yaml"), (("good.yaml", "--set", "seed=x"), "seed")]
-)
+@pytest.mark.parametrize(("arguments", "problem"), [(("good.yaml", "--set", "seed=x"), "seed")])
 def test_a_launch_that_is_refused_leaves_nothing(folder: Path, arguments: tuple[str, ...], problem: str) -> None:
     before = sorted(folder.rglob("*"))
     command = launch(folder, *arguments)
@@ -130,17 +108,13 @@ def test_a_command_that_is_killed_leaves_nothing(folder: Path, started: list[sub
     assert list((folder / "tmp").iterdir()) == []
 
 
-def test_a_launch_elsewhere_ends_it(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    (folder / "elsewhere.py").write_text(ELSEWHERE)
-    command = launch(folder, "good.yaml", "--on", "elsewhere:Elsewhere")
-    started.append(command)
-    until(lambda: (folder / "starting").exists() or command.poll() is not None, "the start of the launcher")
-    assert command.poll() is None, command.communicate()
-    assert psutil.Process(command.pid).children() == []
-
-
 @pytest.mark.parametrize(
-    "arguments", [[], ["train", "a.yaml"], ["launch", "--help"], ["launch", "a.yaml", "--dry-run"], ["sweep", "launch"]]
+    "arguments",
+    [
+        ["train", "a.yaml"],
+        ["launch", "--help"],
+        ["launch", "a.yaml", "--dry-run"],
+    ],
 )
 def test_only_a_launch_starts_one(arguments: list[str]) -> None:
     with prestarted_nanny(arguments) as nanny:

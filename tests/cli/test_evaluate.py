@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from remuda.runner.serial import Start
+from remuda.cli import playing
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.imports import imported_by
-from remuda.tests.runner.runs import run_tiny, tiny_config
 
 pytestmark = pytest.mark.xdist_group("a tiny run")
 
@@ -45,19 +45,6 @@ def test_the_best_is_the_file_that_was_evaluated_best(terminal: Terminal, tiny_r
     assert content["reward_mean"] == pytest.approx(best.reward)  # the same seeds as in training
 
 
-def test_any_checkpoint_by_its_iteration(terminal: Terminal, tiny_run: Path) -> None:
-    content = played(terminal.remuda("evaluate", tiny_run, "-n", 1, "-nr", "-i", 0, "--json"))
-    assert (content["train_iter"], content["episodes"]) == (0, 1)
-
-
-def test_json_is_all_there_is_on_standard_output(terminal: Terminal, tiny_run: Path) -> None:
-    ended = terminal.remuda("evaluate", tiny_run, "-n", 3, "-nr", "-d", "--json")
-    content = json.loads(ended.out)
-    assert len(content["each"]) == 3
-    assert content["deterministic"] is True
-    assert ended.err.startswith("checkpoint ")
-
-
 def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(
     terminal: Terminal, tiny_run: Path
 ) -> None:
@@ -65,19 +52,6 @@ def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(
     one, two, other = (terminal.remuda(*asked, seed).out for seed in (5, 5, 6))
     assert one == two
     assert one != other
-
-
-def test_exploration_is_that_of_the_end_of_the_schedule(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    """With epsilon_end 1 every action is random; greedy acting is unmoved by it."""
-    config = tiny_config(tmp_path / "user", "policy.epsilon_end=1.0", "stop.max_env_steps=50")
-    run = run_tiny(config, Start(tmp_path / "random")).run_dir
-    asked = ("evaluate", run, "-n", 20, "-nr", "--json")
-    assert played(terminal.remuda(*asked))["each"] != played(terminal.remuda(*asked, "-d"))["each"]
-
-
-def test_episodes_can_be_cut_short(terminal: Terminal, tiny_run: Path) -> None:
-    ended = terminal.remuda("evaluate", tiny_run, "-n", 4, "-nr", "-l", 1, "--json")
-    assert [one["length"] for one in json.loads(ended.out)["each"]] == [1] * 4
 
 
 def test_without_a_display_it_says_so_once_and_plays_on(
@@ -102,7 +76,11 @@ def test_an_environment_that_cannot_be_shown_is_explained(
 
 
 @pytest.mark.parametrize(
-    ("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest), best, and"), ("-2", "no such checkpoint")]
+    ("iteration", "said"),
+    [
+        ("7", "there are: 0, "),
+        ("newest", "-1 (newest), best, and"),
+    ],
 )
 def test_a_checkpoint_that_is_not_there(terminal: Terminal, tiny_run: Path, iteration: str, said: str) -> None:
     ended = terminal.remuda("evaluate", tiny_run, "-i", iteration)
@@ -111,21 +89,13 @@ def test_a_checkpoint_that_is_not_there(terminal: Terminal, tiny_run: Path, iter
     assert "no display" not in ended.err, "it is not played at all"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"), [((), "dqn acts"), (("--follow",), "dqn acts"), (("-i", "model"), "model.pt acts")]
-)
+@pytest.mark.parametrize(("options", "said"), [((), "dqn acts"), (("-i", "model"), "model.pt acts")])
 def test_a_search_that_there_is_not_cannot_be_left_out(
     terminal: Terminal, tiny_run: Path, options: tuple[str, ...], said: str
 ) -> None:
     ended = terminal.remuda("evaluate", tiny_run, "-n", 1, "-nr", "--no-search", *options)
     assert (ended.code, ended.out) == (2, "")
     assert f"{said} without a search, so there is none to leave out" in ended.err
-
-
-def test_a_folder_that_is_no_run(terminal: Terminal, tmp_path: Path) -> None:
-    ended = terminal.remuda("evaluate", tmp_path)
-    assert (ended.code, ended.out) == (2, "")
-    assert "is not a run folder: it has no config.json" in ended.err
 
 
 def test_a_wrong_folder_is_said_before_torch_is_imported(tmp_path: Path) -> None:
@@ -146,17 +116,6 @@ def test_the_runs_inside_of_a_folder_that_is_none_are_offered(
     ended = terminal.remuda("evaluate", tmp_path / "runs")
     assert f"did you mean '{tmp_path}/runs/my run'?" in ended.err
     assert "is not a run folder: it does not exist" in terminal.remuda("evaluate", tmp_path / "rums").err
-
-
-def test_an_environment_that_is_gone_is_explained(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(tiny_run, copy)
-    text = (copy / "config.json").read_text().replace("walk:make", "gone:make")
-    (copy / "config.json").write_text(text)
-    ended = terminal.remuda("evaluate", copy, "-nr")
-    assert ended.code == 2
-    assert "the run's environment cannot be built here" in ended.err
-    assert "module 'gone'" in ended.err
 
 
 def test_a_damaged_checkpoint_is_refused(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
@@ -181,14 +140,21 @@ def test_following_a_run_that_is_over_plays_its_last_policy(terminal: Terminal, 
     assert lines[-1] == "the run is over (policies played: 1)"
 
 
-def test_following_a_run_without_a_policy(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copy(tiny_run / "config.json", tmp_path)
-    ended = terminal.remuda("evaluate", tmp_path, "--follow", "-nr")
-    assert (ended.code, ended.out) == (2, "")
-    assert "has no policy to play: the run is over" in ended.err
+def test_ctrl_c_does_not_fall_between_counting_an_episode_and_showing_it() -> None:
+    done: list[str] = []
 
+    def count_and_show() -> None:
+        with playing._ctrl_c_waits():  # pyright: ignore[reportPrivateUsage]
+            done.append("counted")
+            signal.raise_signal(signal.SIGINT)
+            done.append("shown")
+        done.append("too far")
 
-def test_following_plays_the_newest_and_no_other(terminal: Terminal, tiny_run: Path) -> None:
-    ended = terminal.remuda("evaluate", tiny_run, "--follow", "-i", "best")
-    assert (ended.code, ended.out) == (2, "")
-    assert "--follow plays the newest policy, and -i best asks for another" in ended.err
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            count_and_show()
+        assert done == ["counted", "shown"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, former)

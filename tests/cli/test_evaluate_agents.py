@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from remuda.runner.serial import Start
-from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import PolicyFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.runner.runs import run_tiny
 from remuda.tests.runner.several import LENGTHS, several_config
@@ -54,9 +52,7 @@ def test_one_agent_plays_against_older_checkpoints(run: Path, terminal: Terminal
         (["--policy", "hare", "--against", "0"], "--policy hare: the run has no such policy; there are ends, middle"),
         (["--policy", "ends"], "--policy says who plays --against: give both, or neither"),
         (["-i", "model"], "-i model: with several agents checkpoints play; give -1 (newest), best, or a train_iter"),
-        (["--against", "model"], "--against model: with several agents checkpoints play"),
         (["-i", "12345"], "-i 12345: {run}/ckpt/ends has no such checkpoint; there are: 0, "),
-        (["--against", "7"], "--against 7: {run}/ckpt/ends has no such checkpoint; there are: 0, "),
         (["--follow", "--against", "0"], "--follow plays the newest policies, and --against older ones"),
     ],
 )
@@ -67,30 +63,12 @@ def test_what_is_not_there_is_refused(run: Path, terminal: Terminal, options: li
     assert "model/" not in done.err
 
 
-def test_a_checkpoint_can_be_named_by_its_update(run: Path, terminal: Terminal) -> None:
-    for which, place in (("0", 0), ("-1", -1)):
-        done = terminal.remuda("evaluate", str(run), "-i", which, "-n", "1", "-nr", "-d")
-        assert done.code == 0
-        for policy in ("ends", "middle"):
-            folder = PolicyFolder(run, policy)
-            record = CheckpointIndex(folder.ckpt).records[place]
-            assert (record.train_iter == 0) == (which == "0")
-            counters = f"(train_iter {record.train_iter}, env_step {record.env_step})"
-            assert f"{policy}: checkpoint {folder.ckpt / record.file} {counters}" in done.out
-
-
 def test_the_newest_policies_of_a_run_are_followed_to_its_end(run: Path, terminal: Terminal) -> None:
     done = terminal.remuda("evaluate", str(run), "--follow", "-nr", "-d", "--json")
     assert done.code == 0, done.err
     (line,) = done.out.splitlines()
     assert json.loads(line)["agents"] == pytest.approx(RETURNS)
     assert "the run is over (policies played: 1)" in done.err
-
-
-def test_without_a_search_nothing_is_left_out(run: Path, terminal: Terminal) -> None:
-    done = terminal.remuda("evaluate", str(run), "--no-search", "-nr")
-    assert done.code == 2
-    assert "search" in done.err
 
 
 def test_games_are_filmed(tmp_path: Path, terminal: Terminal) -> None:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -58,28 +57,6 @@ def test_the_model_plays_the_episodes_of_the_checkpoint_it_came_from(terminal: T
         assert model == last
 
 
-def test_a_model_that_was_copied_elsewhere_plays_too(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_run / "model", tmp_path / "walker")
-    content = played(terminal.remuda("evaluate", tmp_path / "walker", "-n", 3, "-nr", "-d", "--json"))
-    other = played(terminal.remuda("evaluate", tiny_run, "-n", 3, "-nr", "-d", "--json"))
-    assert content["each"] == other["each"]
-
-
-@pytest.mark.parametrize("option", [("--follow",), ("-i", "best")])
-def test_a_model_is_one_policy(terminal: Terminal, tiny_run: Path, option: tuple[str, ...]) -> None:
-    ended = terminal.remuda("evaluate", tiny_run / "model", *option)
-    assert (ended.code, ended.out) == (2, "")
-    assert f"is a model/ folder with one policy; for {option[0]} give the run folder" in ended.err
-
-
-def test_a_damaged_model_is_refused(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_run / "model", tmp_path / "walker")
-    (tmp_path / "walker" / "model.pt").write_bytes(b"no model")
-    ended = terminal.remuda("evaluate", tmp_path / "walker", "-nr")
-    assert ended.code == 2
-    assert "not a model of Remuda's, or a damaged one" in ended.err
-
-
 def test_nothing_is_unpickled_without_being_told_to(terminal: Terminal, painted: Path) -> None:
     """The pickle of the environment serves where its module is gone, and only with --trust-code."""
     mend(painted, {"make": "gone:make"})
@@ -103,20 +80,6 @@ def test_the_film_is_in_the_folder_and_shows_every_step(terminal: Terminal, pain
     ]
     for name in names:
         assert len(pictures(name)) == LENGTH + 1
-
-
-def test_one_episode_is_filmed_unless_more_are_asked_for(terminal: Terminal, painted: Path, tmp_path: Path) -> None:
-    content = played(terminal.remuda("evaluate", painted, "-l", 3, "--record", tmp_path, "--json"))
-    assert content["episodes"] == 1
-    videos = cast("list[str]", content["videos"])
-    assert [len(pictures(Path(video))) for video in videos] == [4]
-
-
-def test_what_cannot_be_filmed_is_explained(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    ended = terminal.remuda("evaluate", tiny_run, "--record", tmp_path / "films")
-    assert ended.code == 2
-    assert "has no parameter render_mode" in ended.err
-    assert not (tmp_path / "films").exists()
 
 
 def remuda_in_a_process(*arguments: object, **environment: str) -> Ended:
@@ -155,18 +118,6 @@ def test_ctrl_c_sums_up_what_is_over(tiny_run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
-def test_after_ctrl_c_there_is_a_film_of_each_episode_that_is_over(painted: Path, tmp_path: Path) -> None:
-    ended = interrupted(tmp_path, "evaluate", painted, "-n", 100_000, "-d", "--record", tmp_path / "films")
-    assert ended.code == 0, ended.err
-    assert ended.err == ""
-    films = [line.split(" ", 1)[1] for line in ended.out.splitlines() if line.startswith("recorded")]
-    over = sum(line.startswith("[EVALUATOR]") for line in ended.out.splitlines())
-    assert len(films) - over in (0, 1)  # 1: its film was just finished, and it was not counted yet
-    assert {len(pictures(Path(film))) for film in (films[0], films[-1])} == {LENGTH + 1}
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("forked")
 def test_a_window_opens_where_there_is_a_display(tmp_path: Path) -> None:
     """SDL has one that shows nothing, for such places as this."""
     leave_behind(CASES["dqn"], tmp_path)
@@ -179,18 +130,6 @@ def test_a_window_opens_where_there_is_a_display(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
-def test_a_display_that_does_not_answer_is_explained(tmp_path: Path) -> None:
-    leave_behind(CASES["dqn"], tmp_path)
-    display = {"DISPLAY": ":0", "SDL_VIDEODRIVER": "offscreen_and_unheard_of"}
-    ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
-    assert ended.code == 2
-    assert "CartPole-v1 cannot be rendered here (human): error: " in ended.err
-    assert "With -nr the episodes are not shown, and no display is needed." in ended.err
-    assert "Traceback" not in ended.err
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("forked")
 def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     """As after a session that ended: SDL then draws where nobody sees it, at the pace of somebody who looks."""
     leave_behind(CASES["dqn"], tmp_path)
@@ -198,10 +137,3 @@ def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
     assert ended.code == 2
     assert "CartPole-v1 cannot be shown: no window can be opened on the display :4711\nWith -nr the" in ended.err
-
-
-def test_an_environment_of_other_observations_is_not_played(terminal: Terminal, painted: Path) -> None:
-    mend(painted, {"make": None, "id": "CartPole-v1"})
-    ended = terminal.remuda("evaluate", painted, "-n", 1, "-nr")
-    assert ended.code == 2
-    assert "its observations are arrays of shape (2,), not arrays of shape (4,)" in ended.err

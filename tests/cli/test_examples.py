@@ -46,11 +46,6 @@ def test_a_copy_has_what_it_needs_and_overwrites_nothing(
     assert (again.code, "would be overwritten" in again.err) == (2, True)
 
 
-def test_a_wrong_name_is_answered_with_near_ones(terminal: Terminal) -> None:
-    ended = terminal.remuda("examples", "cartpole_dqm")
-    assert (ended.code, "cartpole_dqn" in ended.err) == (2, True)
-
-
 def test_a_config_works_by_its_name_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("t_maze_ppo", "examples/t_maze_ppo.yaml"):

@@ -54,8 +54,6 @@ def test_without_recorded_observations_the_policy_plays_for_them(
     [
         (("--format", "onnx", "--out", "policy.pt"), "--format onnx ends in .onnx"),
         (("--format", "numpy", "-i", "7777"), "has no such checkpoint"),
-        (("--format", "tflite"), "tflite"),
-        ((), "--format"),
         (("--format", "onnx", "--verify", "5"), "--verify"),
     ],
 )
@@ -65,16 +63,3 @@ def test_mistakes_write_nothing(terminal: Terminal, run: Path, options: tuple[st
     assert (ended.code, ended.out) == (2, "")
     assert told in ended.err
     assert sorted(run.rglob("*")) == before
-
-
-def test_a_model_folder_has_no_checkpoint_to_export(terminal: Terminal, run: Path) -> None:
-    ended = terminal.remuda("export", run / "model", "--format", "onnx")
-    assert (ended.code, ended.out) == (2, "")
-    assert "is not a run folder" in ended.err
-
-
-def test_an_exported_file_is_one_policy(terminal: Terminal, run: Path) -> None:
-    assert terminal.remuda("export", run, "--format", "onnx").code == 0
-    ended = terminal.remuda("evaluate", run / "export" / "policy.onnx", "-i", "best")
-    assert (ended.code, ended.out) == (2, "")
-    assert "is one policy: for -i give the run folder" in ended.err

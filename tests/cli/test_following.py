@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import following
-from remuda.cli.errors import InputError
 from remuda.cli.following import follow_run
 from remuda.cli.playing import EpisodeView, PlayedPolicies, PlayOptions
 from remuda.storage.run_folder import RunFolder
@@ -76,12 +75,6 @@ def test_a_queued_run_is_waited_for_until_it_has_a_policy(queued: RunFolder, mon
     assert len(pauses) == 2
     assert player.played == [4]
     assert player.said.getvalue().splitlines() == ["it waits for workers", "the run is over (policies played: 1)"]
-
-
-def test_a_run_that_ends_while_it_is_queued_has_no_policy(queued: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_each_pause(monkeypatch, queued.beginner("0000-1111").unlink)
-    with pytest.raises(InputError, match="has no policy to play: the run is over"):
-        follow_run(queued.root, Watching(queued.root))
 
 
 def test_a_run_that_gets_its_workers_between_two_looks_goes_on(

@@ -12,7 +12,6 @@ from rich.console import Console
 from remuda.cli.status import MOST_EVENTS, MOST_ROWS, history_table
 from remuda.logbook.series import read_series
 from remuda.logbook.series_file import SeriesFile, SeriesView
-from remuda.storage.notes import Notes, write_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.logbook.series_examples import ROWS, collected, evaluation, joined, logged, vitals
@@ -82,12 +81,6 @@ def test_by_folder_and_by_name_and_without_a_coordinator(terminal: Terminal, run
     assert by_folder.out.startswith("time  env_step  /s ")
 
 
-def test_what_people_wrote_stands_above(terminal: Terminal, run: RunFolder) -> None:
-    write(run, intervals=0)
-    write_notes(run, Notes("[b]too\nslow", ["lr", "old"]))
-    assert terminal.remuda("status", "--history", run.root).out.startswith("note: [b]too slow\ntags: lr, old\n")
-
-
 def test_programs_get_the_records(terminal: Terminal, run: RunFolder) -> None:
     write(run, intervals=1)
     with open(run.series, "ab") as file:
@@ -111,7 +104,6 @@ def test_what_has_begun_and_said_nothing_yet(terminal: Terminal, run: RunFolder)
     ("arguments", "message"),
     [
         (["--history"], "name a run: remuda status --history RUN"),
-        (["--history", "--watch", "x"], "give only one of --history and --watch"),
         (["--history", "no/such/folder"], "no/such/folder is not a run folder: it has no config.json"),
     ],
 )
@@ -120,11 +112,3 @@ def test_what_cannot_be_shown(terminal: Terminal, arguments: list[str], message:
     assert ended.code == 2
     assert message in ended.err
     assert ended.out == ""
-
-
-def test_a_text_in_it_cannot_steer_the_terminal(run: RunFolder) -> None:
-    series = SeriesFile(run.series)
-    report = joined(1.0)
-    SeriesView(series).show(type(report)(**{**vars(report), "what": "[/b]\x1b[2J"}))
-    series.close()
-    assert r"[/b]\x1b[2J" in shown(run)[-1]

@@ -20,10 +20,6 @@ from remuda.wire.messages import (
     AnyMessage,
     CoordinatorStatus,
     ExperimentStatus,
-    LogPiece,
-    LogPosition,
-    LogRequest,
-    LogText,
     Status,
     StatusRequest,
     StopExperiment,
@@ -34,11 +30,6 @@ from remuda.wire.messages import (
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
-FORGETFUL = """
-import pathlib, time
-pathlib.Path(r"{marker}").touch()
-time.sleep(300)
-"""
 
 
 class Verb:
@@ -85,35 +76,6 @@ def started(tmp_path: Path) -> Iterator[list[Verb]]:
         verb.process.wait()
 
 
-def test_a_worker_that_is_still_importing(tmp_path: Path, started: list[Verb]) -> None:
-    """Torch takes a second and a half; this one takes longer."""
-    modules, marker = tmp_path / "modules", tmp_path / "importing"
-    modules.mkdir()
-    (modules / "torch.py").write_text(FORGETFUL.format(marker=marker))
-    verb = Verb(tmp_path, "worker", "collector", modules=modules)
-    started.append(verb)
-    verb.until(marker.exists, "it imports torch")
-    assert verb.interrupted() == 0
-    assert verb.said() == waiting(tmp_path)
-
-
-def waiting(folder: Path) -> str:
-    """What a worker says without a coordinator; nothing more follows where it is interrupted then."""
-    file = folder / "runs" / "connection.json"
-    return f"collector for the coordinator of {file}, which does not exist yet; waiting at most 60 min\n"
-
-
-def test_a_worker_whose_coordinator_does_not_answer(tmp_path: Path, started: list[Verb]) -> None:
-    with FakeCoordinator() as coordinator:
-        coordinator.answer = lambda message: None
-        connection_file.write(tmp_path / "connection.json", coordinator.connection)
-        verb = Verb(tmp_path, "worker", "collector", "--count", "2", "--connection-file", "connection.json")
-        started.append(verb)
-        verb.until(lambda: len(coordinator.heard) > 0, "its worker registers")
-        assert verb.interrupted() == 0
-        assert verb.said() == f"2 collectors for the coordinator of {tmp_path}/connection.json\n"
-
-
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Iterator[FakeCoordinator]:
     with FakeCoordinator() as opened:
@@ -131,22 +93,6 @@ def test_a_question_that_is_not_answered(tmp_path: Path, coordinator: FakeCoordi
     started.append(verb)
     verb.until(asked(coordinator, StopExperiment), "it asks")
     assert verb.interrupted() == 130
-    assert verb.err.read_text() == ""
-
-
-def test_a_log_that_is_followed(tmp_path: Path, coordinator: FakeCoordinator, started: list[Verb]) -> None:
-    def answer(message: AnyMessage) -> AnyMessage:
-        assert isinstance(message, LogRequest)
-        return LogText(
-            [LogPiece(LogPosition("a", 1, 4), "commander", "" if message.positions else "abc\n")], over=False
-        )
-
-    coordinator.answer = answer
-    verb = Verb(tmp_path, "logs", "x", "-f", "--connection-file", "connection.json")
-    started.append(verb)
-    verb.until(asked(coordinator, LogRequest, times=3), "it follows")
-    assert verb.interrupted() == 0
-    assert verb.out.read_text() == "abc\n"
     assert verb.err.read_text() == ""
 
 

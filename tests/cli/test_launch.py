@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import pytest
 
-from remuda.cli.errors import RunFailedError
 from remuda.cli.launch import _print_end  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
@@ -55,13 +54,9 @@ def listing(folder: Path) -> list[str]:
     ("config", "message"),
     [
         (GOOD.replace("CartPole-v1", "CartPol-v1"), "CartPole"),
-        (GOOD.replace("id: CartPole-v1", "make: 'missing_module:make'"), "missing_module"),
-        (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:nothing'"), "nothing"),
         (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:broken'"), "no display"),
         (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:continuous'"), "action space"),
-        (GOOD + "buffer: {capacity: 20, min_rows: 10}\n", "raise buffer.capacity"),
         (GOOD + "colector: {count: 3}\n", "collector"),
-        (GOOD.replace("1000", "-1"), "stop.max_env_steps"),
         ("name: [", "config.yaml"),
     ],
 )
@@ -77,30 +72,12 @@ def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: 
     assert listing(folder) == before
 
 
-@pytest.mark.parametrize("command", [("launch",), ("submit",), ("sweep", "--on", "herd", "--dry-run")])
-def test_what_herds_do_not_do_is_refused_before_anything_is_built(
-    terminal: Terminal, folder: Path, command: tuple[str, ...]
-) -> None:
-    game = "env: {kind: pettingzoo, make: 'missing_module:make'}\n"
-    ranks = "policies: {all: {agents: ['*']}}\nlearner: {ranks: 2}\n"
-    (folder / "game.yaml").write_text(f"name: game\n{game}{ranks}stop: {{max_env_steps: 9}}\n")
-    (folder / "grid.yaml").write_text("name: games\nconfig: game.yaml\ngrid: {env.num_envs: [1]}\n")
-    verb, *options = command
-    ended = terminal.remuda(verb, "grid.yaml" if verb == "sweep" else "game.yaml", *options)
-    assert ended.code == 2
-    assert "each has one learner process: set learner.ranks to 1" in ended.err
-    assert "missing_module" not in ended.err.replace(str(folder), "")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--set", "learner.batchsize=3"), "batch_size"),
         (("--collectors", "0"), "--collectors"),
-        (("--set", "collector.count=0"), "collector.count"),
-        (("--on", "moon"), "launch.on: should be one of local"),
         (("--set", "launch.on=moon"), "launch.on: should be one of local"),
-        (("--dry-run", "--on", "moon"), "launch.on: should be one of local"),
         (("--resume",), "mine"),
     ],
 )
@@ -126,16 +103,6 @@ def test_a_dry_run_prints_the_commands_and_starts_nothing(
     assert listing(folder) == before
 
 
-def test_a_dry_run_measures_nothing(terminal: Terminal, folder: Path) -> None:
-    before = listing(folder)
-    ended = terminal.remuda("launch", "good.yaml", "--dry-run", "--set", "collector.count=auto")
-    assert (ended.code, ended.err) == (0, "")
-    _, workers = ended.out.splitlines()
-    assert "-m remuda.deploy.nanny --give-up --evaluators 1" in workers
-    assert " --measure " in workers
-    assert listing(folder) == before
-
-
 @pytest.mark.parametrize(
     ("command", "why"),
     [
@@ -156,30 +123,6 @@ def test_auto_is_refused_where_this_machine_is_not_that_of_one_run(
     assert why in ended.err
 
 
-def test_a_dry_run_shows_the_launcher_that_the_config_names(terminal: Terminal, folder: Path) -> None:
-    (folder / "mine.py").write_text(
-        "class Mine:\n"
-        "    def __init__(self, request):\n"
-        "        self.request = request\n"
-        "    def planned(self, workers):\n"
-        "        return f'{self.request.name} with {workers.collectors} collectors\\n'\n"
-    )
-    (folder / "on.yaml").write_text(GOOD + "launch: {on: 'mine:Mine'}\n")
-    ended = terminal.remuda("launch", "on.yaml", "--dry-run")
-    assert (ended.code, ended.out, ended.err) == (0, "mine with 2 collectors\n", "")
-
-
-def test_a_taken_run_folder_is_named_with_the_ways_out(terminal: Terminal, folder: Path) -> None:
-    (folder / "runs" / "mine").mkdir(parents=True)
-    (folder / "runs" / "mine" / "notes.txt").write_text("mine")
-    before = listing(folder)
-    ended = terminal.remuda("launch", "good.yaml")
-    assert ended.code == 2
-    assert str(folder / "runs" / "mine") in ended.err
-    assert "rename" in ended.err
-    assert listing(folder) == before
-
-
 def test_the_end_says_how_it_ended_and_what_to_type_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,11 +137,6 @@ def test_the_end_says_how_it_ended_and_what_to_type_next(
     assert "  remuda evaluate runs/mine -i best -n 20 -d" in lines
 
 
-def test_the_end_says_that_nothing_was_learned(capsys: pytest.CaptureFixture[str]) -> None:
-    _print_end(status(state="finished", reason="max_env_steps", train_iter=0), (), "nothing was learned: why")
-    assert capsys.readouterr().out.splitlines()[2] == "warning: nothing was learned: why"
-
-
 def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,27 +149,6 @@ def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(
     assert "  remuda evaluate 'runs/my run' -i best -n 20 -d" in lines
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_is_told_how_to_begin_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Evaluating and resuming would be refused."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "mine" / "ckpt").mkdir(parents=True)
-    _print_end(status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "mine"), best_return=None))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "  remuda launch runs/mine/config.json --run-dir runs/mine --force"
-    assert not [line for line in lines if "evaluate" in line or "--resume" in line]
-
-
-@pytest.mark.parametrize("setting", ["learner.device", "collector.device"])
-def test_a_device_that_this_machine_lacks(terminal: Terminal, folder: Path, setting: str) -> None:
-    before = listing(folder)
-    ended = terminal.remuda("launch", "good.yaml", "--set", f"{setting}=cuda:77")
-    assert ended.code == 2
-    assert f"{setting} = 'cuda:77' cannot be used: " in ended.err
-    assert listing(folder) == before
-
-
 def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -240,15 +157,6 @@ def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.Monke
     ended = terminal.remuda("launch", "good.yaml")
     assert ended.code == 2
     assert f"No space left on device (in {folder})" in ended.err
-
-
-def test_a_failed_run_says_why_and_where_to_read(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = status(
-        state="failed", reason="workers failed 5 times in a row", run_dir="/elsewhere/mine", best_return=None
-    )
-    with pytest.raises(RunFailedError, match=r"workers failed 5 times in a row\n.*commander_logger\.txt"):
-        _print_end(failed)
-    assert "best return none" in capsys.readouterr().out
 
 
 def test_nobody_waits_for_torch_before_a_run_with_new_weights_starts(tmp_path: Path) -> None:

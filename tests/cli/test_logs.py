@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.client.stored_logs import NoSuchRunError, find_run, stored_logs
+from remuda.client.stored_logs import find_run, stored_logs
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.logbook.tail import NoSuchSourceError
@@ -42,20 +42,6 @@ def runs(tmp_path: Path) -> Path:
 )
 def test_a_run_is_found_by_id_name_and_folder(runs: Path, query: str, folder: str) -> None:
     assert find_run(runs, query).root == runs / folder
-
-
-def test_who_is_not_found_hears_what_there_is(runs: Path) -> None:
-    with pytest.raises(NoSuchRunError, match=r"has no run called 'pale'; there are: pole, pole_2, pole_3"):
-        find_run(runs, "pale")
-    with pytest.raises(NoSuchRunError, match="has no run called ''"):
-        find_run(runs, "")
-
-
-def test_a_list_that_is_missing_or_damaged_leaves_the_folders(runs: Path) -> None:
-    (runs / "coordinator.sqlite").write_bytes(b"no database at all" * 100)
-    assert find_run(runs, "pole").root == runs / "pole"
-    (runs / "coordinator.sqlite").unlink()
-    assert find_run(runs, "pole").root == runs / "pole"
 
 
 def test_all_lines_or_the_last_of_one_file_or_several(runs: Path) -> None:

@@ -12,10 +12,10 @@ import typer
 from typer.core import TyperGroup
 
 from remuda.cli import app as app_module
+from remuda.cli.__main__ import foreign_option_error
 from remuda.cli.app import app
-from remuda.cli.errors import CommandError, CommandRefusedError, InputError, RunFailedError, exit_code
+from remuda.cli.errors import CommandRefusedError, RunFailedError
 from remuda.config.errors import ConfigError
-from remuda.storage.existing_folder import RunFolderError
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.patience import HANG_S
 
@@ -56,19 +56,12 @@ def test_every_option_of_every_verb_is_explained(terminal: Terminal, verb: tuple
             assert explained, line
 
 
-def test_version(terminal: Terminal) -> None:
-    ended = terminal.remuda("--version")
-    assert (ended.code, ended.out, ended.err) == (0, f"remuda {version('remuda')}\n", "")
-
-
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
         (["confg"], "Did you mean 'config'?"),
-        (["config", "shwo"], "Did you mean 'show'?"),
         (["config", "show", "c.yaml", "--sed", "3"], "--seed"),
         (["config", "show", "c.yaml", "--seed", "x"], "'--seed'"),
-        (["config", "show"], "CONFIG"),
         ([], "Usage: remuda"),
     ],
 )
@@ -77,22 +70,6 @@ def test_a_typing_error_is_wrong_input(terminal: Terminal, arguments: list[str],
     assert ended.code == 2
     assert ended.out == ""
     assert hint in ended.err
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (InputError("no"), 2),
-        (ConfigError(["no"]), 2),
-        (RunFolderError("no"), 2),
-        (CommandRefusedError("no"), 3),
-        (RunFailedError("no"), 1),
-        (CommandError("no"), 1),
-        (ValueError("no"), None),
-    ],
-)
-def test_exit_codes(error: Exception, code: int | None) -> None:
-    assert exit_code(error) == code
 
 
 def _app_that_raises(error: BaseException) -> typer.Typer:
@@ -145,3 +122,26 @@ def test_as_a_module_and_without_what_help_does_not_need() -> None:
         [sys.executable, "-m", "remuda.cli", "--version"], capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert module.stdout == f"remuda {version('remuda')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (("evaluate", "run", "--len", "100"), "remuda evaluate -l"),
+        (("evaluate", "run", "--norender"), "remuda evaluate -nr"),
+        (("train", "config.yaml", "--episodes", "5"), "remuda evaluate -n"),
+        (("launch", "config.yaml", "--save-freq", "10"), "--set checkpoint.interval_env_steps=N"),
+    ],
+)
+def test_the_refusal_names_what_took_its_place(terminal: Terminal, arguments: tuple[str, ...], instead: str) -> None:
+    ended = terminal.remuda(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert instead in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_options_that_there_are_stay_options() -> None:
+    assert foreign_option_error(["evaluate", "run", "--episodes", "5", "--deterministic"]) is None
+    assert foreign_option_error(["evaluate", "--", "--len"]) is None
+    assert foreign_option_error(["train", "config.yaml", "--set", "learner.batch_size=8"]) is None
+    assert foreign_option_error([]) is None

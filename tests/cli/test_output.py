@@ -37,10 +37,3 @@ def test_in_a_program_that_has_put_another_stream_in_its_place(capsys: pytest.Ca
         print("by the way")
         print("asked for", file=output)
     assert capsys.readouterr() == ("asked for\n", "by the way\n")
-
-
-def test_where_it_need_not_be_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    with reserved_stdout(alone=False) as output:
-        print("by the way")
-        print("asked for", file=output)
-    assert capsys.readouterr() == ("by the way\nasked for\n", "")

@@ -64,19 +64,6 @@ def test_the_whole_picture() -> None:
     ]
 
 
-def test_a_narrow_terminal_gets_what_matters_most() -> None:
-    evaluator = replace(WORKER, role="evaluator", activity="waiting for an evaluation")
-    assert shown(evaluator, experiment=status(name="cartpole_dqn"), width=80)[2:] == [
-        "experiment  name          state    env_step  train_iter  last    best    time",
-        "eeeeeeee    cartpole_dqn  running  2500      400         187.25  195.50  0:12",
-        "",
-        "worker      role       state  experiment    doing              busy  process",
-        "aaaaaaaa.2  evaluator  busy   cartpole_dqn  waiting for an     93 %  42 on ranch",
-        "                                            evaluation",
-        "workers on ranch: 1; cores 8, memory 31.0 GiB",
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -93,20 +80,6 @@ def test_refusals_are_shown_where_there_are_some() -> None:
     assert not any(line.startswith("refused") for line in shown(WORKER))
     refusals = RefusalCounts(unknown_key=2, forbidden=1)
     assert "refused: unknown key 2, forbidden 1" in shown(WORKER, refusals=refusals)
-
-
-def test_a_machine_is_shown_once() -> None:
-    assert shown(WORKER, FREE)[-1] == "workers on ranch: 2; cores 8, memory 31.0 GiB"
-
-
-@pytest.mark.parametrize("workers", [(), (replace(WORKER, cpus=0, memory_bytes=0),)])
-def test_nothing_is_made_up_of_a_machine_that_nobody_spoke_of(workers: tuple[WorkerStatus, ...]) -> None:
-    """As just after the coordinator was started again, before its workers are back."""
-    assert not [line for line in shown(*workers) if "cores" in line and "GiB" in line]
-
-
-def test_without_workers_it_is_said_how_to_get_some() -> None:
-    assert shown()[-1] == "no workers: start some with `remuda worker`"
 
 
 def test_what_others_are_called_is_neither_markup_nor_a_command_to_the_terminal() -> None:

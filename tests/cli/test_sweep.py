@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -62,15 +61,10 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder:
     ("grid", "arguments", "said"),
     [
         ({"learner.bath_size": [1]}, (), "grid.yaml:4: learner.bath_size: no such setting; did you mean"),
-        ({"learner.batch_size": [1, -1]}, (), "grid.yaml:4: learner.batch_size:"),
         ({"env.make": ["walk:fly"]}, (), "has no function 'fly'"),
         ({"env.kwargs": [{}, {"wings": 2}]}, (), "cannot be built"),
-        ({}, ("--set", "learner.bath_size=1"), "--set learner.bath_size=1: learner.bath_size: no such setting"),
-        ({}, ("--jobs", "0"), "--jobs"),
-        ({}, ("--on", "moon"), "local"),
         ({}, ("--on", "herd"), "connection.json"),
         ({}, ("--on", "herd", "--jobs", "2"), "--jobs needs --on local"),
-        ({}, ("--connection-file", "nowhere.json"), "nowhere.json"),
         ({}, ("--sweep-dir", "a", "--datestamp"), "give only one of --sweep-dir"),
     ],
 )
@@ -84,14 +78,6 @@ def test_wrong_input_is_one_message_and_starts_nothing(
     assert said in ended.err
     assert "Traceback" not in ended.err
     assert listing(folder) == before
-
-
-def test_a_run_folder_is_no_place_for_a_sweep(terminal: Terminal, folder: Path) -> None:
-    (folder / "runs" / "hills").mkdir(parents=True)
-    (folder / "runs" / "hills" / "config.json").write_text("{}")
-    ended = terminal.remuda("sweep", "grid.yaml")
-    assert ended.code == 2
-    assert "is a run folder: give the grid another name" in ended.err
 
 
 @pytest.mark.processes
@@ -185,13 +171,6 @@ def test_a_coordinator_that_is_gone_leaves_no_trace_of_a_sweep(
     assert listing(folder) == before
 
 
-def test_a_date_stamp_makes_a_new_folder(terminal: Terminal, folder: Path) -> None:
-    said = terminal.remuda("sweep", "grid.yaml", "--dry-run", "--datestamp").err
-    stamp = Path(said.rpartition("folder ")[2].strip()).name
-    assert stamp.endswith("_hills")
-    time.strptime(stamp.removesuffix("_hills"), "%Y-%m-%d_%H-%M-%S")
-
-
 # --- endings
 
 
@@ -250,14 +229,6 @@ def test_a_second_signal_ends_it_at_once(started: Command, folder: Path) -> None
     until(lambda: not family(folder), "its run is gone")
 
 
-@pytest.mark.processes
-def test_its_runs_end_with_it_however_it_ends(started: Command, folder: Path) -> None:
-    started.process.kill()
-    started.process.wait()
-    until(lambda: not family(folder), "its run has saved and ended")
-    assert list(folder.glob("runs/*/hills/hills_s0/ckpt/ckpt_interrupt.pth.tar"))
-
-
 SEARCH = """
 search:
   trials: 2
@@ -304,21 +275,3 @@ def test_a_searchs_dry_run_and_wrong_settings_write_nothing(terminal: Terminal, 
     assert re.search(r"wrong\.yaml:\d+: policy\.n_step: should be greater than 0, not -1", ended.err)
     wrong.unlink()
     assert listing(search_folder) == before
-
-
-def test_a_search_whose_place_is_wrong_keeps_its_study_even_with_force(terminal: Terminal, search_folder: Path) -> None:
-    study = search_folder / "runs" / "hills" / "study.log"
-    study.parent.mkdir(parents=True)
-    study.write_text("trials\n")
-    ended = terminal.remuda("sweep", "grid.yaml", "--on", "herd", "--force")
-    assert ended.code != 0
-    assert study.read_text() == "trials\n"
-
-
-def test_every_value_of_a_list_is_checked_first(terminal: Terminal, search_folder: Path) -> None:
-    grid = search_folder / "grid.yaml"
-    text = grid.read_text()
-    grid.write_text(text.replace("{low: 1, high: 3}", "[1, -1, 3]"))
-    ended = terminal.remuda("sweep", "grid.yaml", "--on", "local")
-    assert ended.code == 2
-    assert "policy.n_step: should be greater than 0, not -1" in ended.err

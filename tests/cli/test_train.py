@@ -14,16 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.errors import RunFailedError
-from remuda.cli.options import RunOptions
-from remuda.cli.train import _print_end  # pyright: ignore[reportPrivateUsage]  # what a failed run prints, without running it
-from remuda.runner.serial import PolicyResult, RunResult
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.runner.runs import GAVE_WAY, write_user_folder
-from remuda.training.commander.evaluation import BestCheckpoint
-from remuda.wire.messages import CheckpointRecord, Counters
 
 SHORT = ("--set", "stop.max_env_steps=60", "--set", "env.num_envs=1")
 FAILS = ("--set", "env.kwargs={fails_at: 30}", "--set", "env.restarts_per_hour=0")
@@ -51,16 +45,6 @@ def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
     assert "tiny: finished | env_step 60" in ended.err
 
 
-def test_a_setting_that_has_no_effect_is_told_before_the_run(terminal: Terminal, config: Path, tmp_path: Path) -> None:
-    ended = terminal.remuda(
-        "train", config, "--run-dir", tmp_path / "run", *SHORT, "--set", "learner.segments_per_update=4"
-    )
-    assert ended.code == 0, ended.err
-    assert ended.err.startswith(
-        "warning: learner.segments_per_update is 4 and has no effect: dqn learns from a replay\n"
-    )
-
-
 def test_a_run_that_ends_before_its_first_update_says_so(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     rows = ("--set", "buffer.min_rows=200")
     ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, *rows)
@@ -84,13 +68,6 @@ def test_an_algorithm_and_an_environment_are_enough(terminal: Terminal, tmp_path
         "train", tmp_path / "sensible" / "config.json", "--run-dir", tmp_path / "sensible", "--resume"
     )
     assert again.code == 0, again.err
-
-
-def test_an_environment_that_does_not_exist_is_named(terminal: Terminal, tmp_path: Path) -> None:
-    ended = terminal.remuda("train", "ppo", "--env", "CartPol-v1", "--run-dir", tmp_path / "run")
-    assert ended.code == 2
-    assert "--env: env.id = 'CartPol-v1' is not a known environment: did you mean CartPole-v1" in ended.err
-    assert not (tmp_path / "run").exists()
 
 
 def test_what_an_environment_prints_is_no_part_of_the_json(terminal: Terminal, config: Path, tmp_path: Path) -> None:
@@ -128,10 +105,8 @@ def test_a_failed_end_as_json_is_told_and_is_exit_code_1(terminal: Terminal, con
     ("override", "said"),
     [
         ("env={id: CartPole-v7}", "env.id = 'CartPole-v7' is not a known environment: did you mean"),
-        ("env.make=walk:fly", "has no function 'fly'"),
         ("learner.device=gpu", "learner.device = 'gpu' cannot be used"),
         ("env={id: Pendulum-v1}", "action space Box"),
-        ("collector.chunk_env_steps=1000000", "lower collector.chunk_env_steps"),
         ("learner.bath_size=3", "batch_size"),
     ],
 )
@@ -174,15 +149,6 @@ def test_inference_needs_a_trained_policy(terminal: Terminal, config: Path, tmp_
         ended = terminal.remuda(verb, config, "--run-dir", tmp_path / "run", "--inference")
         assert ended.code == 2
         assert "--inference needs a trained policy: add --initialize-from" in ended.err
-    assert not (tmp_path / "run").exists()
-
-
-def test_weights_that_are_not_there(terminal: Terminal, config: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    for source, why in ((tmp_path / "nothing", "neither a run folder nor"), (tmp_path / "empty", "no checkpoint is")):
-        ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", "--initialize-from", source)
-        assert ended.code == 2
-        assert why in ended.err
     assert not (tmp_path / "run").exists()
 
 
@@ -244,20 +210,6 @@ def test_a_first_signal_saves_and_the_printed_line_continues_exactly_that_run(co
     assert (known["seed"], known["learner"]["learning_rate"]) == (7, 0.002)
 
 
-@pytest.mark.usefixtures("forked")
-def test_each_line_to_type_after_a_finished_run_does_what_it_says(
-    terminal: Terminal, config: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "first run"
-    ended = terminal.remuda("train", config, "--run-dir", root, *SHORT, "--set", "evaluator.episodes=0")
-    lines = ended.out.partition("Type next:\n")[2].splitlines()
-    typed = [shlex.split(line)[1:] for line in lines if line.startswith("  remuda ")]
-    assert [words[0] for words in typed] == ["evaluate"], "the run has finished: there is nothing to continue"
-    assert "best" not in typed[0], "without an evaluation no checkpoint is the best"
-    for words in typed:
-        assert terminal.remuda(*words, "--no-render").code == 0
-
-
 def test_a_run_without_a_config_must_be_one_that_is_continued(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,16 +226,33 @@ def test_a_run_without_a_config_must_be_one_that_is_continued(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_failed_run_with_several_policies_says_how_to_go_on(tmp_path: Path, saved: bool) -> None:
-    """One of them has a best checkpoint, or none."""
-    (tmp_path / "good.yaml").write_text("name: game\nenv: {id: CartPole-v1}\n")
-    asked = RunOptions(config=tmp_path / "good.yaml").resolved()
-    record = CheckpointRecord(0, 0, 0.0, 1.0, "iteration_0.pth.tar", "0" * 64, "2026-08-21T11:26:24+02:00")
-    policies = {"fox": PolicyResult(Counters(), None), "hare": PolicyResult(Counters(), None)}
-    if saved:
-        policies["hare"] = PolicyResult(Counters(), BestCheckpoint(record, 1.0))
-    failed = RunResult("the floor gave way", "", True, Counters(), None, tmp_path / "run", policies)
-    with pytest.raises(RunFailedError, match=r"log/fox/evaluator/evaluator_logger\.txt") as caught:
-        _print_end(failed, asked, quiet=False)
-    assert ("type: remuda train --resume" in str(caught.value)) == saved
+PROFILED = """
+name: profiled
+env: {id: CartPole-v1, num_envs: 2}
+evaluator: {episodes: 1, interval_env_steps: 1000000}
+buffer: {min_rows: 100, samples_per_insert: 32}
+stop: {max_env_steps: 2000}
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("forked")
+def test_every_role_of_a_launch_says_where_its_time_went(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(PROFILED)
+    command = [sys.executable, "-m", "remuda.cli", "launch", "config.yaml", "--run-dir", "run", "--profile"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr
+    kept = tmp_path / "run" / "log" / "profile"
+    assert f"profiles: {kept}" in done.stdout
+    names = sorted(re.sub(r"_[-0-9a-f]{36}_000001", "", path.name) for path in kept.glob("*.txt"))
+    assert names == [
+        "collector.txt",
+        "collector.txt",
+        "coordinator.txt",
+        "evaluator.txt",
+        "learner.txt",
+    ]
+    assert len(list(kept.glob("*.folded"))) == len(names)
+    for role, where in (("learner", "learner/loop.py"), ("collector", "collector/"), ("coordinator", "Service.run")):
+        stacks = [page.read_text() for page in kept.glob(f"{role}*.folded")]  # the page has the longest alone
+        assert any(where in page for page in stacks), role  # one collector may have done all the work

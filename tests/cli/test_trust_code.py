@@ -14,14 +14,12 @@ import pytest
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.poison import Poison
-from remuda.tests.policy.files.saved_runs import export_without_environment, lose_environment
+from remuda.tests.policy.files.saved_runs import lose_environment
 
 pytestmark = pytest.mark.xdist_group("a tiny run")
 
 EVALUATIONS = {
     "newest": ("-nr", "-n", 2),
-    "best": ("-nr", "-n", 2, "-i", "best"),
-    "by its iteration": ("-nr", "-n", 2, "-i", 0),
     "model": ("-nr", "-n", 2, "-i", "model"),
     "followed": ("-nr", "-n", 2, "--follow"),
 }
@@ -59,35 +57,11 @@ def test_evaluating_leaves_it_alone_where_it_is_not_needed(
     assert not poison.worked
 
 
-def test_a_model_folder_is_no_other(terminal: Terminal, run: Path) -> None:
-    export_without_environment(run / "model")
-    poison = Poison.as_environment(run / "model")
-    assert terminal.remuda("evaluate", run / "model", "-nr").code == 2
-    assert not poison.worked
-    assert terminal.remuda("evaluate", run / "model", "-nr", "--trust-code").code == 2
-    assert poison.worked
-
-
 def test_resuming_writes_it_again_and_does_not_open_it(terminal: Terminal, run: Path) -> None:
     """It runs as scripts do."""
     poison = Poison.as_environment(run)
     again = ("train", RunFolder(run).config_json, "--run-dir", run, "--resume", "--set", "stop.max_env_steps=300")
     ended = terminal.remuda(*again)
-    assert ended.code == 0, ended.err
-    assert not poison.worked
-
-
-def test_beginning_with_its_weights_does_not_open_it(terminal: Terminal, run: Path, tmp_path: Path) -> None:
-    poison = Poison.as_environment(run)
-    new = ("--run-dir", tmp_path / "new", "--set", "stop.max_env_steps=20")
-    ended = terminal.remuda("train", RunFolder(run).config_json, "--initialize-from", run, *new)
-    assert ended.code == 0, ended.err
-    assert not poison.worked
-
-
-def test_drawing_its_curves_does_not_open_it(terminal: Terminal, run: Path, tmp_path: Path) -> None:
-    poison = Poison.as_environment(run)
-    ended = terminal.remuda("plot", run, "-o", tmp_path / "curves.png")
     assert ended.code == 0, ended.err
     assert not poison.worked
 

@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 
 import remuda
+from remuda.client.running import why_nothing_was_learned
+from remuda.config.load import load_settings
+from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import RunFolderError
 from remuda.tests.imports import THIS_CHECKOUT
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
-from remuda.tests.runner.runs import GAVE_WAY, TINY, write_user_folder
+from remuda.tests.runner.runs import GAVE_WAY, write_user_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 CARTPOLE: dict[str, Any] = {
@@ -77,20 +80,6 @@ def test_overrides_beat_a_file_and_leave_the_rest_of_a_section(
     text = (result.run_dir / "formatted_total_config.py").read_text()
     assert "'batch_size': 4,  # command line" in text
     assert "'prefetch_batches': 4,  # file" in text
-
-
-def test_a_dict_is_meant_from_the_working_directory(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(config.parent)
-    result = remuda.train(TINY, run_dir=tmp_path / "run", progress=False, stop=SHORT)
-    used = json.loads((result.run_dir / "config.json").read_text())
-    assert used["source_dir"] == str(config.parent)
-    text = (result.run_dir / "formatted_total_config.py").read_text()
-    assert "'batch_size': 8,  # command line" in text
-    assert ",  # file" not in text
-    again = remuda.train(used, run_dir=tmp_path / "again", progress=False)  # with its exp_name
-    assert again.train_iter == result.train_iter
 
 
 def test_a_run_that_is_there_is_refused_resumed_or_kept(config: Path) -> None:
@@ -188,10 +177,12 @@ def test_ctrl_c_saves_and_the_script_goes_on(config: Path, tmp_path: Path) -> No
 def test_launch_a_herd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     user = UserFolder.make(tmp_path / "user")
-    result = remuda.launch(user.config, progress=False, stop={"max_env_steps": 600}, collector={"count": 1})
+    result = remuda.launch(user.config, progress=False, stop={"max_env_steps": 600}, collector={"count": "auto"})
     assert (result.state, result.reason, result.run_dir) == ("finished", "max_env_steps", tmp_path / "runs" / "horse")
     assert result.env_step >= 600
     assert result.best_return is not None
+    assert "  # measured" in (result.run_dir / "formatted_total_config.py").read_text()
+    assert "auto: collector.count " in (result.run_dir / "log/commander/commander_logger.txt").read_text()
 
 
 @pytest.mark.processes
@@ -225,3 +216,43 @@ def test_the_example_runs_and_stands_in_the_readme(
     assert "30_000" in code
     exec(compile(code.replace("30_000", "300"), str(example), "exec"), {})
     assert capsys.readouterr().out.startswith("max_env_steps after 30")
+
+
+def loaded(**settings: Any) -> ExperimentConfig:
+    given = {"name": "a", "env": {"id": "CartPole-v1", "num_envs": 4}, **settings}
+    return load_settings(given, folder=Path()).config
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"policy": {"type": "dqn"}},
+            "about 1020 environment steps (buffer.min_rows is 1000 rows, learner.batch_size 64)",
+        ),
+        ({"policy": {"type": "r2d2"}}, "about 40320 environment steps (buffer.min_rows is 1000 sequences,"),
+        (
+            {"policy": {"type": "ppo"}, "collector": {"count": 3}},
+            "about 768 environment steps (12 segments of 64 steps)",
+        ),
+    ],
+)
+def test_it_says_how_many_steps_the_first_update_needs(settings: dict[str, Any], said: str) -> None:
+    text = why_nothing_was_learned(loaded(**settings), reason="max_env_steps", train_iter=0)
+    assert text is not None
+    assert text.startswith("nothing was learned: the first update needs ")
+    assert said in text
+    assert "Raise stop.max_env_steps, or lower " in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "train_iter", "learner"),
+    [
+        ("max_env_steps", 1, {}),
+        ("stop_value", 0, {}),
+        ("max_env_steps", 0, {"inference": True}),
+    ],
+)
+def test_there_is_nothing_to_say(reason: str | None, train_iter: int, learner: dict[str, Any]) -> None:
+    """Something was learned, nothing was to be, or the run had another end than its steps."""
+    assert why_nothing_was_learned(loaded(learner=learner), reason=reason, train_iter=train_iter) is None

@@ -10,8 +10,7 @@ import pytest
 from remuda.client.beginning import keep_former_defaults, size_request, with_former_settings, with_measured_sizes
 from remuda.client.running import train
 from remuda.config.dump import write_configs
-from remuda.config.errors import ConfigError
-from remuda.config.load import LoadedConfig, Origin, load_config, load_settings
+from remuda.config.load import LoadedConfig, Origin, load_settings
 from remuda.deploy.sizes import Costs, SizingTask
 from remuda.deploy.sizing import Measurement, SizeRequest
 from remuda.storage.run_folder import RunFolder
@@ -54,29 +53,10 @@ def test_what_is_given_now_wins(tmp_path: Path) -> None:
     assert (learner.batch_size, learner.max_grad_norm) == (128, 10.0)
 
 
-def test_what_was_given_before_and_is_not_now_is_a_default_again(tmp_path: Path) -> None:
-    begun(tmp_path, learner={"batch_size": 512})
-    learner = resumed(tmp_path).config.learner
-    assert (learner.batch_size, learner.max_grad_norm) == (256, 10.0)
-
-
 def test_without_a_record_of_what_was_given_everything_stays(tmp_path: Path) -> None:
     begun(tmp_path, learner={"batch_size": 512})
     RunFolder(tmp_path).formatted_total_config.unlink()
     assert resumed(tmp_path).config.learner.batch_size == 512
-
-
-def test_the_config_of_the_run_folder_is_taken_as_it_is(tmp_path: Path) -> None:
-    begun(tmp_path)
-    loaded = load_config(RunFolder(tmp_path).config_json)
-    assert keep_former_defaults(loaded, tmp_path) is loaded
-    assert loaded.config.learner.batch_size == 64
-
-
-def test_a_run_that_is_not_there_and_one_of_another_algorithm_give_nothing(tmp_path: Path) -> None:
-    assert resumed(tmp_path).config.learner.batch_size == 256
-    begun(tmp_path)
-    assert resumed(tmp_path, policy={"type": "td3"}).config.learner.batch_size == 256
 
 
 def test_each_of_several_policies_keeps_its_own(tmp_path: Path) -> None:
@@ -121,24 +101,6 @@ def test_what_is_asked_for_replay() -> None:
     assert asked(free) == SizingTask(None, 8, coupled=False)
     given = loaded(collector={"count": 3, "minimum": 2})
     assert asked(given, serial=True) == SizingTask(3, None, least_collectors=2, serial=True, in_processes=True)
-
-
-def test_on_policy_an_update_learns_from_as_much_as_with_the_defaults() -> None:
-    ppo = {"type": "ppo", "horizon_steps": 16}
-    assert asked(loaded(policy=ppo)) == SizingTask(None, None, segments=16, takes_turns=True, in_processes=True)
-    lagging = loaded(policy=ppo, buffer={"max_policy_lag": 1}, learner={"segments_per_update": 24})
-    assert asked(lagging) == SizingTask(None, None, segments=24, in_processes=True)
-
-
-def test_nothing_is_asked_where_all_are_numbers() -> None:
-    assert size_request(loaded(env={"id": "CartPole-v1"}, collector={}), serial=False) is None
-
-
-def test_only_this_machine_is_measured() -> None:
-    elsewhere = loaded(launch={"on": "slurm"})
-    with pytest.raises(ConfigError, match=r"collector.count: cannot be auto here, since .* launch.on is slurm"):
-        size_request(elsewhere, serial=False)
-    assert size_request(elsewhere, serial=True) is not None
 
 
 def test_the_numbers_their_origin_and_the_lines_for_the_log() -> None:

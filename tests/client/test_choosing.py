@@ -80,31 +80,6 @@ def test_sensible_settings_depend_on_the_spaces(
     assert config.source_dir == str(tmp_path)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
-def test_images_get_the_settings_of_pong(algorithm: str, tmp_path: Path) -> None:
-    chosen = choose(algorithm, "Pictures-v0", folder=tmp_path).loaded.config
-    pong = load_config(EXAMPLES / f"pong_{algorithm}.yaml").config
-    for section in ("policy", "learner", "collector", "buffer"):
-        assert getattr(chosen, section) == getattr(pong, section)
-    assert chosen.env.num_envs == pong.env.num_envs
-    assert chosen.stop.max_env_steps == pong.stop.max_env_steps
-
-
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
-def test_off_policy_settings_make_one_update_of_256_rows_per_step(algorithm: str, tmp_path: Path) -> None:
-    config = choose(algorithm, "Pushes-v0", folder=tmp_path).loaded.config
-    assert config.policy.type == algorithm
-    assert config.learner.batch_size == config.buffer.samples_per_insert == 256
-    assert (config.env.num_envs, config.buffer.prioritized, config.learner.max_grad_norm) == (1, False, None)
-
-
-def test_what_is_asked_for_beats_sensible_settings(tmp_path: Path) -> None:
-    config = choose("ppo", "Pushes-v0", overrides=[parse_override("policy.minibatches=5")], folder=tmp_path)
-    assert isinstance(config.loaded.config.policy, PpoConfig)
-    assert (config.loaded.config.policy.minibatches, config.loaded.config.policy.epochs) == (5, 10)
-    assert config.loaded.provenance["policy.minibatches"] == "command line"
-
-
 def test_an_algorithm_without_sensible_settings_has_its_defaults(tmp_path: Path) -> None:
     choice = choose("impala", "Acrobot-v1", overrides=[parse_override("env.num_envs=3")], folder=tmp_path)
     assert choice.loaded.config.name == "impala_Acrobot-v1"
@@ -113,10 +88,6 @@ def test_an_algorithm_without_sensible_settings_has_its_defaults(tmp_path: Path)
         "impala on Acrobot-v1: no settings are stored, so the defaults are taken. "
         "Stored for impala: ALE/Pong-v5, CartPole-v1"
     )
-
-
-def test_names_of_experiments_have_no_slash(tmp_path: Path) -> None:
-    assert choose("ppo", "ALE/Breakout-v5", folder=tmp_path).loaded.config.name == "ppo_ALE_Breakout-v5"
 
 
 def test_an_environment_of_the_users_own_is_a_function_and_an_id_has_a_version(tmp_path: Path) -> None:

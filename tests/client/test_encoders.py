@@ -20,13 +20,12 @@ from remuda.config.errors import ConfigError
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.environments.packing import PackObservations
-from remuda.policy.algorithms import make_algorithm, make_policy
+from remuda.policy.algorithms import make_algorithm
 from remuda.policy.files.exported_policies import ExportedPolicy
 from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.custom import Preparation
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.environments.structured import Grid
-from remuda.tests.policy.cases import answered
 
 MINE = '''
 import torch
@@ -60,9 +59,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dqn": (CARTPOLE, {}),
     "r2d2": (CARTPOLE, SEQUENCES),
     "ppo, recurrent": (CARTPOLE, {"horizon_steps": 16, "epochs": 1, "recurrent": "gru", "recurrent_units": 8}),
-    "impala": (CARTPOLE, {"horizon_steps": 16, "normalize_observations": True}),
     "muzero": (CARTPOLE, {"simulations": 4, "support_size": 20, "projection_units": 16, "projection_bottleneck": 8}),
-    "sac": ({"id": "Pendulum-v1", "num_envs": 2}, {}),
 }
 
 
@@ -116,42 +113,6 @@ def test_an_algorithm_learns_with_it_and_all_sides_act_alike(
     np.testing.assert_allclose(valued, told, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("policy", "actions"),
-    [
-        (SacConfig(hidden=(8,)), ActionSpec(None, 0, "float32", (2,), (-1.0, -1.0), (1.0, 1.0))),
-        (SacConfig(hidden=(8,)), ActionSpec(3)),
-        (Td3Config(hidden=(8,)), ActionSpec(None, 0, "float32", (2,), (-1.0, -1.0), (1.0, 1.0))),
-    ],
-)
-@pytest.mark.parametrize("what", ["frames", "parts"])
-def test_actors_and_critics_read_images_and_several_parts(
-    policy: SacConfig | Td3Config, actions: ActionSpec, what: str
-) -> None:
-    if what == "frames":
-        observation, rng = ObservationSpec((3, 12, 12), "uint8", 0.0, 255.0), np.random.default_rng(0)
-        seen = rng.integers(0, 256, (16, 3, 12, 12), dtype=np.uint8)
-    else:
-        env = PackObservations(Grid())
-        observation = ObservationSpec.of(env.observation_space)
-        seen, rng = np.stack([env.reset(seed=seed)[0] for seed in range(16)]), np.random.default_rng(0)
-    config = ExperimentConfig(name="case", env=EnvConfig(id="Pendulum-v1"), policy=policy)
-    algorithm, acts = make_algorithm(config, observation, actions, 0), make_policy(config, observation, actions)
-    acted = rng.uniform(-1, 1, (16, 2)).astype(np.float32) if actions.n is None else rng.integers(0, 3, 16)
-    ones = np.ones(16, np.float32)
-    rows = {"obs": seen, "next_obs": seen, "action": acted, "reward": ones, "discount": 0.9 * ones, "weights": ones}
-    before = algorithm.acting_state()
-    for _ in range(2):
-        algorithm.learn(rows)
-    after = algorithm.acting_state()
-    assert all((after[key] != before[key]).any() for key in before if key.endswith("weight")), "all of it learns"
-    acts.load_state(algorithm.published_state())
-    portable = algorithm.portable()
-    assert portable is not None
-    expected = answered(portable.eval(), "value", seen)
-    np.testing.assert_allclose(acts.value(seen), expected, rtol=1e-4, atol=1e-4)
-
-
 def test_observations_are_prepared_as_the_page_says() -> None:
     frame = ObservationSpec((2, 3, 1), "uint8", 0.0, 255.0)
     pixels = np.arange(6, dtype=np.uint8).reshape(1, 2, 3, 1)
@@ -175,7 +136,6 @@ def test_observations_are_prepared_as_the_page_says() -> None:
     ("how", "said"),
     [
         ("raises", "the function raised KeyError: 'size'"),
-        ("number", "the function gave int, and should give a torch.nn.Module"),
         ("flat", r"for two observations its module gave shape \(8,\), and should give \(2, features\)"),
         ("narrow", r"its module failed on float32 \(2, 4\): RuntimeError"),
     ],
@@ -192,9 +152,7 @@ def test_what_is_no_encoder_is_said(how: str, said: str, tmp_path: Path) -> None
     ("policy", "said"),
     [
         ({"encoder": "nowhere:make"}, "module 'nowhere' cannot be imported"),
-        ({"encoder": "mine"}, "policy.encoder"),
         ({"encoder": "mine:plain", "convolution": [[8, 3, 1]]}, "leave one of them out"),
-        ({"encoder_kwargs": {"width": 3}}, "name it, or leave them out"),
     ],
 )
 def test_a_config_that_names_none_starts_nothing(policy: dict[str, Any], said: str, tmp_path: Path) -> None:

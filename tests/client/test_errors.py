@@ -98,14 +98,3 @@ def test_the_page_about_python_lists_every_error() -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`remuda\.(\w+Error|Error)`", page))
     assert listed == exceptions() & set(remuda.__all__)
-
-
-def test_users_may_catch_them_as_before() -> None:
-    assert issubclass(remuda.EnvironmentBuildError, ValueError)
-    assert issubclass(remuda.DeviceError, ValueError)
-    assert issubclass(remuda.MainThreadError, RuntimeError)
-
-
-def test_a_class_that_is_no_error_of_remuda_is_noticed() -> None:
-    assert "Error" not in ancestors("CommandError")
-    assert "Error" in ancestors("KeyFileError")

@@ -63,16 +63,6 @@ def test_followed_to_the_end_every_line_comes_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_not_followed_it_ends_where_nothing_is_new(tmp_path: Path) -> None:
-    def answer(message: AnyMessage) -> AnyMessage:
-        assert isinstance(message, LogRequest)
-        return LogText([LogPiece(LogPosition(FILE, 7, 3), "commander", "" if message.positions else "abc")], over=False)
-
-    with FakeCoordinator() as coordinator, connected(coordinator, tmp_path, answer) as client:
-        assert [piece.text for piece in client.logs("x")] == ["abc"]
-
-
-@pytest.mark.usefixtures("quick")
 def test_a_coordinator_that_moved_is_asked_for_the_rest(tmp_path: Path) -> None:
     log = Log(4)
     with FakeCoordinator() as first:

@@ -24,8 +24,6 @@ from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms import segments
 from remuda.tests.policy.cases import answered
-from remuda.tests.policy.export.cases import fresh
-from remuda.tests.policy.export.test_exporting import opened
 
 MINE = '''
 import torch
@@ -88,15 +86,12 @@ def wrong(observation, action, how):
 SEEN = ObservationSpec((4,), "float32")
 COUNTED, BOX = ActionSpec(2), ActionSpec(None, 0, "float32", (2,), (-1.0, -1.0), (1.0, 1.0))
 CASES: dict[str, tuple[dict[str, Any], ActionSpec, bool]] = {
-    "dqn": ({"network": "mine:values"}, COUNTED, True),
     "dqn, odd": ({"network": "mine:odd"}, COUNTED, False),
     "rainbow": ({"network": "mine:values", "network_kwargs": {"each": 11}, "atoms": 11, "noisy": False}, COUNTED, True),
     "ppo": ({"network": "mine:both"}, COUNTED, True),
-    "ppo, odd": ({"network": "mine:encoded", "normalize_observations": True}, BOX, False),
     "impala": ({"network": "mine:both", "normalize_observations": True}, COUNTED, True),
     "sac": ({"network": "mine:both", "network_kwargs": {"outputs": 4, "action_numbers": 2}}, BOX, True),
     "sac, odd": ({"network": "mine:encoded", "network_kwargs": {"outputs": 4, "action_numbers": 2}}, BOX, False),
-    "sac, counted": ({"network": "mine:both", "network_kwargs": {"values": 2}}, COUNTED, True),
     "td3": ({"network": "mine:both", "network_kwargs": {"action_numbers": 2}}, BOX, True),
 }
 """Settings, actions, and whether numpy computes the network where it acts."""
@@ -167,27 +162,6 @@ def test_it_learns_acts_alike_on_all_sides_and_resumes(name: str, folder: Path) 
         np.testing.assert_array_equal(array, after[key], err_msg=key)
 
 
-def test_actor_and_critics_have_weights_of_their_own(folder: Path) -> None:
-    settings, action, _ = CASES["sac, odd"]
-    begun = weights(make_algorithm(config(folder, {"type": "sac", **settings}), SEEN, action, 0))
-    first, second = (begun[f"critics.stack.{index}.0.weight"] for index in range(2))
-    assert (first != second).any()
-    of_actor, of_critics = (begun[f"{part}.encoder.module.layer.bias"] for part in ("actor", "critics"))
-    assert (of_actor != of_critics).any()
-
-
-def test_one_reads_images(folder: Path) -> None:
-    frames = ObservationSpec((3, 12, 12), "uint8", 0.0, 255.0)
-    case = config(folder, {"type": "td3", "network": "mine:of_images"})
-    algorithm, acts = make_algorithm(case, frames, BOX, 0), make_policy(case, frames, BOX)
-    acts.load_state(algorithm.published_state())
-    seen = np.random.default_rng(0).integers(0, 256, (4, 3, 12, 12), dtype=np.uint8)
-    portable = algorithm.portable()
-    assert portable is not None
-    expected = answered(portable.eval(), "value", seen)
-    np.testing.assert_allclose(acts.value(seen), expected, rtol=1e-4, atol=1e-4)
-
-
 def test_a_run_with_it_is_resumed_and_played_from_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     settings: dict[str, Any] = {
@@ -225,29 +199,13 @@ def test_the_examples_of_the_page_are_networks(policy: dict[str, Any], action: A
     assert acts.act(np.zeros((3, 4), np.float32), {}, np.random.default_rng(0), deterministic=True).shape[0] == 3
 
 
-@pytest.mark.parametrize("name", ["rainbow", "ppo, odd", "td3"])
-def test_its_onnx_file_acts_as_it_does(name: str, folder: Path) -> None:
-    settings, action, _ = CASES[name]
-    policy = config(folder, {"type": name.partition(",")[0], **settings}).policy
-    seen = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
-    case = fresh(policy, seen, SEEN, action, source_dir=folder)
-    case.export.write(folder / "policy.onnx", "onnx")
-    legal = {} if action.is_box else {"legal": np.ones((40, 2), np.float32)}
-    acted = opened(folder, "onnx")({"observation": seen, **legal})[0]
-    expected = case.policy.act(seen, {}, np.random.default_rng(0), deterministic=True)
-    np.testing.assert_allclose(acted, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ("raises", "the function raised KeyError: 'size'"),
-        ("list", "the function gave list, and should give a torch.nn.Module"),
         ("headless", "its module has no `critic`; it should have modules `actor` and `critic`"),
-        ("function", "the `actor` of its module is a function, and should be a torch.nn.Module"),
         ("wide", r"for two observations its actor gave shape \(2, 7\), and should give \(2, 2\)"),
         ("flat", r"for two observations its critic gave shape \(2,\), and should give \(2, 1\)"),
-        ("fixed", "its actor has no parameters: there is nothing to learn"),
         ("kept", "two calls of the function gave modules with the same weights"),
     ],
 )
@@ -257,26 +215,14 @@ def test_what_is_no_network_is_said(how: str, said: str, folder: Path) -> None:
         make_algorithm(case, SEEN, BOX, 0)
 
 
-def test_what_is_not_a_row_of_numbers_takes_an_encoder(folder: Path) -> None:
-    case = config(folder, {"type": "td3", "network": "mine:both"})
-    with pytest.raises(UserCodeError, match=r"no `encoder`, which .* of observations float32 \(2, 2, 3\)"):
-        make_algorithm(case, ObservationSpec((2, 3), "float32"), BOX, 0)
-
-
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ({"type": "dqn", "network": "nowhere:make"}, "module 'nowhere' cannot be imported"),
         ({"type": "dqn", "dueling": False}, r"in place of dueling, too: .* \(the default of dueling is true\)"),
-        ({"type": "sac", "hidden": [8]}, r"in place of hidden, too: .* \(the default of hidden is \[256, 256\]\)"),
         ({"type": "td3", "encoder": "remuda.learning:simba"}, "in place of encoder, too"),
-        ({"type": "impala", "convolution": [[8, 3, 1]]}, "in place of convolution, too"),
-        ({"type": "ppo", "shared_hidden": True}, "in place of shared_hidden, too"),
-        ({"type": "ppo", "activation": "relu"}, "in place of activation, too"),
         ({"type": "ppo", "recurrent": "gru"}, "leave recurrent out, or bring .* as encoder"),
         ({"type": "rainbow"}, "set noisy to false"),
         ({"type": "r2d2"}, "r2d2 takes no network: bring the part that reads observations as encoder"),
-        ({"type": "muzero"}, "muzero takes no network: bring the part that reads observations as encoder"),
         ({"type": "dqn", "network": None, "network_kwargs": {"width": 3}}, "name it, or leave them out"),
     ],
 )
@@ -285,15 +231,3 @@ def test_a_config_that_cannot_have_it_starts_nothing(policy: dict[str, Any], sai
     with pytest.raises(ConfigError, match=said):
         remuda.train(settings, run_dir=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
-
-
-def test_whose_code_it_is_is_asked(folder: Path) -> None:
-    named = {"policy.network": "mine:both"}
-    assert config(folder, {"type": "ppo", "network": "mine:both"}).policy.user_code == named
-    assert config(folder, {"type": "mine:Variant", "network": "mine:both"}).policy.user_code == named
-    assert config(folder, {"type": "mine:Variant", "network": "large"}).policy.user_code == {}, "a setting of its own"
-
-
-def test_bfloat16_is_refused_where_nothing_of_it_is_remudas(folder: Path) -> None:
-    with pytest.raises(ValueError, match="bfloat16, which does not reach the networks"):
-        config(folder, {"type": "dqn", "network": "mine:values"}, learner={"precision": "bfloat16"})

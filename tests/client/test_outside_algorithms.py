@@ -102,12 +102,6 @@ def test_how_old_the_policies_may_be_that_it_learns_from(folder: Path) -> None:
     assert row_plan(config(folder, "Once")).capacity > row_plan(config(folder, "Variant")).capacity
 
 
-def test_whether_it_has_a_replay(folder: Path) -> None:
-    once, replayed = config(folder, "Once"), config(folder, "Replayed")
-    assert (row_plan(once).on_policy, row_plan(replayed).on_policy) == (True, False)
-    assert (once.policy.segment_steps, replayed.policy.segment_steps) == (16, None)
-
-
 def test_what_is_stored_for_it(folder: Path) -> None:
     choice = choose("outside:Once", "CartPole-v1", folder=folder)
     assert choice.summary == "outside:Once on CartPole-v1: settings of stored.yaml"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.client import Client
-from remuda.client import client as client_module
 from remuda.tests.client.statuses import status
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
-from remuda.wire.connection_file import ConnectionFileError
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import (
     AnyMessage,
@@ -50,44 +49,6 @@ def test_after_an_answer_that_did_not_come_the_next_question_is_answered(tmp_pat
             client._answer_deadline_s = HANG_S
             client.stop("y")
         assert coordinator.heard_from_newest == [StopExperiment("y")]
-
-
-def test_without_a_coordinator_every_question_says_that_there_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "connection.json"
-    with FakeCoordinator() as coordinator:
-        connection_file.write(path, coordinator.connection)
-    with Client(path, answer_deadline_s=0.1) as client:
-        for _ in range(2):
-            with pytest.raises(UnreachableError):
-                client.stop("x")
-        path.unlink()
-        with pytest.raises(ConnectionFileError, match="no coordinator runs there"):
-            client.stop("x")
-
-
-def test_who_follows_a_log_waits_for_a_coordinator_that_ended_in_order_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes its connection file along."""
-    path = tmp_path / "connection.json"
-    monkeypatch.setattr(client_module, "POLL_S", 0.001)
-    with FakeCoordinator() as first:
-        connection_file.write(path, first.connection)
-    client = Client(path, answer_deadline_s=ANSWER_S)
-    path.unlink()
-    waits = iter(range(10**6))
-
-    def come_back(seconds: float) -> None:
-        if next(waits) == 3:
-            connection_file.write(path, second.connection)
-            client._answer_deadline_s = HANG_S
-
-    with FakeCoordinator() as second:
-        second.answer = answer
-        monkeypatch.setattr("remuda.client.client.time.sleep", come_back)
-        assert list(client.logs("x", follow=True)) == []
-        assert [type(message) for message in second.heard] == [LogRequest]
-    client.close()
 
 
 def test_who_follows_a_run_with_patience_waits_for_a_coordinator_that_is_silent(tmp_path: Path) -> None:
@@ -172,3 +133,32 @@ def test_who_follows_a_run_with_patience_waits_for_a_connection_file_that_cannot
     client.close()
     assert ended.state == "finished"
     assert said == [f"{path} does not exist: no coordinator runs there (start one with `remuda coordinator`)"]
+
+
+OTHER = UUID.replace("0", "1")
+
+
+def test_a_stale_connection_file_that_is_rewritten_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "connection.json"
+    with FakeCoordinator() as dead:
+        connection_file.write(path, dead.connection)
+    with FakeCoordinator() as coordinator, Client(path) as client:
+        coordinator.answer = lambda message: Done()
+        connection_file.write(path, replace(coordinator.connection, coordinator=OTHER))
+        client.stop("x")
+        client.stop("y")
+        assert coordinator.heard == [StopExperiment("x"), StopExperiment("y")]
+
+
+@pytest.mark.parametrize("file", ["the same", "none", "half a word"])
+def test_without_another_it_is_unreachable_at_the_deadline(tmp_path: Path, file: str) -> None:
+    path = tmp_path / "connection.json"
+    with FakeCoordinator() as dead:
+        connection_file.write(path, dead.connection)
+    with Client(path, answer_deadline_s=1.5) as client:
+        if file == "none":
+            path.unlink()
+        if file == "half a word":
+            path.write_text('{"coord')
+        with pytest.raises(UnreachableError, match=r"did not answer within 1\.\d+ s"):
+            client.stop("x")

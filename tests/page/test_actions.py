@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
-from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, Problem, allowed, checked, on_page, problem
+from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, checked, on_page
 from remuda.page.app import make_app
 from remuda.page.commands import RequestedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
@@ -23,10 +23,9 @@ from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import finished_run, run_folder
 from remuda.tests.page.statuses import COORDINATOR
-from remuda.tests.patience import until
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.wire import connection_file
-from remuda.wire.messages import AnyMessage, Done, Prioritize, Rejected, Status, StopExperiment
+from remuda.wire.messages import AnyMessage, Done, Prioritize, Status, StopExperiment
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
@@ -65,17 +64,9 @@ def post(client: TestClient, path: str, **body: Any) -> tuple[int, Any]:
     return answer.status_code, answer.json()
 
 
-def test_rights_are_those_of_messages() -> None:
-    assert allowed("viewer") == frozenset()
-    assert allowed("operator") == frozenset(NEEDS)
-
-
-def test_what_may_be_done_is_said_at_the_beginning(client: TestClient) -> None:
+def test_who_only_reads_does_nothing(client: TestClient, coordinator: FakeCoordinator) -> None:
     assert client.get("/api/session", headers=VIEWER).json()["actions"] == []
     assert client.get("/api/session", headers=OPERATOR).json()["actions"] == [*NEEDS]
-
-
-def test_who_only_reads_does_nothing(client: TestClient, coordinator: FakeCoordinator) -> None:
     for path in WRITES:
         answer = client.post(path, json={}, headers=VIEWER)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "right"), path
@@ -102,13 +93,6 @@ def test_stop_and_priority_go_to_the_coordinator(client: TestClient, coordinator
     assert coordinator.heard_of(Prioritize) == [Prioritize("x", -3)]
 
 
-def test_what_the_coordinator_refuses_is_said(client: TestClient, coordinator: FakeCoordinator) -> None:
-    coordinator.answer = answering(Rejected("unknown", "no experiment is called 'x'"))
-    status, answer = post(client, "/api/stop", experiment="x")
-    assert (status, answer["error"]["code"]) == (409, "refused")
-    assert "no experiment is called 'x'" in answer["error"]["message"]
-
-
 def test_a_config_is_checked_as_it_is_typed(client: TestClient) -> None:
     assert post(client, "/api/config/check", text=GOOD) == (200, {"valid": True, "name": "cartpole", "problems": []})
     status, answer = post(client, "/api/config/check", text=GOOD + "learner: {batch_sise: 3}\n")
@@ -118,42 +102,12 @@ def test_a_config_is_checked_as_it_is_typed(client: TestClient) -> None:
     assert "batch_size" in found["message"], "the nearest setting"
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("name: [", 1), ("a: 1\na: 2", 2), ("", None), ("- 1", 1), ("x: !!python/object:os.system {}", 1)],
-)
-def test_what_is_no_config_has_problems_with_lines(tmp_path: Path, text: str, line: int | None) -> None:
-    found = checked(text, [], tmp_path)
-    assert not found.valid
-    assert found.problems[0].line == line
-
-
-def test_settings_that_beat_the_text_are_checked_too(tmp_path: Path) -> None:
-    assert checked(GOOD, ["learner.batch_size=128"], tmp_path).valid
-    (found,) = checked(GOOD, ["env.num_envs=auto"], tmp_path).problems
-    assert (found.key, "cannot be auto here, since the workers" in found.message) == ("env.num_envs", True)
-    (found,) = checked(GOOD, ["learner.batch_size=x"], tmp_path).problems
-    assert (found.line, "batch_size" in found.message) == (None, True)
-
-
 def test_checking_runs_no_code_that_a_config_names(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit('was imported')")
     text = (
         f"name: x\nsource_dir: {tmp_path}\nenv: {{make: 'evil:make'}}\npolicy: {{type: custom, class: 'evil:Policy'}}\n"
     )
     checked(text, [], tmp_path)
-
-
-def test_a_config_with_problems_is_not_submitted(client: TestClient) -> None:
-    status, answer = post(client, "/api/submit", text="name: x\n")
-    assert (status, answer["error"]["code"]) == (422, "config")
-    assert answer["error"]["problems"]
-
-
-def test_the_parts_of_a_problem() -> None:
-    assert problem("config.yaml:4: learner.x: unknown") == Problem(4, "learner.x", "learner.x: unknown")
-    assert problem("config.yaml: the file is empty") == Problem(None, None, "the file is empty")
-    assert problem("--set x=1: x: unknown") == Problem(None, None, "--set x=1: x: unknown")
 
 
 def test_an_evaluation_is_what_the_command_says() -> None:
@@ -167,11 +121,6 @@ def test_an_evaluation_is_what_the_command_says() -> None:
     failed = outcome(begun, 2, "", "a\nb\nc\nd\n")
     assert (failed.state, failed.message) == ("failed", "b\nc\nd")
     assert outcome(begun, 0, "no json", "").state == "failed"
-
-
-def test_a_viewer_is_told_how_to_get_another_link(client: TestClient, tmp_path: Path) -> None:
-    told = client.get("/api/session", headers=VIEWER).json()["operator_command"]
-    assert told == f"remuda page {tmp_path / 'runs'} --link --connection-file {tmp_path / 'connection.json'}"
 
 
 def test_without_a_coordinator_evaluations_and_notes_are_left(tmp_path: Path) -> None:
@@ -213,18 +162,6 @@ def test_notes_that_cannot_be_kept_are_refused(client: TestClient, tmp_path: Pat
 
 
 @pytest.mark.processes
-def test_an_evaluation_that_fails_says_why(client: TestClient) -> None:
-    status, begun = post(client, "/api/evaluate", run="a", train_iter="best", episodes=1)
-    assert (status, begun["state"]) == (202, "running")
-
-    def newest() -> Any:
-        return client.get("/api/checkpoints", params={"run": "a"}, headers=VIEWER).json()["evaluations"][0]
-
-    until(lambda: newest()["state"] == "failed", "its end")
-    assert "iteration_10.pth.tar" in newest()["message"], "these checkpoints are no checkpoints"
-
-
-@pytest.mark.processes
 def test_a_submission_that_the_command_refuses_says_why(client: TestClient) -> None:
     status, answer = post(client, "/api/submit", text=GOOD.replace("CartPole-v1", "Nothing-v1"))
     assert (status, answer["error"]["code"]) == (422, "config")
@@ -243,20 +180,3 @@ def test_what_the_run_folder_says(tmp_path: Path, on_exists: OnExists, folder: s
     except RunFolderError as error:
         refusal = on_page(str(error)).replace("`remuda submit --initialize-from`", "")
     assert not any(word in refusal for word in ("--", "in Python"))
-
-
-def test_a_name_that_is_taken(tmp_path: Path) -> None:
-    root = run_folder(tmp_path, "run").root
-    with pytest.raises(RunFolderError) as refused:
-        check(root, "error", mode="parallel")
-    assert on_page(str(refused.value)) == (
-        f"{root} already holds a run: continue it with “resume”, start over with “force” (its files are moved to "
-        f"{root}/.replaced), keep it and add a date to the new name with “rename”, or choose another name; these are "
-        "choices of “If its run folder exists” under Submit"
-    )
-
-
-def test_what_names_no_option_stays_as_it_is() -> None:
-    text = "the algorithm 'x' is not allowed here: allow it with --allow-algorithms"
-    assert on_page(text) == text
-    assert on_page("policy: is “wrong”") == "policy: is “wrong”"

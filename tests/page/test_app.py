@@ -17,35 +17,28 @@ from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
 from remuda.page.requests import READS
 from remuda.page.views import Views
-from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import GIF, film, finished_run, logged, run_folder, write_series
+from remuda.tests.page.folders import GIF, film, finished_run, run_folder
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
 ERRORS: list[tuple[str, dict[str, Any], int, str]] = [
     ("/api/run", {}, 400, "invalid"),
     ("/api/run", {"run": "../runs/a_s0"}, 404, "unknown"),
-    ("/api/run", {"run": "x" * 5_000}, 400, "invalid"),
     ("/api/run", {"run": "\0"}, 404, "unknown"),
     ("/api/curves", {"run": "a_s0"}, 400, "invalid"),
-    ("/api/curves", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
     ("/api/curves", {"run": "a_s0", "y": ["progress/x"] * 13}, 400, "invalid"),
-    ("/api/csv", {"y": "evaluation/return_mean"}, 400, "invalid"),
-    ("/api/csv", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
     ("/api/csv", {"run": "none", "y": "evaluation/return_mean"}, 404, "unknown"),
     ("/api/curves", {"run": ["a_s0"] * 201, "y": "evaluation/return_mean"}, 400, "invalid"),
     ("/api/curves", {"run": "a_s0", "y": "evaluation/return_mean", "points": "1e9"}, 400, "invalid"),
     ("/api/timeline", {"run": "a_s0", "from_s": "nan"}, 400, "invalid"),
     ("/api/log", {"run": "a_s0", "file": "../config.json"}, 404, "unknown"),
     ("/api/log", {"run": "a_s0", "file": "learner/learner_logger.txt", "lines": "0"}, 400, "invalid"),
-    ("/api/log", {"run": "a_s0", "file": "*"}, 400, "invalid"),
     ("/api/log", {"run": "a_s0", "file": "*", "search": "x" * 201}, 400, "invalid"),
-    ("/api/log", {"run": "a_s0", "file": "*", "search": "x", "before": "0"}, 400, "invalid"),
-    ("/api/log", {"run": "evil", "file": "buffer/buffer_logger.txt"}, 404, "unknown"),
-    ("/api/config", {}, 400, "invalid"),
     ("/api/film", {"run": "a_s0"}, 400, "invalid"),
     ("/api/events", {"run": "none"}, 404, "unknown"),
     ("/api/none", {}, 404, "unknown"),
+    ("/api/herd", {}, 503, "coordinator"),
+    ("/api/queue", {}, 503, "coordinator"),
 ]
 
 
@@ -121,29 +114,10 @@ def test_no_data_without_a_token(client: TestClient) -> None:
             assert (answer.status_code, answer.json()["error"]["code"]) == (401, "token"), path
 
 
-def test_what_the_page_is(client: TestClient, runs: Path) -> None:
-    found = get(client, "/api/session")
-    assert (found["right"], found["live"], found["coordinator"], found["api"]) == ("viewer", False, "none", 2)
-    assert found["runs_dir"] == "runs"
-    assert found["operator_command"] == f"remuda page {runs} --right operator"
-
-
-def test_without_a_coordinator_there_is_no_herd(client: TestClient) -> None:
-    for path in ("/api/herd", "/api/queue"):
-        answer = client.get(path, headers=VIEWER)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "coordinator")
-
-
-def test_runs(client: TestClient) -> None:
-    found = get(client, "/api/runs")
-    by_id = {run["run"]: run for run in found["runs"]}
-    assert set(by_id) == {"a_s0", "a_s1", "evil"}
-    assert (by_id["a_s0"]["state"], by_id["a_s0"]["best_return"], by_id["a_s0"]["group"]) == ("finished", 100.0, "a")
-    assert (by_id["evil"]["state"], by_id["evil"]["live"]) == ("unknown", False)
-    assert found["complete"]
-
-
-def test_one_run(client: TestClient) -> None:
+def test_runs(client: TestClient, runs: Path) -> None:
+    assert get(client, "/api/session")["operator_command"] == f"remuda page {runs} --right operator"
+    listed = {run["run"]: run["state"] for run in get(client, "/api/runs")["runs"]}
+    assert listed == {"a_s0": "finished", "a_s1": "finished", "evil": "unknown"}
     found = get(client, "/api/run", run="a_s0")
     assert found["run"]["name"] == "a"
     assert [worker["alive"] for worker in found["workers"]] == [False]
@@ -156,14 +130,6 @@ def test_curves_and_timeline(client: TestClient) -> None:
     assert found["groups"][0]["count"][0] == 2.0
     assert get(client, "/api/metrics", run=["a_s0", "evil"])["progress"] == ["TotalEnvInteracts", "LossQ", "Time"]
     assert get(client, "/api/timeline", run="a_s0")["end_s"] == [60.0, 120.0, 180.0]
-
-
-def test_numbers_of_callbacks_are_quantities(client: TestClient, tmp_path: Path) -> None:
-    assert "callback" not in get(client, "/api/metrics", run="a_s0")
-    write_series(RunFolder(tmp_path / "runs" / "a_s0"), [logged(200.0, loss=1.0), logged(220.0, gap=2.0)])
-    assert get(client, "/api/metrics", run=["a_s0", "a_s1"])["callback"] == ["loss", "gap"]
-    (found,) = get(client, "/api/curves", run=["a_s0"], y="callback/gap")["charts"]
-    assert found["runs"][0]["last"] == [2.0]
 
 
 def test_logs_are_raw_text(client: TestClient) -> None:
@@ -222,11 +188,6 @@ def test_a_table_of_runs(client: TestClient) -> None:
     assert get(client, "/api/compare", sweep="none")["rows"] == []
 
 
-def test_configs_to_begin_with(client: TestClient) -> None:
-    names = [each["name"] for each in get(client, "/api/examples")["examples"]]
-    assert "cartpole_dqn.yaml" in names
-
-
 def test_errors_are_json_with_a_sentence(client: TestClient) -> None:
     for path, parameters, status, code in ERRORS:
         answer = client.get(path, params=parameters, headers=VIEWER)
@@ -252,15 +213,6 @@ def test_a_fault_of_the_server_says_no_more_than_that(
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "failed")
     assert "secret" not in answer.text
     assert "a secret of the server" in capsys.readouterr().err
-
-
-def test_numbers_that_json_cannot_hold_are_null(client: TestClient, runs: Path) -> None:
-    from remuda.tests.page.folders import evaluation
-
-    folder = run_folder(runs, "odd")
-    write_series(folder, [evaluation(60.0, 1.0, return_std=float("nan"))])
-    answer = client.get("/api/curves", params={"run": "odd", "y": "evaluation/return_std"}, headers=VIEWER)
-    assert answer.json()["charts"][0]["runs"][0]["x"] == []
 
 
 def test_a_curve_is_downloaded_as_a_table(client: TestClient) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -37,17 +36,6 @@ def run(commands: Commands, folder: Path, code: str, within_s: float = HANG_S) -
     return commands.run([sys.executable, "-S", "-c", code], folder=folder, within_s=within_s)
 
 
-def test_a_command_is_run_in_its_folder(commands: Commands, tmp_path: Path) -> None:
-    code = "import os, sys; print(os.getcwd()); sys.stderr.buffer.write(b'\\xff'); sys.exit(3)"
-    ended = run(commands, tmp_path, code)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (3, f"{os.path.realpath(tmp_path)}\n", "\ufffd")
-
-
-def test_one_that_takes_too_long_is_killed(commands: Commands, tmp_path: Path) -> None:
-    with pytest.raises(subprocess.TimeoutExpired):
-        run(commands, tmp_path, "import time; time.sleep(1_000)", within_s=0.05)
-
-
 def test_the_end_kills_it_with_all_that_it_has_started_and_lets_none_begin(commands: Commands, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(run, commands, tmp_path, STARTS_ANOTHER)
@@ -59,12 +47,6 @@ def test_the_end_kills_it_with_all_that_it_has_started_and_lets_none_begin(comma
     until_gone(both)
     with pytest.raises(BrokenOffError, match="was not started"):
         run(commands, tmp_path, "")
-
-
-def test_one_that_was_over_before_the_end_has_its_outcome(commands: Commands, tmp_path: Path) -> None:
-    assert run(commands, tmp_path, "print(1)").stdout == "1\n"
-    commands.close()
-    commands.close()
 
 
 @pytest.fixture
@@ -103,12 +85,6 @@ def test_one_that_takes_too_long_is_ended(evaluations: Evaluations, monkeypatch:
     monkeypatch.setattr(module, "LONGEST_S", 0.05)
     begin(evaluations, "import time; time.sleep(1_000)")
     assert ended(evaluations).message == "it took longer than 0.05 s"
-
-
-def test_one_that_cannot_be_started_is_none(evaluations: Evaluations) -> None:
-    with pytest.raises(FileNotFoundError):
-        evaluations.begin("a", "best", 1, True, ["/nowhere/at/all"])
-    assert evaluations.all == []
 
 
 def test_at_the_end_all_end_and_none_begins(evaluations: Evaluations) -> None:

@@ -10,12 +10,10 @@ import pytest
 
 from remuda.client.client import Client
 from remuda.page.coordinator_link import (
-    ANSWER_S,
     FORGOTTEN_S,
     LEAST_INTERVAL_S,
     CoordinatorLink,
     NoCoordinatorError,
-    interval_after,
 )
 from remuda.tests.page.statuses import status
 from remuda.tests.patience import until
@@ -58,14 +56,6 @@ def link(asked: Asked, tmp_path: Path) -> Generator[CoordinatorLink]:
     link.close()
 
 
-@pytest.mark.parametrize(
-    ("answer_s", "interval_s"), [(0.0, 1.0), (0.001, 1.0), (0.01, 1.0), (0.05, 5.0), (0.5, 50.0), (ANSWER_S, 300.0)]
-)
-def test_the_page_takes_a_hundredth_of_the_coordinators_time_at_most(answer_s: float, interval_s: float) -> None:
-    assert interval_after(answer_s) == pytest.approx(interval_s)
-    assert answer_s / interval_after(answer_s) <= 0.01 + 1e-9
-
-
 def test_a_slow_answer_is_followed_by_a_long_pause(link: CoordinatorLink, asked: Asked) -> None:
     asked.takes_s = 0.5
 
@@ -95,10 +85,3 @@ def test_after_a_silence_the_last_status_is_no_longer_known(link: CoordinatorLin
     until(lambda: link.look().presence == "up", "that it is back")
     assert link.recent_status() == status()
     assert link.look().silent_since_s is None
-
-
-def test_without_a_coordinator_nothing_is_known() -> None:
-    link = CoordinatorLink(None)
-    assert link.recent_status() is None
-    with pytest.raises(NoCoordinatorError, match="stored runs"):
-        link.status()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from remuda.logbook.series import Moment
 from remuda.page import library as library_module
-from remuda.page.curves import HEADER, Curves, Mark, Quantity, UnknownCurveError, csv_pieces, curves
+from remuda.page.curves import HEADER, Curves, Mark, Quantity, csv_pieces, curves
 from remuda.page.library import Budget, Library
 from remuda.page.run_ids import RunIds
 from remuda.page.stored_runs import StoredRuns
@@ -28,8 +27,6 @@ from remuda.tests.page.folders import (
 )
 from remuda.tests.patience import until
 
-_Lent = TypeVar("_Lent")
-
 
 @pytest.fixture
 def library(tmp_path: Path) -> Generator[Library]:
@@ -43,22 +40,6 @@ def shown(
 ) -> Curves:
     stored = sorted(StoredRuns(RunIds(runs)).all(), key=lambda run: run.run)
     return curves(library, stored, [Quantity(y, x)], points=points, budget=Budget(seconds)).charts[0]
-
-
-def test_evaluations_of_one_run(library: Library, tmp_path: Path) -> None:
-    finished_run(tmp_path / "runs", "a")
-    found = shown(library, tmp_path / "runs", "evaluation/return_mean")
-    (run,) = found.runs
-    assert (run.x, run.last, run.min, run.max) == ([0.0, 480.0, 960.0], *([[9.0, 100.0, 50.0]] * 3))
-    assert (run.rows, run.read, run.exact, run.error) == (3, 1.0, True, None)
-    assert found.groups == []
-
-
-@pytest.mark.parametrize(("x", "expected"), [("wall_s", [60.0, 120.0, 180.0]), ("train_iter", [30.0, 60.0, 90.0])])
-def test_other_axes(library: Library, tmp_path: Path, x: str, expected: list[float]) -> None:
-    finished_run(tmp_path / "runs", "a")
-    (run,) = shown(library, tmp_path / "runs", "interval/policy_lag", x).runs
-    assert (run.x, run.last) == (expected, [2.0, 2.0, 2.0])
 
 
 def test_a_change_of_the_task_is_a_mark(library: Library, tmp_path: Path) -> None:
@@ -82,67 +63,6 @@ def test_seeds_are_a_mean_with_a_band(library: Library, tmp_path: Path) -> None:
     assert (group.low, group.high) == ([1.0, 2.0], [3.0, 6.0])
 
 
-def test_values_that_are_missing_are_left_out(library: Library, tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    write_series(folder, [evaluation(60.0, None), evaluation(120.0, 3.0)])
-    write_progress(folder, [(0, "nan", 0.0), (100, "inf", 1.0), (200, 2.0, 2.0)])
-    assert shown(library, tmp_path / "runs", "evaluation/return_mean").runs[0].x == [960.0]
-    assert shown(library, tmp_path / "runs", "progress/LossQ").runs[0].last == [2.0]
-
-
-def test_a_long_table_is_a_sample_at_first_and_exact_once_it_is_read(library: Library, tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    spike = 40_000
-    rows = [(step, 1e6 if step == spike else 1.0, step / 10) for step in range(120_000)]
-    write_progress(folder, rows)
-    (run,) = shown(library, tmp_path / "runs", "progress/LossQ", seconds=0.0).runs
-    assert not run.exact
-    assert 0.0 < run.read < 1.0
-    assert 50 <= len(run.x) <= 100
-    until(lambda: library.whole.get("a"), "the rest of the file")
-    (run,) = shown(library, tmp_path / "runs", "progress/LossQ", seconds=0.0).runs
-    assert (run.exact, run.read, run.rows) == (True, 1.0, 120_000)
-    assert len(run.x) <= 100
-    assert max(value for value in run.max if value is not None) == 1e6
-
-
-def test_several_quantities_are_answered_at_once_and_each_file_is_read_once(
-    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished_run(tmp_path / "runs", "a")
-    lent: list[str] = []
-    monkeypatch.setattr(library, "series", counted(library.series, lent))
-    asked = ["interval/policy_lag", "progress/LossQ", "interval/buffer_rows", "interval/env_steps_per_s"]
-    found = curves(
-        library,
-        StoredRuns(RunIds(tmp_path / "runs")).all(),
-        [Quantity(y, "train_iter") for y in asked],
-        points=100,
-        budget=Budget(60.0),
-    )
-    assert (found.x, [each.y for each in found.charts]) == ("train_iter", asked)
-    assert [run.last[0] for each in found.charts for run in each.runs] == [2.0, 470.0, 8.0]
-    assert "progress.txt has no column for train_iter" in (found.charts[1].error or "")
-    assert lent == ["a"]
-
-
-def counted(lend: Callable[..., _Lent], lent: list[str]) -> Callable[..., _Lent]:
-    """`lend`, which notes each run that it is asked for."""
-
-    def noted(run: str, *arguments: object, **more: object) -> _Lent:
-        lent.append(run)
-        return lend(run, *arguments, **more)
-
-    return noted
-
-
-def test_what_a_run_does_not_have_is_empty(library: Library, tmp_path: Path) -> None:
-    run_folder(tmp_path / "runs", "a")
-    for y in ("progress/LossQ", "evaluation/return_mean", "interval/return_mean"):
-        (run,) = shown(library, tmp_path / "runs", y).runs
-        assert (run.x, run.error) == ([], None)
-
-
 def test_a_file_that_cannot_be_read_is_said_and_the_others_are_shown(library: Library, tmp_path: Path) -> None:
     bad = run_folder(tmp_path / "runs", "a")
     bad.series.symlink_to(bad.config_json)
@@ -150,15 +70,6 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_shown(library: Li
     found = shown(library, tmp_path / "runs", "evaluation/return_mean")
     assert [bool(run.error) for run in found.runs] == [True, False]
     assert found.runs[1].last == [9.0, 100.0, 50.0]
-
-
-@pytest.mark.parametrize(
-    ("y", "x"),
-    [("", "env_step"), ("nothing/x", "env_step"), ("interval/time", "env_step"), ("evaluation/return_mean", "epoch")],
-)
-def test_what_no_run_has_is_refused(y: str, x: str) -> None:
-    with pytest.raises(UnknownCurveError):
-        Quantity(y, x)
 
 
 def test_memory_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
@@ -246,19 +157,24 @@ def test_nothing_of_a_long_file_is_thinned(tmp_path: Path) -> None:
     assert len([*csv_pieces([("a", folder)], Quantity("progress/LossQ", "env_step"))]) > 3, "it comes in pieces"
 
 
-def test_rows_that_are_torn_or_hold_no_number_are_left_out(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    folder.progress.write_text(
-        "TotalEnvInteracts\tLossQ\tTime\n0\t\t0\n1\tname\t1\n2\t5\n3\tnan\t3\n4\t-7e3\t4\n5\t8\t"
-    )
-    assert table("progress/LossQ", ("a", folder)) == [["a", "4", "", "4", "-7e3"]]
-    assert table("progress/Other", ("a", folder)) == []
-    folder.progress.write_text("LossQ\n1\n")
-    assert table("progress/LossQ", ("a", folder)) == [["a", "", "", "", "1"]]
+ROWS = 150_000
+"""More than one block."""
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    folder.progress.symlink_to(folder.config_json)
-    with pytest.raises(OSError, match="symbolic"):
-        table("progress/LossQ", ("a", folder))
+def long_run(runs: Path, run: str) -> None:
+    write_progress(run_folder(runs, run), [(step, 1.0, 2.0) for step in range(ROWS)])
+
+
+def test_a_reader_that_is_not_kept_is_not_read_on(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        long_run(tmp_path / "runs", run)
+    library = Library(RunIds(tmp_path / "runs"), most_bytes=0)
+    try:
+        with library.progress("a", Budget(0.0)) as first:
+            rows = first.table.rows
+            with library.progress("b", Budget(0.0)):
+                """It takes the place of the first one, of which nothing more is read while it is lent."""
+        until(lambda: library.whole == {"b": 1}, "the end of the other")
+        assert first.table.rows == rows < ROWS
+    finally:
+        library.close()

@@ -13,19 +13,13 @@ from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.logbook.series import Ledger
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.herd import (
-    MOST_FAILURES,
-    LedgerView,
-    MissingWorkers,
-    failures_of,
     herd,
     lacks,
     ledger_view,
-    newest,
     queue,
-    waits_for,
 )
 from remuda.page.views import Views
-from remuda.tests.page.folders import EXPERIMENT, WORKER, evaluation, event, interval, run_folder, write_series
+from remuda.tests.page.folders import EXPERIMENT, evaluation, interval, run_folder, write_series
 from remuda.tests.page.statuses import experiment, status, uuid, worker
 from remuda.wire.messages import LedgerCounts, Status
 
@@ -58,56 +52,6 @@ def test_workers_and_hosts() -> None:
     assert found.coordinator.refusals["no_key"] == 0
 
 
-@pytest.mark.parametrize(
-    ("activity", "wait"),
-    [
-        ("waiting for batches", "batches"),
-        ("waiting for an evaluation", "batches"),
-        ("waiting for its files to be sent", "other"),
-        ("training", None),
-        ("collecting", None),
-    ],
-)
-def test_what_a_worker_waits_for_by_what_it_says(activity: str, wait: str | None) -> None:
-    assert waits_for(activity) == wait
-
-
-def test_an_idle_worker_waits_for_nothing() -> None:
-    (view,) = herd(status(workers=[worker(1, activity="waiting for work")]), {}).workers
-    assert view.waits_for is None
-
-
-def test_failures_are_those_of_events_and_the_newest_come_first() -> None:
-    events = [event(1.0, "worker_joined", "learner", WORKER), event(2.0, "worker_died", "learner", WORKER, "why")]
-    (failure,) = failures_of("a", events)
-    assert (failure.run, failure.event, failure.worker, failure.text) == ("a", "worker_died", WORKER, "why")
-    many = [each for n in range(MOST_FAILURES + 5) for each in failures_of(f"{n}", [event(float(n), "held_up")])]
-    found = newest(many)
-    assert len(found) == MOST_FAILURES
-    assert found[0].run == f"{MOST_FAILURES + 4}"
-
-
-def test_the_coordinator_s_sentence_in_parts() -> None:
-    assert lacks(WHY) == [
-        MissingWorkers("learner", 1, 1, 0, ""),
-        MissingWorkers("collector", 1, 2, 1, ""),
-        MissingWorkers("evaluator", 1, 1, 0, ""),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("part", "note"),
-    [
-        ("1 learner (1 free, kept for those before it)", "kept for those before it"),
-        ("1 learner (2 free, 1 of them resting after a failure)", "1 of them resting after a failure"),
-        ("1 learner (0 free, 1 coming back from low, high)", "1 coming back from low, high"),
-    ],
-)
-def test_what_it_adds_is_a_note(part: str, note: str) -> None:
-    (lack,) = lacks(f"waits for {part}")
-    assert (lack.role, lack.note) == ("learner", note)
-
-
 def test_it_is_the_scheduler_s_own_sentence() -> None:
     demand = Demand("x", 0, 1, {"learner": 1, "collector": 2}, {"learner": 1, "collector": 2}, started=False)
     holding = Holding("y", "other", 0, 0, {}, {"learner": 1})
@@ -117,13 +61,6 @@ def test_it_is_the_scheduler_s_own_sentence() -> None:
         ("learner", 1, 1, 0),
         ("collector", 1, 2, 1),
     ]
-
-
-@pytest.mark.parametrize(
-    "why", [None, "", "takes no workers for 4 s: 3 failures in a row", "runs with 1 of 2 collectors"]
-)
-def test_other_sentences_have_no_parts(why: str | None) -> None:
-    assert lacks(why) == []
 
 
 def test_the_order_in_which_they_get_workers_and_who_holds_them() -> None:
@@ -183,18 +120,6 @@ def views_of(tmp_path: Path) -> Generator[Callable[[Status | None], Views]]:
         views.close()
 
 
-def test_what_may_be_lost_is_what_was_refused_and_what_collectors_had() -> None:
-    assert ledger_view(COUNTS, 640) == LedgerView(
-        accepted_chunks=10,
-        accepted_env_steps=640,
-        repeated_chunks=2,
-        refused_chunks=1,
-        refused_env_steps=64,
-        lost_collectors=3,
-        lost_chunks_most=7,
-    )
-
-
 def test_a_stored_run_shows_that_of_its_newest_interval(
     tmp_path: Path, views_of: Callable[[Status | None], Views]
 ) -> None:
@@ -205,11 +130,6 @@ def test_a_stored_run_shows_that_of_its_newest_interval(
     write_series(folder, [interval(60.0 * (n + 1), ledger=each) for n, each in enumerate(ledgers)])
     write_series(folder, [evaluation(200.0, 5.0)])
     assert views.run("a").ledger == ledger_view(ledgers[-1], int(8 * 180.0))
-
-
-def test_a_run_of_an_earlier_version_shows_none(tmp_path: Path, views_of: Callable[[Status | None], Views]) -> None:
-    write_series(run_folder(tmp_path / "runs", "a"), [interval(60.0)])
-    assert views_of(None).run("a").ledger is None
 
 
 def test_a_run_that_goes_on_shows_what_its_coordinator_says(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from remuda.logbook.tail import harmless
 from remuda.page import log_files
-from remuda.page.log_files import UnknownLogError, read_part, search, search_all
+from remuda.page.log_files import UnknownLogError, read_part, search
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import OTHER_WORKER, WORKER, finished_run, touch
 
@@ -73,29 +73,6 @@ def test_page_by_page_is_the_whole_log_in_both_directions(
     assert forwards == harmless(content[: content.rfind(b"\n") + 1].decode())
 
 
-def test_a_line_that_is_longer_than_an_answer_comes_in_pieces(tmp_path: Path) -> None:
-    log = written(tmp_path, b"x" * (3 * log_files.MOST_BYTES) + b"\n")
-    text, after = "", 0
-    while (part := read_part(log, LEARNER, after=after)).text:
-        text, after = text + part.text, part.end
-    assert len(text) == 3 * log_files.MOST_BYTES + 1
-    assert len(read_part(log, LEARNER).text) == log_files.MOST_BYTES
-
-
-def test_lines_with_a_text_the_last_ones_first(folder: RunFolder) -> None:
-    found = search(folder.log, LEARNER, "LINE 19", most=3)
-    assert [each.text[-9:] for each in found.matches] == ["line 1999", "line 1998", "line 1997"]
-    assert found.more_before
-    more = search(folder.log, LEARNER, "line 19", before=found.next_before, most=200)
-    assert [each.text.rpartition("line ")[2] for each in more.matches] == [
-        *(f"{n}" for n in range(1996, 1899, -1)), *(f"{n}" for n in range(199, 189, -1)), "19",
-    ]  # fmt: skip
-    assert not more.more_before
-    assert search(folder.log, LEARNER, "LINE", case=True).matches == []
-    part = read_part(folder.log, LEARNER, after=found.matches[0].begin, lines=1)
-    assert part.text.rstrip("\n") == found.matches[0].text
-
-
 @given(st.lists(st.sampled_from(["aa", "ab", "b", ""]), max_size=30), st.integers(1, 4), st.integers(4, 9))
 def test_every_match_is_found_once(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], most: int, block_bytes: int
@@ -114,12 +91,6 @@ def test_every_match_is_found_once(
     assert found == [match.start() for match in re.finditer(r"^.*b.*$", content, re.MULTILINE)][::-1]
 
 
-def test_what_is_searched_for_is_text_and_no_pattern(tmp_path: Path) -> None:
-    log = written(tmp_path, b"a.c\nabc\n(((\n")
-    assert [each.text for each in search(log, LEARNER, "a.c").matches] == ["a.c"]
-    assert [each.text for each in search(log, LEARNER, "(((").matches] == ["((("]
-
-
 def test_a_search_reads_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "SEARCHED_BYTES", 1_000)
     monkeypatch.setattr(log_files, "_BLOCK_BYTES", 200)
@@ -133,23 +104,6 @@ def test_a_search_reads_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.
         found = search(log, LEARNER, "needle", before=found.next_before)
         rounds += 1
     assert 10 <= rounds <= 16
-
-
-def test_all_logs_are_searched_those_that_changed_last_first(folder: RunFolder) -> None:
-    touch(folder.collector_log(WORKER, 1), 2e9)
-    found = search_all(folder.log, "the")
-    assert found.matches[0].file == f"collector/{WORKER}_000001_logger.txt"
-    assert {each.file for each in found.matches} == {found.matches[0].file, "commander/commander_logger.txt"}
-    assert not found.more_before
-
-
-def test_a_search_finds_no_more_than_it_may_and_says_so(folder: RunFolder) -> None:
-    most = log_files.MOST_MATCHES
-    found = search(folder.log, LEARNER, "line")
-    assert (len(found.matches), found.more_before) == (most, True)
-    assert [each.text.rpartition(" ")[2] for each in found.matches] == [str(n) for n in range(1999, 1999 - most, -1)]
-    in_all = search_all(folder.log, "line")
-    assert (len(in_all.matches), in_all.more_before) == (most, True)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +120,6 @@ def test_no_other_file_is_read(folder: RunFolder, file: str) -> None:
         read_part(folder.log, file)
     with pytest.raises(UnknownLogError):
         search(folder.log, file, "x")
-
-
-def test_a_link_in_the_place_of_a_log_is_not_followed(folder: RunFolder) -> None:
-    folder.learner_log.unlink()
-    folder.learner_log.symlink_to(folder.config_json)
-    with pytest.raises(OSError, match="symbolic"):
-        read_part(folder.log, LEARNER)
-    assert LEARNER not in {each.file for each in log_files.log_files(folder.log)}
 
 
 @pytest.mark.parametrize("linked", ["log/learner", "log/collector", "log"])

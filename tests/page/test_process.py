@@ -24,7 +24,7 @@ import pytest
 pytest.importorskip("uvicorn")
 from remuda.client.client import Client
 from remuda.page import process as page_process
-from remuda.page.process import FILE, AddressFile, PageProcess, Tokens, link
+from remuda.page.process import FILE, AddressFile, PageProcess, Tokens
 from remuda.tests.page.folders import finished_run
 from remuda.tests.patience import HANG_S, until, until_ended, until_gone
 from remuda.wire import connection_file
@@ -44,14 +44,6 @@ def test_they_stay_with_the_key_and_change_with_it() -> None:
     assert Tokens.fresh() != Tokens.fresh()
 
 
-def test_neither_key_nor_token_is_in_their_text() -> None:
-    key = new_pair("operator")
-    tokens = Tokens.of(key)
-    assert tokens.viewer not in repr(tokens)
-    assert tokens.operator not in repr(tokens)
-    assert key.secret.hex() not in tokens.viewer
-
-
 def test_a_header_gives_the_right_of_its_token() -> None:
     tokens = Tokens.fresh()
     assert tokens.right(f"Bearer {tokens.viewer}") == "viewer"
@@ -65,11 +57,6 @@ def test_anything_else_gives_none(change: object) -> None:
     assert tokens.right(f"Bearer {change(tokens.operator)}") is None
     for header in (None, "", tokens.operator, f"Basic {tokens.operator}", "Bearer", "Bearer \udcff"):
         assert tokens.right(header) is None
-
-
-def test_the_token_is_in_the_part_of_a_link_that_no_server_gets() -> None:
-    found = urlsplit(link("http://127.0.0.1:8080", "T0ken"))
-    assert (found.netloc, found.path, found.query, found.fragment) == ("127.0.0.1:8080", "/", "", "token=T0ken")
 
 
 def test_it_is_that_of_one_coordinator_while_it_serves(tmp_path: Path) -> None:
@@ -101,11 +88,6 @@ def test_one_that_others_may_write_is_none(tmp_path: Path) -> None:
     AddressFile(tmp_path).write(URL, ID, serving=True)
     (tmp_path / FILE).chmod(0o666)
     assert AddressFile(tmp_path).url_of(ID) is None
-
-
-def test_a_port_that_there_cannot_be_is_none(tmp_path: Path) -> None:
-    AddressFile(tmp_path).write("http://127.0.0.1:70000", ID, serving=True)
-    assert AddressFile(tmp_path).port is None
 
 
 class Coordinator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def test_what_is_no_run_below_it_is_refused(ids: RunIds, run: str) -> None:
         ids.folder(run)
 
 
-@given(st.text(max_size=30))
+@given(st.text("./%\\ab\0é", max_size=30))
 def test_no_text_leads_out_of_it(text: str) -> None:
     ids = RunIds(Path("/proc"))  # a folder with much below and beside it
     with pytest.raises(UnknownRunError):
@@ -57,32 +56,6 @@ def test_a_link_that_leads_out_of_it_is_no_run(ids: RunIds) -> None:
             ids.folder(run)
 
 
-def test_a_config_that_is_a_link_is_no_run(ids: RunIds) -> None:
-    (ids.runs_dir / "no_run" / "config.json").symlink_to(ids.runs_dir.parent / "elsewhere" / "config.json")
-    assert "no_run" not in ids.found()[0]
-    with pytest.raises(UnknownRunError):
-        ids.folder("no_run")
-
-
-def test_a_runs_folder_may_be_reached_by_a_link(ids: RunIds, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(ids.runs_dir)
-    linked = RunIds(tmp_path / "link")
-    assert linked.folder("a").config_json.is_file()
-    assert linked.id_of(str(ids.runs_dir / "a")) == "a", "a coordinator may have resolved it"
-
-
-def test_a_folder_elsewhere_has_no_id(ids: RunIds) -> None:
-    for path in ("/", str(ids.runs_dir), str(ids.runs_dir.parent / "elsewhere"), "relative/to/somewhere"):
-        assert ids.id_of(path) is None
-
-
-def test_with_a_depth_of_one_only_its_own_folders_are_runs(ids: RunIds, monkeypatch: pytest.MonkeyPatch) -> None:
-    shallow = RunIds(ids.runs_dir, 1)
-    assert shallow.found() == (["a"], True)
-    with pytest.raises(UnknownRunError):
-        shallow.folder("sweep/lr=0.1/lr=0.1_s3")
-
-
 def test_a_search_looks_at_a_bounded_number_of_folders(ids: RunIds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_ids, "MOST_FOLDERS", 3)
     assert ids.found() == (["a"], False), "what is deeper comes later"
@@ -90,8 +63,3 @@ def test_a_search_looks_at_a_bounded_number_of_folders(ids: RunIds, monkeypatch:
     assert ids.found()[1], "a, no_run, sweep, and two below that"
     monkeypatch.setattr(run_ids, "MOST_RUNS", 1)
     assert ids.found() == (["a"], False)
-
-
-def test_a_runs_folder_that_is_missing_has_no_runs(tmp_path: Path) -> None:
-    assert RunIds(tmp_path / "none").found() == ([], True)
-    assert os.path.isabs(RunIds(Path("runs")).runs_dir)

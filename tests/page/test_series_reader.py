@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from remuda.logbook.series import Evaluation, Interval, Moment, WorkerUsage, marker, read_series
+from remuda.logbook.series import Evaluation, Interval, Moment, marker, read_series
+from remuda.page.growing import FloatArray, Pyramid, Reduction
 from remuda.page.series_reader import (
     HELD_UP,
     MOST_EVENTS,
@@ -91,21 +97,6 @@ def test_only_the_newest_events_are_kept(folder: RunFolder) -> None:
     assert reader.events_left_out == 7
 
 
-def test_no_file_is_an_empty_one(tmp_path: Path) -> None:
-    reader = SeriesReader(tmp_path / "series.msgpack")
-    assert reader.read()
-    assert (reader.intervals.rows, reader.read_share, reader.last) == (0, 1.0, None)
-
-
-def test_a_record_that_is_longer_than_a_block_is_read(folder: RunFolder) -> None:
-    usage = WorkerUsage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, worker=WORKER)
-    write_series(folder, [interval(60.0), interval(120.0, workers=[usage] * 3_000), *some(2, begin=3)])
-    assert folder.series.stat().st_size > 400_000
-    reader = SeriesReader(folder.series)
-    assert reader.read()
-    assert (reader.intervals.rows, reader.read_share) == (4, 1.0)
-
-
 def test_a_damaged_file_is_read_up_to_the_damage(folder: RunFolder) -> None:
     write_series(folder, some(3))
     good = folder.series.read_bytes()
@@ -142,21 +133,6 @@ def test_they_are_records_of_the_file_in_their_order_and_the_newest_is_one_of_th
         assert max(steps) <= 2 * len(of_file) / places, "evenly"
 
 
-def test_of_a_short_file_each_is_there_once(folder: RunFolder) -> None:
-    moments: list[Moment] = [evaluation(60.0 * n, float(n)) for n in range(4)]
-    write_series(folder, moments)
-    assert sampled(folder.series, Evaluation, 500) == moments
-    assert sampled(folder.series, Interval, 500) == []
-
-
-def test_large_intervals_are_found(folder: RunFolder) -> None:
-    usage = WorkerUsage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, worker=WORKER)
-    write_series(folder, [interval(60.0 * n, workers=[usage] * 100) for n in range(1, 40)])
-    found = sampled(folder.series, Interval, 11)
-    assert len(found) == 11
-    assert found[-1].wall_s == 60.0 * 39
-
-
 def test_what_is_torn_or_damaged_is_left_out(folder: RunFolder) -> None:
     write_series(folder, [interval(60.0), interval(120.0)])
     whole = folder.series.read_bytes()
@@ -169,67 +145,81 @@ def test_what_is_torn_or_damaged_is_left_out(folder: RunFolder) -> None:
     assert sampled(folder.series, Interval, 5) == []
 
 
-def test_no_file_has_no_interval(tmp_path: Path) -> None:
-    assert newest_interval(tmp_path / "none") is None
-    with pytest.raises(OSError, match="none"):
-        sampled(tmp_path / "none", Interval, 5)
+ALL: tuple[Reduction, ...] = ("first", "last", "min", "max", "sum")
+NUMBERS = st.floats(-1e6, 1e6) | st.just(math.nan)
 
 
-def spans(*events: tuple[float, str, str | None]) -> Spans:
-    found = Spans()
-    for wall_s, kind, worker in events:
-        found.take(event(wall_s, kind, None if worker is None else "collector", worker))  # type: ignore[arg-type]
+def table(values: list[float]) -> FloatArray:
+    """Every value in a column for each reduction."""
+    return np.repeat(np.array(values, np.float64)[:, None], len(ALL), axis=1)
+
+
+def expected(values: list[float], width: int) -> list[tuple[float, ...]]:
+    found: list[tuple[float, ...]] = []
+    for begin in range(0, len(values), width):
+        there = [value for value in values[begin : begin + width] if not math.isnan(value)]
+        if there:
+            found.append((there[0], there[-1], min(there), max(there), math.fsum(there)))
+        else:
+            found.append((math.nan, math.nan, math.nan, math.nan, 0.0))
     return found
 
 
-def test_a_role_has_nobody_before_its_first_worker_and_while_all_are_gone() -> None:
-    found = spans(
-        (5.0, "worker_joined", WORKER),
-        (10.0, "worker_died", WORKER),
-        (12.0, "worker_joined", OTHER_WORKER),
-        (13.0, "worker_joined", WORKER),
-        (20.0, "worker_left", OTHER_WORKER),
-        (30.0, "worker_failed", WORKER),
-    )
-    assert found.roles == ["collector"]
-    assert found.lasting("collector", 33.0) == [(0.0, 5.0), (10.0, 12.0), (30.0, 33.0)]
-    assert found.lasting("learner", 33.0) == []
+@given(st.lists(st.lists(NUMBERS, max_size=40), max_size=8), st.sampled_from([2, 4, 10]))
+def test_each_bucket_is_that_of_its_rows_whatever_the_rows_came_in(pieces: list[list[float]], most: int) -> None:
+    pyramid, values = Pyramid(ALL, most_buckets=most), list[float]()
+    for piece in pieces:
+        pyramid.extend(table(piece))
+        values += piece
+    buckets = pyramid.buckets()
+    assert pyramid.rows == len(values)
+    assert len(buckets) <= most
+    np.testing.assert_allclose(buckets, np.array(expected(values, pyramid.width)).reshape(-1, len(ALL)), atol=1e-6)
 
 
-def test_nobody_waits_for_workers_after_the_end() -> None:
-    found = spans((0.0, "worker_joined", WORKER), (9.0, "run_ends", None), (9.5, "worker_left", WORKER))
-    assert found.lasting("collector", 100.0) == []
+@given(st.lists(NUMBERS, min_size=1, max_size=60), st.integers(1, 20))
+def test_fewer_buckets_keep_extremes_sums_and_ends(values: list[float], most: int) -> None:
+    pyramid = Pyramid(ALL, most_buckets=64)
+    pyramid.extend(table(values))
+    buckets = pyramid.buckets(most)
+    assert 1 <= len(buckets) <= most
+    whole = expected(values, len(values))[0]
+    numbers = buckets[~np.isnan(buckets[:, 0])]
+    if len(numbers):
+        assert (numbers[0, 0], numbers[-1, 1]) == whole[:2]
+        assert (numbers[:, 2].min(), numbers[:, 3].max()) == whole[2:4]
+    assert math.isclose(buckets[:, 4].sum(), whole[4], abs_tol=1e-6)
 
 
-def test_a_run_that_is_resumed_waits_again() -> None:
-    found = spans(
-        (0.0, "worker_joined", WORKER),
-        (9.0, "run_ends", None),
-        (9.5, "worker_left", WORKER),
-        (14.0, "worker_joined", WORKER),
-        (20.0, "worker_died", WORKER),
-    )
-    assert found.lasting("collector", 30.0)[-1] == (20.0, 30.0)
-
-
-def test_a_worker_that_is_back_was_never_away() -> None:
-    found = spans((0.0, "worker_joined", WORKER), (9.0, "worker_back", WORKER))
-    assert found.lasting("collector", 30.0) == []
-
-
-def test_the_disk_holds_a_run_up_until_it_goes_on() -> None:
-    found = spans((3.0, "held_up", None), (5.0, "goes_on", None), (8.0, "held_up", None))
-    assert found.lasting(HELD_UP, 10.0) == [(3.0, 5.0), (8.0, 10.0)]
-
-
-def test_they_do_not_grow_without_end() -> None:
-    found = spans(*((float(n), "held_up" if n % 2 else "goes_on", None) for n in range(10 * MOST_SPANS)))
-    assert len(found.lasting(HELD_UP, 0.0)) == MOST_SPANS
+JOINED, DIED = "worker_joined", "worker_died"
 
 
 @pytest.mark.parametrize(
-    ("begin_s", "end_s", "share"),
-    [(0.0, 10.0, 0.5), (0.0, 2.0, 0.0), (2.0, 4.0, 1.0), (3.0, 7.0, 0.5), (5.0, 5.0, 0.0)],
-)
-def test_the_share_that_is_covered(begin_s: float, end_s: float, share: float) -> None:
-    assert covered([(2.0, 4.0), (6.0, 9.0)], begin_s, end_s) == pytest.approx(share)
+    ("role", "events", "lasting"),
+    [
+        (
+            "collector",
+            [(5, JOINED, WORKER), (10, DIED, WORKER), (12, JOINED, OTHER_WORKER), (13, JOINED, WORKER),
+             (20, "worker_left", OTHER_WORKER), (30, "worker_failed", WORKER)],
+            [(0, 5), (10, 12), (30, 99)],
+        ),
+        ("learner", [(5, JOINED, WORKER), (10, DIED, WORKER)], []),
+        ("collector", [(0, JOINED, WORKER), (9, "run_ends", None), (9.5, "worker_left", WORKER)], []),
+        ("collector", [(0, JOINED, WORKER), (9, "run_ends", None), (9.5, "worker_left", WORKER), (14, JOINED, WORKER),
+                       (20, DIED, WORKER)], [(9.5, 14), (20, 99)]),
+        ("collector", [(0, JOINED, WORKER), (9, "worker_back", WORKER)], []),
+        (HELD_UP, [(3, "held_up", None), (5, "goes_on", None), (8, "held_up", None)], [(3, 5), (8, 99)]),
+        (HELD_UP, [(n, "held_up" if n % 2 else "goes_on", None) for n in range(10 * MOST_SPANS)], MOST_SPANS),
+    ],
+)  # fmt: skip
+def test_times_without_workers_and_times_that_the_disk_took(role: str, events: list[Any], lasting: Any) -> None:
+    found = Spans()
+    for wall_s, kind, worker in events:
+        found.take(event(float(wall_s), kind, None if worker is None else "collector", worker))
+    spans = found.lasting(role, 99.0)
+    assert (len(spans) if isinstance(lasting, int) else spans) == lasting
+
+
+def test_the_share_that_is_covered() -> None:
+    for begin_s, end_s, share in [(0.0, 10.0, 0.5), (0.0, 2.0, 0.0), (3.0, 7.0, 0.5), (5.0, 5.0, 0.0)]:
+        assert covered([(2.0, 4.0), (6.0, 9.0)], begin_s, end_s) == pytest.approx(share)

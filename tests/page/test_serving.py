@@ -129,16 +129,6 @@ def test_one_that_came_amid_many_is_answered() -> None:
             each.close()
 
 
-def test_a_first_request_that_does_not_come_is_not_waited_for() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        reader, _ = await connect()
-        await ended(reader)
-        await until(lambda: connections(server) == 0)
-        assert server.server_state.total_requests == 0
-
-    served(test, Connections(first_request_s=0.05))
-
-
 @pytest.mark.parametrize("begun", [b"GET /", b"POST /api/x HTTP/1.1\r\nHost: page\r\nContent-Length: 9000\r\n\r\n"])
 def test_a_request_that_comes_byte_by_byte_is_not_waited_for(begun: bytes) -> None:
     """Not in its headers, and not in its body, of which nothing is read without a token."""
@@ -151,23 +141,8 @@ def test_a_request_that_comes_byte_by_byte_is_not_waited_for(begun: bytes) -> No
             writer.write(b"x")
             await asyncio.sleep(0.005)
         await until(lambda: connections(server) == 0)
-        assert reader.at_eof()
 
     served(test, Connections(first_request_s=0.1, next_request_s=0.1))
-
-
-def test_a_next_request_is_waited_for_a_while() -> None:
-    visits = Connections(next_request_s=HANG_S)
-
-    async def test(server: Server, connect: Connect) -> None:
-        stream = await connect()
-        for limit_s in (HANG_S, HANG_S, 0.05):
-            visits.next_request_s = limit_s
-            assert b" 200 " in await answer(stream)
-            assert b"word" in await stream[0].readuntil(b"\r\n0\r\n\r\n")
-        await ended(stream[0])
-
-    served(test, visits)
 
 
 def test_a_stranger_that_does_not_read_is_let_go() -> None:

@@ -10,13 +10,9 @@ import pytest
 
 from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
-from remuda.page.commands import RequestedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.curves import Quantity
-from remuda.page.log_files import log_files, read_part
 from remuda.page.run_ids import UnknownRunError
-from remuda.page.run_rows import live_row
-from remuda.page.stored_runs import StoredRuns
 from remuda.page.stream import Follower, StreamOptions
 from remuda.page.views import Views
 from remuda.storage.existing_folder import prepare
@@ -32,8 +28,6 @@ from remuda.tests.page.folders import (
     write_progress,
     write_series,
 )
-from remuda.tests.page.statuses import experiment
-from remuda.wire.messages import PolicyStatus
 
 RETURNS = {"hunted": (1.0, 2.0), "hunter": (5.0, 4.0)}
 
@@ -82,22 +76,6 @@ def test_the_run_is_the_sum_of_what_they_have_learned_and_their_mean_return(view
     assert views.row("pong//hunter") == row
 
 
-def test_a_coordinator_s_numbers_go_before_those_of_the_folder(views: Views) -> None:
-    of = [PolicyStatus(name, 7, 3, 2, 1.5, best, 0.5, 1, None) for name, best in (("hunted", 2.0), ("hunter", 4.0))]
-    row = live_row(views.row("pong"), experiment(name="pong", state="running", policies=of))
-    assert (row.best_return, [(each.run, each.policy_lag) for each in row.policies]) == (
-        3.0,
-        [("pong//hunted", 1), ("pong//hunter", 1)],
-    )
-
-
-def test_a_folder_is_read_again_when_a_policy_has_another_checkpoint(views: Views) -> None:
-    stored = StoredRuns(views.ids)
-    assert stored.one("pong").train_iter == 20
-    write_checkpoints(PolicyFolder(views.ids.runs_dir / "pong", "hunted"), (1.0, 2.0, 3.0))
-    assert stored.one("pong").train_iter == 30
-
-
 def test_each_has_a_curve(views: Views) -> None:
     (found,) = views.curves(["pong"], [Quantity("evaluation/return_mean", "env_step")], 100).charts
     assert [(each.run, each.name, each.last) for each in found.runs] == [
@@ -109,20 +87,6 @@ def test_each_has_a_curve(views: Views) -> None:
     assert found.groups == [], "they are no seeds of each other"
 
 
-def test_each_has_a_timeline_and_checkpoints(views: Views) -> None:
-    assert [each.text for each in views.timeline("pong//hunter", 10, 0.0, 99.0).events] == ["hunter's learner"]
-    assert [each.text for each in views.timeline("pong", 10, 0.0, 99.0).events] == ["hunted's learner"]
-    found = views.checkpoints("pong//hunter").checkpoints
-    assert [(each.return_mean, each.best) for each in found] == [(5.0, True), (4.0, False)]
-    assert views.metrics(["pong"])["progress"] == ["TotalEnvInteracts", "Losshunted", "Time", "Losshunter"]
-
-
-def test_the_logs_of_all_are_there(views: Views) -> None:
-    log = views.ids.folder("pong").log
-    assert [each.source for each in log_files(log)] == ["hunted/commander", "hunter/commander"]
-    assert "of hunter" in read_part(log, "hunter/commander/commander_logger.txt").text
-
-
 def test_a_stream_tells_of_one_policy_and_of_any_log(views: Views) -> None:
     wishes = StreamOptions(run="pong//hunter", log="hunted/commander/commander_logger.txt")
     follower = Follower(views, wishes, lambda: views.session("viewer", []))
@@ -132,10 +96,3 @@ def test_a_stream_tells_of_one_policy_and_of_any_log(views: Views) -> None:
     assert "one more line" in str(lines.data)
     write_checkpoints(PolicyFolder(views.ids.runs_dir / "pong", "hunter"), (1.0, 2.0, 3.0))
     assert "checkpoints" in [message.event for message in follower.news()]
-
-
-def test_an_evaluation_of_all_together_names_each() -> None:
-    asked = RequestedEvaluation(id="e1", run="pong", train_iter="best", episodes=3, deterministic=True, began_s=0.0)
-    told = '{"policies": {"hunted": {"reward_mean": 1.0}, "hunter": {"reward_mean": 4.0}}, "each": []}'
-    found = outcome(asked, 0, told, "")
-    assert (found.state, found.return_mean, found.message) == ("done", 2.5, "returns: hunted 1, hunter 4")

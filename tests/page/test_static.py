@@ -69,12 +69,6 @@ def test_every_export_and_every_module_is_used() -> None:
             assert len(re.findall(rf"\b{export}\b", everything)) > 1, f"nobody uses {export} of {name}"
 
 
-def test_the_page_names_only_files_that_are_there() -> None:
-    for file in OWN:
-        for name in re.findall(r"[\"'`]static/([\w.]+)", file.read_text(encoding="utf-8")):
-            assert (STATIC / name).is_file(), f"{file.name}: {name}"
-
-
 def test_what_others_have_written_comes_with_its_licence() -> None:
     licence = (ROOT / "page" / "static" / "LICENSE.uPlot").read_text(encoding="utf-8")
     assert "Leon Sorokin" in licence

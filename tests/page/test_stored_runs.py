@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
+from remuda.logbook.tensorboard import EventWriter
 from remuda.page import stored_runs
+from remuda.page.checkpoints import Films, NoFilmError, checkpoints
 from remuda.page.run_ids import RunIds, UnknownRunError
-from remuda.page.stored_run import StoredRun
+from remuda.page.stored_run import StoredRun, ended
 from remuda.page.stored_runs import StoredRuns
-from remuda.tests.page.folders import EXPERIMENT, finished_run, run_folder, say, touch, write_checkpoints
-from remuda.tests.patience import HANG_S
-
-
-class Clock:
-    """Stands still until it is set."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from remuda.tests.page.folders import EXPERIMENT, GIF, film, finished_run, run_folder, say
+from remuda.training.commander.end import End
+from remuda.training.commander.outcomes import Outcomes
 
 
 class Newest(StoredRuns):
     """Every list is late enough to be another one."""
 
+    now_s = 0.0
+
     def all(self) -> list[StoredRun]:
-        clock.now_s += 1_000.0
+        self.now_s += 1_000.0
         return super().all()
 
 
-clock = Clock()
-
-
 def runs_of(folder: Path) -> StoredRuns:
-    return Newest(RunIds(folder), clock)
+    stored = Newest(RunIds(folder), lambda: stored.now_s)
+    return stored
 
 
 def test_a_run_that_is_over(tmp_path: Path) -> None:
@@ -51,17 +44,6 @@ def test_a_run_that_is_over(tmp_path: Path) -> None:
     assert found.sweep is None
 
 
-def test_one_that_goes_on_or_was_killed_has_no_end(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    stored = runs_of(tmp_path / "runs")
-    assert stored.all()[0].state == "unknown"
-    assert stored.all()[0].env_step == 0
-    write_checkpoints(folder, [1.0, None, 2.0])
-    assert (stored.all()[0].env_step, stored.all()[0].last_return) == (160, 2.0)
-    say(folder.commander_log, "the run is over after 1.0 s: stopped; a client asked to stop")
-    assert stored.all()[0].state == "stopped"
-
-
 def test_seeds_are_one_group_and_other_settings_another(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     for seed in (0, 1):
@@ -70,16 +52,6 @@ def test_seeds_are_one_group_and_other_settings_another(tmp_path: Path) -> None:
     groups = {found.run: found.group for found in runs_of(runs).all()}
     assert groups["slow_s0"] == groups["slow_s1"] == "cartpole (learning_rate=0.001)"
     assert groups["fast_s0"] == groups["fast_s1"] == "cartpole (learning_rate=0.1)"
-
-
-def test_the_newest_comes_first(tmp_path: Path) -> None:
-    for name, time_s in (("old", 1_000.0), ("new", 3_000.0), ("middle", 2_000.0)):
-        folder = run_folder(tmp_path / "runs", name)
-        for path in (folder.config_json, folder.commander_log):
-            touch(path, time_s)
-    assert [(found.run, found.changed_s) for found in runs_of(tmp_path / "runs").all()] == [
-        ("new", 3_000.0), ("middle", 2_000.0), ("old", 1_000.0),
-    ]  # fmt: skip
 
 
 def test_runs_of_a_sweep_name_its_folder(tmp_path: Path) -> None:
@@ -110,58 +82,6 @@ def test_a_new_run_is_found_at_once_when_it_is_asked_for(tmp_path: Path) -> None
         stored.one("b")
 
 
-def test_one_run_is_looked_at_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in (0, 1):
-        run_folder(tmp_path / "runs", f"a_s{seed}", name="a", seed=seed)
-    run_folder(tmp_path / "runs", "other", name="a", seed=0, learner={"learning_rate": 0.1})
-    stored = runs_of(tmp_path / "runs")
-    (listed,) = (each for each in stored.all() if each.run == "a_s1")
-    monkeypatch.setattr(RunIds, "found", None)  # would fail if it were called
-    assert stored.one("a_s1") == listed
-    assert stored.one("a_s1").group == "a (learning_rate=0.001)"
-
-
-def test_a_list_that_takes_long_is_made_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, made = Clock(), 0
-
-    def found(ids: RunIds) -> tuple[list[str], bool]:
-        nonlocal made
-        made += 1
-        clock.now_s += 3.0
-        return [], False
-
-    monkeypatch.setattr(RunIds, "found", found)
-    stored = StoredRuns(RunIds(tmp_path), clock)
-    stored.all()
-    clock.now_s += 59.9  # twenty times as long as it took
-    stored.all()
-    assert (made, stored.complete) == (1, False)
-    clock.now_s += 0.2
-    stored.all()
-    assert made == 2
-
-
-def test_whoever_asks_while_the_list_is_made_gets_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_folder(tmp_path / "runs", "a")
-    clock = Clock()
-    stored = StoredRuns(RunIds(tmp_path / "runs"), clock)
-    former = stored.all()
-    clock.now_s += 100.0
-    asked: list[list[StoredRun]] = []
-
-    def found(ids: RunIds) -> tuple[list[str], bool]:
-        other = threading.Thread(target=lambda: asked.append(stored.all()))
-        other.start()
-        other.join(HANG_S)
-        return [], True
-
-    monkeypatch.setattr(RunIds, "found", found)
-    assert stored.all() == []
-    assert asked == [former]
-
-
 def test_secrets_are_masked(tmp_path: Path) -> None:
     run_folder(tmp_path / "runs", "a", env={"id": "CartPole-v1", "kwargs": {"api_key": "hunter2", "size": 3}})
     run_folder(tmp_path / "runs", "b", name="a", env={"id": "CartPole-v1", "kwargs": {"api_key": "hunter3"}})
@@ -179,21 +99,6 @@ def test_a_damaged_config_is_a_run_without_settings(tmp_path: Path, content: str
     assert (found.run, found.name, found.seed, found.algorithm) == ("a", "a", None, None)
 
 
-def test_a_damaged_list_of_checkpoints_is_none(tmp_path: Path) -> None:
-    folder = finished_run(tmp_path / "runs", "a")
-    folder.index.write_text("{")
-    (found,) = runs_of(tmp_path / "runs").all()
-    assert (found.env_step, found.best_return, found.state) == (0, None, "finished")
-
-
-def test_a_list_of_checkpoints_that_is_a_link_is_none(tmp_path: Path) -> None:
-    folder, other = finished_run(tmp_path / "runs", "a"), finished_run(tmp_path / "others", "b")
-    folder.index.unlink()
-    folder.index.symlink_to(other.index)
-    (found,) = runs_of(tmp_path / "runs").all()
-    assert (found.env_step, found.best_return) == (0, None)
-
-
 def test_serial_runs(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "runs", "a")
     folder.commander_log.unlink()
@@ -202,3 +107,76 @@ def test_serial_runs(tmp_path: Path) -> None:
     say(folder.serial_evaluator_log, "the run is over after 1.0 s: stop_value; reached")
     (found,) = runs_of(tmp_path / "runs").all()
     assert (found.mode, found.experiment, found.state, found.reason) == ("serial", None, "finished", "stop_value")
+
+
+def test_films_beside_curves(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "runs", "a")
+    writer = EventWriter(folder.commander_tb, now_s=lambda: 1.7e9)
+    for step in range(300):
+        writer.scalars("evaluator", {"reward_mean": step}, train_iter=step, env_step=step)
+    writer.close()
+    films = Films(folder)
+    assert films.all() == []
+    film(folder, 400)
+    film(folder, 500, b"GIF89a" + bytes(300_000))
+    assert [each.train_iter for each in films.all()] == [400, 500]
+    assert films.gif(400) == GIF
+    assert len(films.gif(500)) == 300_006
+    with pytest.raises(NoFilmError):
+        films.gif(401)
+
+
+def test_a_torn_or_damaged_file_is_read_up_to_there(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "runs", "a")
+    film(folder, 10)
+    (path,) = folder.commander_tb.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"\xff" * 50)
+    assert [each.train_iter for each in Films(folder).all()] == [10]
+    path.write_bytes(whole[:-1])
+    films = Films(folder)
+    assert films.all() == []
+    path.write_bytes(whole)
+    assert [each.train_iter for each in films.all()] == [10]
+
+
+def test_checkpoints_with_their_returns_and_films(tmp_path: Path) -> None:
+    folder = finished_run(tmp_path / "runs", "a")
+    film(folder, 10)
+    (folder.ckpt / "iteration_0.pth.tar").unlink()
+    found = checkpoints(folder, Films(folder))
+    assert [(each.train_iter, each.return_mean, each.best, each.last, each.film) for each in found.checkpoints] == [
+        (0, 9.0, False, False, False),
+        (10, 100.0, True, False, True),
+        (20, 50.0, False, True, False),
+    ]
+    assert [each.size_bytes for each in found.checkpoints] == [None, 100, 100]
+    folder.index.write_text("{")
+    assert checkpoints(folder, Films(folder)).problem is not None
+
+
+def record(text: str) -> str:
+    return f"[2026-11-22 21:03:53][run_folder.py:160][INFO] {text}\n"
+
+
+def said(end: End) -> str:
+    outcomes = object.__new__(Outcomes)
+    outcomes._experiment = "x"  # pyright: ignore[reportPrivateUsage]
+    return outcomes.run_is_over(end, 7.3).text
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        (End("max_env_steps", "env_step 8007 has reached max_env_steps 8000"), "finished"),
+        (End("stopped", "a client asked to stop"), "stopped"),
+        (End("ValueError: a; b", "ValueError: a; b"), "failed"),
+        (End("stopped", "the coordinator is shutting down"), "stopped"),
+    ],
+)
+def test_state_and_reason_of_every_end(end: End, state: str) -> None:
+    over = record(said(end))
+    reason = end.explanation if end.explanation.startswith("the coordinator") else end.reason
+    assert ended(record("begins") + over) == (state, reason)
+    assert ended(over + record("resumed") * 3) is None, "it was resumed"
+    assert ended(record("joins")) is ended(record(f"an episode ended\n {said(end)}")) is None

@@ -19,7 +19,6 @@ from remuda.tests.page.folders import (
     evaluation,
     finished_run,
     interval,
-    run_folder,
     say,
     write_checkpoints,
     write_series,
@@ -100,61 +99,12 @@ def test_without_an_id_it_begins_at_the_end(views: Views, id: str | None) -> Non
     assert lines(list(follower(views, StreamOptions(run="a", log=LOG), id).news())) == ""
 
 
-def test_a_log_can_be_followed_from_a_place(views: Views, folder: RunFolder) -> None:
-    told = list(follower(views, StreamOptions(run="a", log=LOG, after=0)).news())
-    assert lines(told) == folder.commander_log.read_text()
-
-
-def test_a_log_that_comes_later_is_told_from_its_beginning(views: Views, tmp_path: Path) -> None:
-    new = run_folder(tmp_path / "runs", "b")
-    new.commander_log.unlink()
-    stream = follower(views, StreamOptions(run="b", log=LOG))
-    list(stream.news())
-    say(new.commander_log, "first")
-    write_series(new, [interval(60.0)])
-    told = list(stream.news())
-    assert "first" in lines(told)
-    assert events(told) == ["points", "log"]
-
-
-def test_a_log_that_was_replaced_is_told_so(views: Views, folder: RunFolder) -> None:
-    stream = follower(views, StreamOptions(run="a", log=LOG))
-    list(stream.news())
-    folder.commander_log.rename(folder.root / "old")
-    say(folder.commander_log, "new")
-    told = [message.data for message in stream.news() if isinstance(message.data, LogLines)]
-    assert [(each.reset, each.begin) for each in told] == [(True, 0)]
-    assert told[0].text == folder.commander_log.read_text()
-
-
-def test_a_series_that_was_written_again_has_news(views: Views, folder: RunFolder) -> None:
-    stream = follower(views, StreamOptions(run="a"))
-    list(stream.news())
-    folder.series.unlink()
-    write_series(folder, [interval(60.0)])
-    assert events(list(stream.news())) == ["points"]
-    assert list(stream.news()) == []
-
-
-def test_it_is_written_as_event_streams_are() -> None:
-    written = Message("2.3.4", "log", {"text": "a\nb"}).encoded().decode()
-    assert written == 'id: 2.3.4\nevent: log\ndata: {"text":"a\\nb"}\n\n'
-
-
 def test_an_id_is_no_way_to_another_file(views: Views) -> None:
     for id in (None, "2.1.1"):
         with pytest.raises(UnknownLogError):
             follower(views, StreamOptions(run="a", log="../config.json"), id)
         with pytest.raises(UnknownRunError):
             follower(views, StreamOptions(run="../a"), id)
-
-
-def test_only_what_is_new_or_has_changed_is_told() -> None:
-    changes = Changes[tuple[str, int]](lambda item: item[0], lambda item: item[1])
-    assert changes.take([("a", 1), ("b", 1)]) == ([("a", 1), ("b", 1)], [])
-    assert changes.take([("a", 1), ("b", 2), ("c", 1)]) == ([("b", 2), ("c", 1)], [])
-    assert changes.take([("a", 1)]) == ([], ["b", "c"])
-    assert changes.take([("b", 2)]) == ([("b", 2)], ["a"])
 
 
 def test_small_changes_of_numbers_are_not_told() -> None:
@@ -164,9 +114,3 @@ def test_small_changes_of_numbers_are_not_told() -> None:
     assert changes.take([replace(first, beat_age_s=4.9, cpu_cores=0.24, rss_bytes=first.rss_bytes + 1)])[0] == []
     for changed in (replace(first, activity="training"), replace(first, incarnation=2), replace(first, cpu_cores=1.0)):
         assert changes.take([changed])[0] == [changed]
-
-
-def test_the_age_of_the_last_beat_of_a_silent_worker_grows() -> None:
-    changes = Changes[WorkerView](lambda view: view.uuid, worker_summary)
-    silent = [replace(worker_view(worker(1), {}), beat_age_s=float(age_s)) for age_s in range(12)]
-    assert [each.beat_age_s for each in silent if changes.take([each])[0]] == [0.0, 5.0, 10.0]

@@ -35,25 +35,6 @@ def test_rows_without_a_value_are_no_points() -> None:
     assert got.y.tolist() == [1, 3]
 
 
-def test_of_two_rows_at_one_position_the_later_counts() -> None:
-    got = line(array(10, 0, 10, 5), array(1, 2, 3, 4))
-    assert got.x.tolist() == [0, 5, 10]
-    assert got.y.tolist() == [2, 4, 3]
-
-
-@pytest.mark.parametrize(
-    ("window", "expected"),
-    [
-        (1, [1, 2, 3, 10, 4]),
-        (2, [1, 1.5, 2.5, 6.5, 7]),
-        (3, [1.5, 2, 5, 17 / 3, 7]),
-        (9, [4, 4, 4, 4, 4]),
-    ],
-)
-def test_smoothing_by_hand(window: int, expected: list[float]) -> None:
-    np.testing.assert_allclose(smoothed(array(1, 2, 3, 10, 4), window), expected)
-
-
 @settings(deadline=None)
 @given(arrays(np.float64, st.integers(1, 30), elements=FINITE), st.integers(1, 40))
 def test_smoothing_is_a_convolution_with_its_edges_counted_right(y: FloatArray, window: int) -> None:
@@ -63,22 +44,7 @@ def test_smoothing_is_a_convolution_with_its_edges_counted_right(y: FloatArray, 
     np.testing.assert_allclose(smoothed(y, window), whole[begin : begin + len(y)], atol=1e-6)
 
 
-def test_a_window_of_no_rows() -> None:
-    with pytest.raises(ValueError, match="a window of 0"):
-        smoothed(array(1), 0)
-
-
 # --- several runs
-
-
-def test_seeds_at_the_same_positions_by_hand() -> None:
-    got = combined("dqn", [Line(array(0, 10), array(1, 5)), Line(array(0, 10), array(3, 9))])
-    assert (got.label, got.runs) == ("dqn", 2)
-    assert got.x.tolist() == [0, 10]
-    assert got.y.tolist() == [2, 7]
-    assert got.low.tolist() == [1, 5]
-    assert got.high.tolist() == [3, 9]
-    assert got.count.tolist() == [2, 2]
 
 
 def test_seeds_at_other_positions_meet_on_straight_lines() -> None:
@@ -88,27 +54,11 @@ def test_seeds_at_other_positions_meet_on_straight_lines() -> None:
     np.testing.assert_allclose(got.high - got.low, [2, 3, 6, 8])
 
 
-def test_a_run_that_ended_early_counts_as_far_as_it_went() -> None:
-    got = combined("", [Line(array(0, 10, 20, 30), array(1, 1, 1, 1)), Line(array(5, 20), array(3, 3))])
-    assert got.x.tolist() == [0, 5, 10, 20, 30]
-    assert got.count.tolist() == [1, 2, 2, 2, 1]
-    assert got.y.tolist() == [1, 2, 2, 2, 1]
-    np.testing.assert_array_equal(got.low, [np.nan, 1, 1, 1, np.nan])
-    np.testing.assert_array_equal(got.high, [np.nan, 3, 3, 3, np.nan])
-
-
 def test_runs_of_one_length_end_together_though_their_last_rows_do_not() -> None:
     got = combined("", [Line(array(0, 10, 1_005), array(1, 1, 1)), Line(array(5, 500, 1_000), array(3, 3, 5))])
     assert got.x.tolist() == [0, 5, 10, 500, 1_000, 1_005]
     assert got.count.tolist() == [2] * 6
     np.testing.assert_allclose(got.y[[0, 1, -2, -1]], [2, 2, 3, 3])
-
-
-def test_between_runs_that_do_not_meet_is_nothing() -> None:
-    got = combined("", [Line(array(0, 1), array(1, 2)), Line(array(8, 9), array(3, 4))])
-    assert got.x.tolist() == [0, 1, 8, 9]
-    assert got.y.tolist() == [1, 2, 3, 4]
-    assert got.count.tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -149,12 +99,3 @@ def test_no_seed_is_dropped(several: list[Line]) -> None:
     lowest, highest = (float(f([f(one.y) for one in several])) for f in (min, max))
     assert (got.y[got.count > 0] >= lowest - 1e-6).all()
     assert (got.y[got.count > 0] <= highest + 1e-6).all()
-
-
-@settings(deadline=None)
-@given(lines(), st.sampled_from(["mean", "median", "max", "min"]))
-def test_one_seed_is_itself_and_has_no_band(one: Line, estimator: Estimator) -> None:
-    got = combined("", [one], estimator)
-    np.testing.assert_allclose(got.y, one.y)
-    assert np.isnan(got.low).all()
-    assert np.isnan(got.high).all()

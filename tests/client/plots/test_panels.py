@@ -17,14 +17,6 @@ def groups(folder: Path) -> list[Group]:
     return by_experiment(find_runs([folder]))
 
 
-def test_performance_is_the_evaluations_return(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", CURVE, ours("dqn", 0))
-    (panel,) = make_panels(groups(tmp_path), Axes())
-    assert (panel.x, panel.y) == ("TotalEnvInteracts", "AverageTestEpRet")
-    (curve,) = panel.curves
-    assert (curve.label, curve.x.tolist(), curve.y.tolist()) == ("dqn", [0, 100, 200], [10, 30, 40])
-
-
 @pytest.mark.parametrize("columns", [None, ("Epoch", "AverageEpRet", "Other", "TotalEnvInteracts", "LossQ", "Time")])
 def test_performance_is_one_quantity_for_all_runs(tmp_path: Path, columns: tuple[str, ...] | None) -> None:
     make_run(tmp_path / "a", CURVE, ours("dqn", 0))
@@ -36,17 +28,6 @@ def test_performance_is_one_quantity_for_all_runs(tmp_path: Path, columns: tuple
     assert [curve.y.tolist() for curve in panel.curves] == [[5, 15, 20], [4]]
 
 
-def test_several_quantities_over_anything_smoothed(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", CURVE, ours("dqn", 0))
-    make_run(tmp_path / "b", CURVE, ours("dqn", 1))
-    axes = Axes("Time", ["LossQ", "Performance", "AverageTestEpRet"], smooth=3, estimator="max")
-    loss, performance = make_panels(groups(tmp_path), axes)
-    assert (loss.x, loss.y, performance.y) == ("Time", "LossQ", "AverageTestEpRet")
-    assert loss.curves[0].x.tolist() == [0, 1, 2]
-    assert performance.curves[0].y.tolist() == [20, 80 / 3, 35]
-    assert performance.curves[0].runs == 2
-
-
 def test_a_run_that_has_nothing_yet_is_named_and_left_out(tmp_path: Path) -> None:
     make_run(tmp_path / "a", CURVE, ours("dqn", 0))
     make_run(tmp_path / "b", points((0, 8.0), evaluated=False), ours("dqn", 1))
@@ -54,12 +35,6 @@ def test_a_run_that_has_nothing_yet_is_named_and_left_out(tmp_path: Path) -> Non
     (panel,) = make_panels(groups(tmp_path), Axes(y=["AverageTestEpRet"]))
     assert [(curve.label, curve.runs) for curve in panel.curves] == [("dqn", 1)]
     assert [run.root.name for run in panel.missing] == ["b", "c"]
-
-
-def test_no_run_has_anything_yet(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", [], ours("dqn", 0))
-    with pytest.raises(PlotError, match=r"AverageEpRet has no value over TotalEnvInteracts yet in .*a"):
-        make_panels(groups(tmp_path), Axes())
 
 
 @pytest.mark.parametrize(
@@ -118,33 +93,6 @@ def test_one_name_with_different_settings_is_never_averaged(tmp_path: Path) -> N
         ("dqn (learning_rate=0.0003, device=cuda)", 1),
         ("ppo", 1),
     ]
-
-
-def test_a_setting_goes_by_its_whole_name_where_the_last_part_is_taken(tmp_path: Path) -> None:
-    left, right = ours("dqn", 0, type="a"), ours("dqn", 0, type="b")
-    left["policy"] = right["policy"] = {"type": "dqn"}
-    assert [group.label for group in by_experiment(made(tmp_path, a=left, b=right))] == [
-        "dqn (learner.type=a)",
-        "dqn (learner.type=b)",
-    ]
-
-
-def test_loops_of_peoples_own_are_told_apart_by_their_settings_too(tmp_path: Path) -> None:
-    configs: list[dict[str, object]] = [
-        {"name": "cem", "population": size, "seed": seed} for size in (8, 16) for seed in (0, 1)
-    ]
-    groups = by_experiment(made(tmp_path, a=configs[0], b=configs[1], c=configs[2], d=configs[3]))
-    assert [(group.label, len(group.runs)) for group in groups] == [
-        ("cem (population=8)", 2),
-        ("cem (population=16)", 2),
-    ]
-
-
-def test_longer_and_shorter_runs_of_one_experiment_are_one(tmp_path: Path) -> None:
-    short, long = ours("dqn", 0), ours("dqn", 1)
-    short["stop"], long["stop"] = {"max_env_steps": 10}, {"max_env_steps": 20}
-    (group,) = by_experiment(made(tmp_path, a=short, b=long))
-    assert len(group.runs) == 2
 
 
 def test_a_legend_makes_one_curve_per_folder(tmp_path: Path) -> None:

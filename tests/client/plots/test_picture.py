@@ -64,20 +64,6 @@ def test_what_it_says(tmp_path: Path) -> None:
     assert said[-3:] == ["mean ± standard deviation over 2 runs", "dqn", "ppo"]
 
 
-def test_where_seeds_are_not_equally_many_each_curve_says_how_many(tmp_path: Path) -> None:
-    path = tmp_path / "plot.svg"
-    draw([panel(curve("dqn", 1.0, 2.0, 3.0), curve("ppo", 3.0))], path, estimator="median")
-    assert texts(path)[-3:] == ["median and middle half over n runs", "dqn  (n = 3)", "ppo  (n = 1)"]
-
-
-def test_single_runs_have_no_band_to_explain(tmp_path: Path) -> None:
-    path = tmp_path / "plot.svg"
-    draw([panel(curve("dqn", 1.0), curve("ppo", 3.0), y="LossQ")], path, estimator="mean")
-    assert texts(path)[-2:] == ["dqn", "ppo"]
-    assert "LossQ" in texts(path)
-    assert "runs" not in path.read_text()
-
-
 def test_one_legend_for_all_panels_and_no_axes_without_curves(tmp_path: Path) -> None:
     path = tmp_path / "plot.svg"
     both = (curve("dqn", 1.0, 2.0), curve("ppo", 3.0, 4.0))
@@ -106,21 +92,3 @@ def test_a_curve_is_faint_where_seeds_are_missing(tmp_path: Path) -> None:
     draw([panel(curve("a" * 60, 5.0, 5.0))], whole, estimator="mean")
     draw([panel(curve("a" * 60, 5.0, 5.0, end=11))], part, estimator="mean")
     assert share(pixels(part), BLUE) < 0.65 * share(pixels(whole), BLUE)
-
-
-def test_long_legends_make_the_picture_higher_not_the_panel_smaller(tmp_path: Path) -> None:
-    heights: list[int] = []
-    for count in (1, 3, 6):
-        path = tmp_path / f"{count}.png"
-        curves = [curve(f"{number}" + "n" * 60, float(number)) for number in range(count)]
-        draw([panel(*curves)], path, estimator="mean")
-        heights.append(pixels(path).shape[0])
-    assert heights[1] - heights[0] == pytest.approx(2 * 38, abs=1)
-    assert heights[2] - heights[1] == pytest.approx(3 * 38, abs=1)
-
-
-def test_more_curves_than_colours_are_told_apart_by_dashes(tmp_path: Path) -> None:
-    path = tmp_path / "plot.svg"
-    draw([panel(*[curve(f"c{number}", float(number)) for number in range(9)])], path, estimator="mean")
-    styles = re.findall(r'style="fill: none; ([^"]*stroke: #0072b2[^"]*)"', path.read_text())
-    assert {"stroke-dasharray" in style for style in styles} == {True, False}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,13 +30,6 @@ def test_a_folder_that_is_there_is_meant_itself_and_else_all_that_hold_its_name(
     assert names(expand([str(tmp_path / "long"), str(tmp_path / "dqn_s2")])) == ["ppo_long", "dqn_s2"]
 
 
-@pytest.mark.parametrize("text", ["a2c", "nowhere/ppo"])
-def test_nothing_of_that_name(tmp_path: Path, text: str) -> None:
-    make_run(tmp_path / "ppo", ROWS)
-    with pytest.raises(PlotError, match=text):
-        expand([str(tmp_path / text)])
-
-
 def test_runs_are_found_in_and_below_and_once(tmp_path: Path) -> None:
     make_run(tmp_path / "sweep" / "a" / "a_s0", ROWS)
     make_run(tmp_path / "sweep" / "a" / "a_s1", ROWS)
@@ -46,11 +38,6 @@ def test_runs_are_found_in_and_below_and_once(tmp_path: Path) -> None:
     found = find_runs([tmp_path / "single", tmp_path / "sweep", tmp_path / "sweep" / "a" / "a_s1"])
     assert [(run.root.name, run.folder_index) for run in found] == [("single", 0), ("a_s0", 1), ("a_s1", 1)]
     assert found[0].rows == 2
-
-
-def test_no_run_anywhere(tmp_path: Path) -> None:
-    with pytest.raises(PlotError, match=r"no progress\.txt in or below"):
-        find_runs([tmp_path])
 
 
 def test_select_wants_all_and_exclude_none(tmp_path: Path) -> None:
@@ -68,11 +55,9 @@ def test_select_wants_all_and_exclude_none(tmp_path: Path) -> None:
     [
         ("first", ours("cartpole", 3), "cartpole"),
         ("x_s3", ours("cartpole_s3", 3), "cartpole"),
-        ("x_s4", ours("cartpole_s4", 3), "cartpole_s4"),  # its seed is 3: that is a name
+        # its seed is 3: that is a name
         ("ppo_s0", {"exp_name": "ppo-bench", "ac_kwargs": {"hidden_sizes": [32]}}, "ppo-bench"),  # Spinning Up's
         ("ppo_s10", None, "ppo"),
-        ("ppo_steps", None, "ppo_steps"),
-        ("ppo", {"env": "Hopper"}, "ppo"),
         ("ppo_s3", {"seed": 3}, "ppo"),
     ],
 )
@@ -96,24 +81,11 @@ def test_settings_are_those_that_repetitions_share(tmp_path: Path) -> None:
     assert run.settings == {"env.id": "CartPole-v1", "learner.batch_size": 64, "learner.learning_rate": 1e-3}
 
 
-def test_settings_of_other_programs_hold_anything_and_are_not_compared(tmp_path: Path) -> None:
-    make_run(tmp_path / "ppo_s0", ROWS, {"exp_name": "ppo", "logger": {"<Logger at 0x7f>": {"output_dir": "ppo_s0"}}})
-    (run,) = find_runs([tmp_path])
-    assert run.settings == {}
-
-
 def test_a_broken_config_is_named(tmp_path: Path) -> None:
     make_run(tmp_path / "a", ROWS)
     (tmp_path / "a" / "config.json").write_text("{")
     with pytest.raises(PlotError, match=r"config\.json cannot be read"):
         find_runs([tmp_path])
-
-
-def test_the_folder_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run(tmp_path / "first", ROWS)
-    monkeypatch.chdir(tmp_path / "first")
-    (run,) = find_runs(expand([os.curdir]))
-    assert run.name == "first"
 
 
 @pytest.fixture
@@ -135,28 +107,10 @@ def test_what_the_logbook_writes_is_read(path: Path) -> None:
     assert all(values.dtype == np.float64 for values in columns.values())
 
 
-def test_a_line_that_is_being_written_does_not_count(path: Path) -> None:
-    path.write_text("A\tB\n1\t2\n3\t4")
-    assert read_progress(path)["B"].tolist() == [2]
-    path.write_text("A\tB\n")
-    assert read_progress(path)["B"].tolist() == []
-
-
-def test_what_is_no_number_is_nan(path: Path) -> None:
-    path.write_text("A\tB\tC\tD\n\tNone\tinf\t1e-3\n")
-    values = {name: column[0] for name, column in read_progress(path).items()}
-    assert np.isnan(values["A"])
-    assert np.isnan(values["B"])
-    assert values["C"] == np.inf
-    assert values["D"] == 1e-3
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "its first line must name each column once"),
-        ("A\tB", "its first line must name each column once"),
-        ("A\tA\n1\t2\n", "each column once"),
         ("A\tB\n1\t2\n3\n4\t5\n", "progress.txt:3: 1 cells for 2 columns"),
         ("A\tB\n1\t2\t3\n", "progress.txt:2: 3 cells for 2 columns"),
     ],
@@ -164,12 +118,4 @@ def test_what_is_no_number_is_nan(path: Path) -> None:
 def test_what_is_no_table(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(PlotError, match=said.replace(".", r"\.")):
-        read_progress(path)
-
-
-def test_what_cannot_be_read(path: Path) -> None:
-    with pytest.raises(PlotError, match="cannot be read"):
-        read_progress(path)
-    path.write_bytes(b"\xff\xfe\n")
-    with pytest.raises(PlotError, match="cannot be read"):
         read_progress(path)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from remuda.client.sweeps.grid import Grid, default_shorthand, read_grid, run_name, value_text, variant_name
+from remuda.client.sweeps.grid import Grid, default_shorthand, read_grid, value_text
+from remuda.client.sweeps.space import Choices, FloatRange, IntRange, Pruning
 from remuda.config.errors import ConfigError
 
 GRID = """
@@ -58,41 +59,26 @@ def test_seeds(tmp_path: Path, text: str, seeds: tuple[int, ...] | None) -> None
     assert read(tmp_path, f"name: a\nconfig: b.yaml\n{text}\n").seeds == seeds
 
 
-def test_a_grid_of_seeds_alone_is_one_variant(tmp_path: Path) -> None:
-    (variant,) = read(tmp_path, "name: a\nconfig: b.yaml\nseeds: 2\n").variants()
-    assert (variant.name, variant.settings, variant.overrides) == ("a", {}, ())
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "the file is empty"),
         ("config: b.yaml", "grid.yaml: name: is required"),
-        ("name: a", "grid.yaml: config: is required"),
         ("name: a/b\nconfig: b.yaml", "grid.yaml:1: name: should be letters, digits, dots, hyphens and underscores"),
-        ("name: a\nconfig: [1]", "grid.yaml:2: config: should be the path of a config, not [1]"),
         ("name: a\nconfig: b.yaml\nseed: 3", "grid.yaml:3: seed: unknown key of a grid; known keys: name, config"),
         ("name: a\nconfig: b.yaml\nseeds: 0", "grid.yaml:3: seeds: should be a number of seeds"),
         ("name: a\nconfig: b.yaml\nseeds: [1, 1]", "a list of different seeds, not [1, 1]"),
-        ("name: a\nconfig: b.yaml\nseeds: [-1]", "grid.yaml:3: seeds:"),
-        ("name: a\nconfig: b.yaml\nseeds: [true]", "grid.yaml:3: seeds:"),
-        ("name: a\nconfig: b.yaml\nseeds: x", "grid.yaml:3: seeds:"),
         ("name: a\nconfig: b.yaml\ngrid: [1]", "grid.yaml:3: grid: should be a mapping of settings to lists"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x.y: 3", "grid.x.y: should be a list of values, as in x.y: [1, 2], not 3"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x.y: []", "grid.yaml:4: grid.x.y: should be a list of values"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {y: [1, 2]}", "grid.yaml:4: grid.x: y is not a key of a setting"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1], shorthand: a/b}", "shorthand should be letters"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1, 2], in_name: false}", "always in the name"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1], in_name: 3}", "in_name may be true"),
         ("name: a\nconfig: b.yaml\ngrid:\n  seed: [1, 2]", "grid.yaml:4: grid.seed: has its own key in a grid, `see"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  name: [b, c]", "grid.yaml:4: grid.name: has its own key in a grid, `nam"),
         (
             "name: a\nconfig: b.yaml\ngrid:\n  policy.epsilon_start: [1, 2]\n  policy.epsilon_end: [1, 2]",
             "grid.yaml:5: grid.policy.epsilon_end: is shortened to pol-eps, like policy.epsilon_start: give one a "
             "shorthand, as in policy.epsilon_end: {values: [...], shorthand: epsilon_end}",
         ),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: [0.1, 0-1]", "are both called a_x0-1"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x: [1, 1]", "are both called a_x1"),
         ("name: a\nconfig: b.yaml\nseeds: 10001", "makes 10001 runs; the most is 10000"),
     ],
 )  # fmt: skip
@@ -102,26 +88,11 @@ def test_what_is_wrong_and_where(tmp_path: Path, text: str, said: str) -> None:
     assert said in str(raised.value)
 
 
-def test_all_problems_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as raised:
-        read(tmp_path, "name: 3\nseeds: x\ngrid:\n  a: 1\n  b: 2\n")
-    assert len(raised.value.problems) == 5
-
-
-def test_one_value_that_is_not_in_names_may_share_a_shorthand(tmp_path: Path) -> None:
-    text = "name: a\nconfig: b.yaml\ngrid:\n  policy.epsilon_start: [1]\n  policy.epsilon_end: [0, 0.1]\n"
-    assert [variant.name for variant in read(tmp_path, text).variants()] == ["a_pol-eps0", "a_pol-eps0-1"]
-
-
 @pytest.mark.parametrize(
     ("key", "shorthand"),
     [
         ("clip_ratio", "cli"),
         ("ac_kwargs.hidden_sizes", "ac-hid"),
-        ("steps_per_epoch", "ste"),
-        ("pi_lr", "pi"),
-        ("learner.learning_rate", "lea-lea"),
-        ("policy.n_step", "pol-ns"),
         ("env.id", "env-id"),
         ("env.kwargs.gravity", "env-kwa-gra"),
     ],
@@ -135,15 +106,9 @@ def test_shorthands(key: str, shorthand: str) -> None:
     [
         (0.1, "0-1"),
         (3e-4, "0-0003"),
-        (1e-5, "1e-05"),
-        (64, "64"),
-        (-1, "-1"),
         ([32, 32], "32-32"),
-        ("CartPole-v0", "cartpole-v0"),
         ("ALE/Pong-v5", "ale-pong-v5"),
-        ("a b_c", "a-b_c"),
         (None, "none"),
-        ([[16, 3, 1], [8, 2, 1]], "16-3-1-8-2-1"),
         ({"id": "Pole", "x": [1, 2]}, "id-pole-x-1-2"),
     ],
 )
@@ -151,20 +116,78 @@ def test_values(value: JsonValue, text: str) -> None:
     assert value_text(value) == text
 
 
-def test_a_variant_is_named_by_what_varies() -> None:
-    assert variant_name("cartpole", []) == "cartpole"
-    assert variant_name("ppo", [("cli", 0.1), ("ac-hid", [64, 32])]) == "ppo_cli0-1_ac-hid64-32"
-
-
-def test_booleans_appear_when_true_and_without_a_value() -> None:
-    assert variant_name("dqn", [("pol-due", True), ("pol-dou", False), ("pol-ns", 3)]) == "dqn_pol-due_pol-ns3"
-
-
-def test_a_run_is_a_variant_with_its_seed() -> None:
-    assert run_name("ppo_cli0-1", 10) == "ppo_cli0-1_s10"
-
-
 @settings(deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
 def test_any_value_makes_a_file_name(value: JsonValue) -> None:
     assert re.fullmatch(r"[-_A-Za-z0-9]*", value_text(value))
+
+
+HEAD = "name: hills\nconfig: tiny.yaml\nsearch:\n  trials: 3\n"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "search.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_search(tmp_path: Path) -> None:
+    search = read_grid(
+        written(
+            tmp_path,
+            HEAD + "  sampler: random\n  seed: 4\n  objective: last\n  at_once: 5\n"
+            "  pruning: {percentile: 25, after_trials: 2, after_env_steps: 10, every_env_steps: 5}\n"
+            "  space:\n"
+            "    learner.learning_rate: {low: 1e-4, high: 1e-2, log: true}\n"
+            "    policy.discount: {low: 0.9, high: 0.99, step: 0.01}\n"
+            "    policy.n_step: {low: 1, high: 5}\n"
+            "    policy.hidden: [[64], [32, 32]]\n"
+            "    policy.double: [true, false]\n",
+        )
+    ).search
+    assert search is not None
+    assert (search.trials, search.sampler, search.seed, search.objective, search.at_once) == (3, "random", 4, "last", 5)
+    assert search.pruning == Pruning(25.0, 2, 10, 5)
+    assert [(one.key, one.distribution) for one in search.settings] == [
+        ("learner.learning_rate", FloatRange(1e-4, 1e-2, log=True)),
+        ("policy.discount", FloatRange(0.9, 0.99, step=0.01)),
+        ("policy.n_step", IntRange(1, 5)),
+        ("policy.hidden", Choices(([64], [32, 32]))),
+        ("policy.double", Choices((True, False))),
+    ]
+    assert search.settings[2].source.endswith("search.yaml:13")
+
+
+def test_what_may_be_left_out(tmp_path: Path) -> None:
+    search = read_grid(written(tmp_path, HEAD + "  space: {policy.n_step: [1, 2]}\n  pruning: true\n")).search
+    assert search is not None
+    assert (search.sampler, search.seed, search.objective, search.at_once) == ("tpe", 0, "best", 2)
+    assert search.pruning == Pruning(50.0, 5, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("  space: {}\n", "search.space: should be a mapping of settings"),
+        ("  space: {policy.n_step: [1, 1]}\n", "names a value twice"),
+        ("  space: {policy.n_step: {low: 3, high: 3}}\n", r"low \(3\) should be less than high \(3\)"),
+        ("  space: {policy.n_step: {low: 1, high: true}}\n", "should be numbers"),
+        ("  space: {policy.n_step: {low: 1, high: 3, stop: 1}}\n", "stop is not a key of a range"),
+        ("  space: {seed: [1, 2]}\n", "seed: cannot be searched"),
+        ("  space: {policy.n_step: [1, 2]}\n  sampler: grid\n", "should be tpe or random, not 'grid'"),
+        ("  space: {policy.n_step: [1, 2]}\n  trails: 3\n", "search.trails: unknown key"),
+        ("  space: {policy.n_step: [1, 2]}\n  pruning: {percentile: 0}\n", "should be above 0 and below 100"),
+        ("  space: {policy.n_step: [1, 2]}\ngrid: {policy.n_step: [3]}\n", "is in search.space, too"),
+        ("  space: {policy.n_step: [1, 2]}\ngrid: {env.num_envs: [3, 4]}\n", "beside a search give it one"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, rest: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"search\.yaml:\d+: .*{said}"):
+        read_grid(written(tmp_path, HEAD + rest))
+
+
+def test_a_trial_has_the_grids_single_values_and_its_own(tmp_path: Path) -> None:
+    grid = read_grid(written(tmp_path, HEAD + "  space: {policy.n_step: [1, 2]}\ngrid: {env.num_envs: [3]}\n"))
+    variant = grid.trial(7, {"policy.n_step": 2})
+    assert (variant.name, variant.settings) == ("hills_t007", {"env.num_envs": 3, "policy.n_step": 2})
+    assert [(one.loc, one.value) for one in variant.overrides] == [(("env", "num_envs"), 3), (("policy", "n_step"), 2)]

@@ -16,8 +16,7 @@ from remuda.client.sweeps.record import RunRecord, SweepBook
 from remuda.client.sweeps.sweep import carry_out, tasks
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.tests.faults.herd import Herd
-from remuda.tests.patience import until
-from remuda.wire.messages import OVER, ExperimentStatus
+from remuda.wire.messages import ExperimentStatus
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a herd that is swept")]
 
@@ -45,15 +44,6 @@ def own(tmp_path: Path) -> Generator[Herd]:
     herd.workers(collectors=2)
     yield herd
     herd.end()
-
-
-def stop_all(herd: Herd) -> None:
-    """Whatever a test has left running."""
-    with herd.client() as client:
-        going_on = [status.id for status in client.status().experiments if status.state not in OVER]
-        for id in going_on:
-            client.stop(id, now=True)
-    until(lambda: all(status.state in OVER for status in herd.status().experiments), "all runs are over")
 
 
 def sweep_of(herd: Herd, tmp_path: Path) -> Path:
@@ -119,16 +109,6 @@ def test_every_run_to_its_end_under_its_own_name(herd: Herd, tmp_path: Path) -> 
     assert len(submitted(herd, tmp_path)) == 2, "nothing was submitted again"
 
 
-def test_a_run_that_fails_and_one_that_is_refused_stop_no_other(herd: Herd, tmp_path: Path) -> None:
-    grid = {**SHORT, "policy.n_step": {"values": [1, 3], "shorthand": "n"}}
-    sweep_of(herd, tmp_path).mkdir(parents=True)
-    (sweep_of(herd, tmp_path) / "hills_n1").write_text("a file where a folder should be")
-    refused, fine = swept(herd, tmp_path, grid)
-    assert refused.state == "failed"
-    assert "hills_n1" in (refused.reason or "")
-    assert fine.state == "finished"
-
-
 class _GoneError(Exception):
     pass
 
@@ -147,15 +127,6 @@ def test_a_sweep_that_was_killed_is_followed_again_not_submitted_again(herd: Her
     (stopped,) = swept(herd, tmp_path, ENDLESS, ending=lambda records: trains(records[0]))
     assert (stopped.experiment, stopped.state) == (status.id, "stopped")
     assert [one.id for one in submitted(herd, tmp_path)] == [status.id]
-
-
-def test_starting_over_what_is_under_way_is_refused(herd: Herd, tmp_path: Path) -> None:
-    with pytest.raises(_GoneError):
-        swept(herd, tmp_path, ENDLESS, ending=_die_in_training)
-    (refused,) = swept(herd, tmp_path, ENDLESS, adopt=False)
-    assert refused.state == "failed"
-    assert submitted(herd, tmp_path)[0].state == "running", "the other goes on"
-    stop_all(herd)
 
 
 def test_a_coordinator_that_is_killed_and_started_again_is_waited_for(own: Herd, tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ class Scripted:
         self._trouble("after")
         return Submitted(id, str(run_dir))
 
+    def stop(self, experiment: str) -> None:
+        self._trouble(experiment)
+
 
 @pytest.fixture
 def todo(tmp_path: Path) -> Sequence[Task]:
@@ -73,3 +76,12 @@ def test_what_starts_over_is_submitted_by_one_attempt(todo: Sequence[Task]) -> N
     with pytest.raises(UnreachableError):
         list(HerdRuns(cast("Client", coordinator), adopt=False, sleep=lambda wait_s: None).begin(todo))
     assert len(coordinator.accepted) == 1
+
+
+def test_runs_of_a_trial_that_is_given_up_are_stopped_and_no_other(todo: Sequence[Task]) -> None:
+    heard: list[str] = []
+    herd = HerdRuns(cast("Client", Scripted(heard.append)), sleep=lambda wait_s: None)
+    begun = [*herd.begin(todo)]
+    heard.clear()
+    herd.stop_runs([begun[1].name])
+    assert heard == [begun[1].experiment]

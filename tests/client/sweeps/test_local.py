@@ -61,15 +61,6 @@ def test_some_at_a_time_to_their_ends(tmp_path: Path) -> None:
     assert not list((tmp_path / "sweep" / "log").glob("*.json"))
 
 
-def test_a_run_that_cannot_even_begin_says_why(tmp_path: Path) -> None:
-    (task,) = todo(tmp_path, {"learner.device": ["cuda:99"]})
-    (record,) = swept(tmp_path, [task])[0].values()
-    assert record.state == "failed"
-    assert record.reason is not None
-    assert "learner.device = 'cuda:99' cannot be used" in record.reason
-    assert "exit code 2" in record.reason
-
-
 def test_asked_to_stop_they_save_and_are_gone_on_with(tmp_path: Path) -> None:
     (task,) = todo(tmp_path, {"stop.max_env_steps": [100_000_000]})
     with LocalRuns(tmp_path / "sweep", jobs=1) as executor:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
-from remuda.client.sweeps.record import RunRecord
+from remuda.client.sweeps.record import RunRecord, SweepBook, SweepFileError
 from remuda.client.sweeps.results import (
     best_of,
-    by_variant,
     draw,
-    failures,
-    results_json,
     runs_table,
     trials_table,
-    variants_table,
 )
 from remuda.client.sweeps.study import Trial
 
@@ -49,23 +44,6 @@ def test_the_runs() -> None:
     )
 
 
-def test_the_variants() -> None:
-    assert variants_table(by_variant(RECORDS)) == (
-        "variant      finished            last            best\n"
-        "---------  ----------  --------------  --------------\n"
-        "a_x1              1/2  150.00 ± 50.00  150.00 ± 50.00\n"
-        "a_x2              0/2               -               -"
-    )
-
-
-def test_numbers_by_variant() -> None:
-    first, second = by_variant(RECORDS)
-    assert (first.variant, first.seeds, first.finished) == ("a_x1", 2, 1)
-    assert (first.best_mean, first.best_std, first.last_mean, first.last_std) == (150, 50, 150, 50)
-    assert math.isnan(second.best_mean)
-    assert math.isnan(second.last_std)
-
-
 TRIALS = [
     Trial(0, {"learner.learning_rate": 0.0012345678, "policy.hidden": [64]}, "complete", 10.0),
     Trial(1, {"learner.learning_rate": 0.01, "policy.hidden": [32, 32]}, "pruned", 3.0),
@@ -87,21 +65,76 @@ def test_the_best_first_then_what_was_given_up() -> None:
     assert best_of(TRIALS[3:]) is None
 
 
-def test_each_run_that_failed_is_named_with_its_reason() -> None:
-    fine = RunRecord(name="a_t000_s0", variant="a_t000", seed=0, settings={}, run_dir="", state="finished")
-    failed = replace(fine, name="a_t001_s0", state="failed", reason="the floor gave way")
-    assert failures([fine, failed]) == "1 of 2 runs failed:\n  a_t001_s0: the floor gave way"
-    assert failures([fine]) == ""
-
-
-def test_json_holds_trials_and_the_best() -> None:
-    told = json.loads(results_json(Path("/a"), [], TRIALS, {"policy.hidden": 1.0}))
-    assert (told["best"], told["trials"][1]["value"], told["importances"]) == (2, 3.0, {"policy.hidden": 1.0})
-
-
 def test_a_picture_with_a_panel_for_each_setting(tmp_path: Path) -> None:
     path = draw(tmp_path, TRIALS, ["learner.learning_rate"])
     assert path is not None
     assert path == tmp_path / "study.png"
     assert path.read_bytes().startswith(b"\x89PNG")
     assert draw(tmp_path / "none", TRIALS[3:], []) is None
+
+
+FIRST = RunRecord(name="a_x1_s0", variant="a_x1", seed=0, settings={"x": 1}, run_dir="a_x1/a_x1_s0")
+SECOND = RunRecord(
+    name="a_x2_s0",
+    variant="a_x2",
+    seed=0,
+    settings={"x": 2},
+    run_dir="a_x2/a_x2_s0",
+    state="finished",
+    reason="stop_value",
+    experiment="1f5f2705-79c6-45e3-8ccb-e85cb4e68d91",
+    env_step=60,
+    train_iter=5,
+    last_return=1.5,
+    best_return=2.0,
+    wall_s=0.25,
+)
+TEXT = """{
+  "format": 1,
+  "name": "a",
+  "mode": "parallel",
+  "runs": [
+    {
+      "name": "a_x2_s0",
+      "variant": "a_x2",
+      "seed": 0,
+      "settings": {
+        "x": 2
+      },
+      "run_dir": "a_x2/a_x2_s0",
+      "state": "finished",
+      "reason": "stop_value",
+      "experiment": "1f5f2705-79c6-45e3-8ccb-e85cb4e68d91",
+      "env_step": 60,
+      "train_iter": 5,
+      "last_return": 1.5,
+      "best_return": 2.0,
+      "wall_s": 0.25
+    }
+  ]
+}
+"""
+
+
+def book(folder: Path, name: str = "a") -> SweepBook:
+    return SweepBook(folder, name=name, mode="parallel")
+
+
+def test_what_it_looks_like(tmp_path: Path) -> None:
+    book(tmp_path).write([SECOND])
+    assert (tmp_path / "sweep.json").read_text() == TEXT
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is damaged"),
+        (TEXT.replace('"format": 1', '"format": 2'), "is damaged"),
+        (TEXT.replace('"name": "a"', '"name": "b"'), "is the folder of the sweep b, not of a"),
+        (TEXT.replace("parallel", "serial"), "this sweep was started on this machine: --on local"),
+    ],
+)
+def test_what_is_not_ours(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(SweepFileError, match=said):
+        book(tmp_path)

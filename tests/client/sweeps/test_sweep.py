@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from remuda.client.sweeps.grid import read_grid
 from remuda.client.sweeps.plan import PlannedRun, plan
 from remuda.client.sweeps.record import RunRecord, RunState, SweepBook
 from remuda.client.sweeps.sweep import Task, carry_out, tasks
+from remuda.client.sweeps.views import LiveSweepView, PlainSweepView, open_view
 from remuda.config.errors import ConfigError
 from remuda.runner.serial import Start
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
@@ -70,21 +73,6 @@ def carried_out(tmp_path: Path, executor: Ends, *, stop_after: int = 10**9) -> t
     return book, seen
 
 
-def test_all_are_new_at_first(tmp_path: Path) -> None:
-    runs = planned(tmp_path)
-    records, todo = tasks(runs, {}, "serial")
-    assert [task.run for task in todo] == runs
-    assert [task.on_exists for task in todo] == ["error"] * 4
-    assert [task.record for task in todo] == records
-    assert records[3] == RunRecord(
-        name="hills_pol-ns3_s1",
-        variant="hills_pol-ns3",
-        seed=1,
-        settings={"policy.n_step": 3, "stop.max_env_steps": 60, "env.num_envs": 1},
-        run_dir="hills_pol-ns3/hills_pol-ns3_s1",
-    )
-
-
 def test_every_step_is_told_and_every_change_of_state_is_on_disk(tmp_path: Path) -> None:
     book, seen = carried_out(tmp_path, Ends(["finished"] * 4))
     assert [record.state for record in seen] == ["waiting"] * 4 + ["running", "finished"] * 4
@@ -99,14 +87,6 @@ def test_when_asked_to_end_those_under_way_end_and_no_other_begins(tmp_path: Pat
     assert executor.stopped
     assert [record.state for record in seen[4:]] == ["running", "finished", "running", "stopped"]
     assert [record.state for record in book.runs.values()] == ["finished", "stopped"]
-
-
-def test_asked_to_end_while_runs_are_handed_over(tmp_path: Path) -> None:
-    executor = Ends(["finished"] * 4)
-    _, seen = carried_out(tmp_path, executor, stop_after=1)
-    assert executor.stopped
-    assert [record.state for record in seen] == ["waiting"] * 2
-    assert len(executor.left) == 2
 
 
 # --- the second start
@@ -128,24 +108,69 @@ def test_what_is_finished_is_left_alone_and_what_was_interrupted_goes_on(tmp_pat
     assert records[1].env_step == 60, "what was reached stays known"
 
 
-def test_a_finished_run_goes_on_when_it_is_to_be_longer(tmp_path: Path) -> None:
-    run = planned(tmp_path)[0]
-    done = really_run(run)
-    longer = planned(tmp_path, stop__max_env_steps=[120])[0]
-    _, (task,) = tasks([longer], {run.name: done}, "serial")
-    assert task.on_exists == "resume"
-
-
-def test_a_finished_run_whose_folder_is_gone_is_made_again(tmp_path: Path) -> None:
-    run = planned(tmp_path)[0]
-    done = replace(RunRecord(name=run.name, variant=run.variant, seed=0, settings={}, run_dir=""), state="finished")
-    _, (task,) = tasks([run], {run.name: done}, "serial")
-    assert task.on_exists == "error"
-
-
 def test_a_finished_run_with_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> None:
     run = planned(tmp_path)[0]
     done = really_run(run)
     other = planned(tmp_path, learner__batch_size=[4])[0]
     with pytest.raises(ConfigError, match="started with other settings"):
         tasks([other], {run.name: done}, "serial")
+
+
+def record(number: int, state: RunState = "waiting", **changes: object) -> RunRecord:
+    base = RunRecord(name=f"hills_s{number}", variant="hills", seed=number, settings={}, run_dir="", state=state)
+    return replace(base, **changes)
+
+
+WAITING = [record(0), record(1)]
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def plain(records: Sequence[RunRecord], clock: Clock) -> tuple[PlainSweepView, io.StringIO]:
+    output = io.StringIO()
+    return PlainSweepView(records, output, clock), output
+
+
+def test_a_run_that_goes_on_is_told_of_every_half_minute() -> None:
+    clock = Clock()
+    view, output = plain(WAITING, clock)
+    for clock.now_s in (100, 110, 129, 130, 131, 159, 161):
+        view.update([record(0, "running", env_step=int(clock.now_s))])
+    steps = [line.split("env_step ")[1].split(" ")[0] for line in output.getvalue().splitlines()]
+    assert steps == ["100", "130", "161"]
+
+
+def drawn(records: Sequence[RunRecord]) -> list[str]:
+    console = Console(file=io.StringIO(), width=100, record=True)
+    view = LiveSweepView(records, console)
+    try:
+        view.update(records)
+        console.print(view.picture())
+    finally:
+        view.close()
+    return [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
+
+
+def test_the_table_of_a_terminal() -> None:
+    lines = drawn(
+        [record(0, "finished", env_step=60, last_return=1.0, best_return=2.5, wall_s=61.0), record(1, "running")]
+    )
+    assert lines[-4].startswith("1 of 2 runs over")
+    assert [line.split() for line in lines[-3:]] == [
+        ["run", "state", "env_step", "last", "best", "time"],
+        ["hills_s0", "finished", "60", "1.00", "2.50", "1:01"],
+        ["hills_s1", "running", "0", "-", "-", "0:00"],
+    ]
+
+
+def test_elsewhere_than_on_a_terminal_it_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    view = open_view(WAITING)
+    view.update([record(1, "running")])
+    view.close()
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "[0/2] hills_s1: running\n")

@@ -260,11 +260,6 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def point(self, selector: str) -> None:
-        """Move the mouse there."""
-        x, y = self.find(selector)
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
     def choose(self, selector: str, value: str) -> None:
         """Choose an option of a select by its value."""
         self.until(f"document.querySelector({json.dumps(selector)}).querySelector('option[value={json.dumps(value)}]')")

@@ -99,16 +99,6 @@ def test_problems_are_shown_with_their_lines_as_a_config_is_typed(
     assert tab.js("document.querySelectorAll('li.wrong, .errors li').length") == 0
 
 
-def test_what_only_building_the_environment_shows_is_told_too(stage: Stage, tab: Page) -> None:
-    tab.open(stage.link("submit"))
-    tab.type(EDITOR, "name: wrong\nenv: {id: Nothing-v1}\npolicy: {type: dqn}\n")
-    tab.until_text(f"{RIGHT}: wrong.")
-    tab.click(SUBMIT)
-    tab.until_text("Nothing", within="#problems")
-    assert not (stage.herd.runs / "wrong").exists()
-    tab.until(f"!document.querySelector({SUBMIT!r}).disabled", "another attempt")
-
-
 def test_a_config_is_submitted_and_trains_to_its_end(stage: Stage, short: UserFolder, tab: Page) -> None:
     tab.open(stage.link("submit"))
     tab.type(EDITOR, typed(short, "by_page"))
@@ -131,12 +121,6 @@ def test_a_config_is_submitted_and_trains_to_its_end(stage: Stage, short: UserFo
     tab.until("location.hash.startsWith('#/run/by_page') && location.hash !== '#/run/by_page'", "another name")
 
 
-def test_an_example_is_a_config_to_begin_with(stage: Stage, tab: Page) -> None:
-    tab.open(stage.link("submit"))
-    tab.choose("select", "cartpole_dqn.yaml")
-    tab.until_text(f"{RIGHT}: cartpole_dqn.")
-
-
 def test_a_checkpoint_is_evaluated(stage: Stage, trained: str, tab: Page, pictures: Path) -> None:
     tab.open(stage.run(trained))
     tab.click("button", "Evaluate …")
@@ -145,17 +129,6 @@ def test_a_checkpoint_is_evaluated(stage: Stage, trained: str, tab: Page, pictur
     tab.click("dialog button", "Evaluate")
     tab.until(f"location.hash === '#/run/{trained}/checkpoints'")
     tab.until_text("done", "±", within="section:last-of-type")
-
-
-def test_an_evaluation_of_what_is_not_there_says_so(stage: Stage, trained: str, tab: Page) -> None:
-    tab.open(stage.run(trained))
-    tab.click("button", "Evaluate …")
-    tab.until("document.querySelector('dialog select')")
-    tab.js("document.querySelector('dialog select').add(new Option('gone', '999999'))")
-    tab.choose("dialog select", "999999")
-    tab.click("dialog button", "Evaluate")
-    tab.until_text("failed", "999,999", within="section:last-of-type")
-    assert len(tab.text("section:last-of-type tbody td:last-child")) > 20, "why"
 
 
 def test_a_note_is_written_found_and_stays_text(stage: Stage, trained: str, tab: Page, pictures: Path) -> None:
@@ -218,32 +191,3 @@ def test_who_is_next_follows_the_priority_once_a_run_is_stopped(
     tab.open(stage.link("queue"))
     tab.until("[...document.querySelectorAll('tbody tr')][0].innerText.match(/third[^]*running/)", "third has workers")
     assert stage.herd.experiment("second").state == "queued"
-
-
-def test_an_experiment_is_submitted_and_stopped_by_keys_alone(stage: Stage, endless: UserFolder, tab: Page) -> None:
-    tab.open(stage.link("queue"))
-    tab.until_text("Nothing runs and nothing waits.")
-    tab.press("n")
-    tab.until("document.querySelector('.editor')")
-    tab_to(tab, "one.matches('.editor textarea')")
-    tab.insert(typed(endless, "keys"))
-    tab.until_text(f"{RIGHT}: keys.")
-    tab.press("Control+Enter")
-    tab.until("location.hash === '#/run/keys'")
-    until(lambda: stage.herd.experiment("keys").state == "running", "it runs")
-    tab.until_text("Stop …", within="main")
-    tab_to(tab, "one.innerText === 'Stop …'")
-    tab.press("Enter")
-    tab.until("document.querySelector('dialog')")
-    tab_to(tab, "one.innerText === 'Stop it'")
-    tab.press("Enter")
-    tab.until_text("Stopped: somebody asked for it.", within=WHY)
-
-
-def tab_to(tab: Page, condition: str) -> None:
-    """Press Tab until the condition holds of the element that has the focus."""
-    for _ in range(60):
-        if tab.js(f"((one) => {condition})(document.activeElement)"):
-            return
-        tab.press("Tab")
-    raise AssertionError(f"no Tab leads to where {condition}")

@@ -20,7 +20,8 @@ from remuda.tests.warm.program import REMUDA
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 LINES = "[...document.querySelectorAll('.log div')].map((one) => one.textContent === ' ' ? '' : one.textContent)"
-STEPS = "Number(document.querySelector('.facts dd').firstChild.textContent.replaceAll(',', ''))"
+
+
 BACK = "document.getElementById('away').hidden"
 
 
@@ -58,45 +59,6 @@ def test_a_followed_log_goes_on_over_a_killed_coordinator(stage: Stage, tab: Pag
     assert after[: len(before)] == before
     assert "\n".join(after) in log, "no line is missing, and none comes twice"
     until(lambda: len(tab.streams()) == 1, "one stream")
-
-
-def test_a_run_goes_on_under_the_open_page_over_a_killed_coordinator(stage: Stage, tab: Page) -> None:
-    tab.open(stage.run("goes_on"))
-    tab.until(f"{STEPS} > 0")
-    tab.until("document.querySelector('.lane svg path')", "a timeline")
-    tab.js("window.same = true")
-    for _ in range(2):
-        stage.kill()
-        tab.until(f"!{BACK}", "it is away")
-        assert tab.text("#state") == "away"
-        shown = tab.js(STEPS)
-        lane = tab.js("document.querySelector('.lane svg path').getAttribute('d')")
-        stage.restart()
-        tab.until(BACK, "it is back")
-        tab.until(f"{STEPS} > {shown}", "more steps")
-        tab.until(f"document.querySelector('.lane svg path').getAttribute('d') !== {lane!r}", "a longer timeline")
-    assert tab.js("window.same"), "the page was not loaded again"
-    assert "live" in tab.text("#state")
-    until(lambda: len(tab.streams()) == 1, "one stream")
-
-
-def test_a_view_whose_module_did_not_come_is_asked_for_again(stage: Stage, tab: Page) -> None:
-    tab.call("Network.setBlockedURLs", urls=["*/static/view_compare.js"])
-    tab.open(stage.link("queue"))
-    tab.until_text("goes_on")
-    tab.press("g", "c")
-    tab.until_text("The page's server does not answer.", within="main")
-    tab.call("Network.setBlockedURLs", urls=[])
-    tab.until_text("All runs: ", within="main")
-
-
-def test_charts_come_once_the_library_that_draws_them_has_come(stage: Stage, tab: Page) -> None:
-    tab.call("Network.setBlockedURLs", urls=["*/static/uPlot*"])
-    tab.open(stage.run("goes_on"))
-    tab.until("document.querySelector('.lane svg path')", "the timeline needs no library")
-    tab.until("document.querySelector('script[src*=uPlot]')", "it was asked for")
-    tab.call("Network.setBlockedURLs", urls=[])
-    tab.until("document.querySelectorAll('.chart canvas').length > 1", "curves and rates")
 
 
 def test_a_view_that_is_opened_while_nobody_is_there_begins_by_itself(stage: Stage, tab: Page) -> None:

@@ -221,56 +221,11 @@ TestIndexAgainstModel = IndexAgainstModel.TestCase
 # --- single promises ------------------------------------------------------------------------------------------------
 
 
-def test_a_file_goes_when_its_last_row_is_evicted_if_the_learner_never_heard_of_it() -> None:
-    index = index_of(10)
-    index.insert(meta_of(0, 4))
-    index.insert(meta_of(1, 4))
-    assert index.insert(meta_of(2, 5)).deletable == []
-    assert index.insert(meta_of(3, 1)).deletable == [file_of(0)]
-    assert [chunk.meta.file for chunk in index.hand_out_new()] == [file_of(1), file_of(2), file_of(3)]
-
-
-def test_a_file_the_learner_was_told_of_stays_until_it_is_loaded() -> None:
-    index = index_of(10)
-    index.insert(meta_of(0, 5))
-    index.insert(meta_of(1, 5))
-    assert [chunk.first_row for chunk in index.hand_out_new()] == [0, 5]
-    assert index.insert(meta_of(2, 10)).deletable == []
-    assert index.files() == {file_of(0), file_of(1), file_of(2)}
-    assert index.confirm_loaded(5) == [file_of(0)]
-    assert index.confirm_loaded(5) == []
-    assert index.confirm_loaded(0) == []
-    assert index.confirm_loaded(10) == [file_of(1)]
-    assert [chunk.first_row for chunk in index.hand_out_new()] == [10]
-
-
 def test_a_learner_cannot_have_loaded_what_it_was_not_told() -> None:
     index = index_of(10)
     index.insert(meta_of(0, 5))
     with pytest.raises(ValueError, match="loaded rows below 5; it was told 0"):
         index.confirm_loaded(5)
-
-
-def test_a_new_learner_is_told_everything_live() -> None:
-    index = index_of(10)
-    for sequence in range(3):
-        index.insert(meta_of(sequence, 4))
-    index.hand_out_new()
-    index.insert(meta_of(3, 4))
-    assert index.forget_learner() == [file_of(0)]
-    assert index.hand_out_new() == index.live_chunks()
-    assert [chunk.first_row for chunk in index.live_chunks()] == [4, 8, 12]
-
-
-def test_the_quota_evicts_whole_chunks_oldest_first() -> None:
-    index = index_of(1000, quota_bytes=250)
-    assert [index.insert(meta_of(sequence, 5)).deletable for sequence in range(4)] == [
-        [],
-        [],
-        [file_of(0)],
-        [file_of(1)],
-    ]
-    assert (index.rows, index.first_live_row, index.payload_bytes) == (10, 10, 200)
 
 
 def test_within_the_quota_there_is_room_for_what_is_on_its_way() -> None:
@@ -297,15 +252,6 @@ def test_the_quota_waits_for_a_learner_that_loads_slowly_instead_of_dropping_eve
     assert index.insertable_rows() == 0
     assert index.confirm_loaded(10) == [file_of(0)]
     assert index.insertable_rows() > 0
-
-
-def test_the_newest_chunk_stays_even_when_files_waiting_for_the_learner_fill_the_quota() -> None:
-    index = index_of(5, quota_bytes=150)
-    index.insert(meta_of(0, 5))
-    index.hand_out_new()
-    assert index.insert(meta_of(1, 5)).deletable == []
-    assert (index.rows, index.payload_bytes) == (5, 200)
-    assert index.confirm_loaded(5) == [file_of(0)]
 
 
 def test_a_learner_that_waits_for_rows_is_not_waited_for() -> None:
@@ -372,18 +318,6 @@ def test_on_policy_rows_are_used_once_and_then_gone() -> None:
     for wrong in (7, 13):
         with pytest.raises(ValueError, match=f"rows below {wrong} cannot be used up: live are 8 to 11"):
             index.consume(wrong)
-
-
-def test_a_quarantined_chunk_is_neither_drawn_nor_handed_out() -> None:
-    index = index_of(30, UniformSampler(30))
-    for sequence in range(3):
-        index.insert(meta_of(sequence, 10))
-    assert index.quarantine(file_of(1)) == [file_of(1)]
-    assert index.quarantine("unknown") == []
-    assert [chunk.first_row for chunk in index.hand_out_new()] == [0, 20]
-    rows = index.sample(1, 500, train_iter=0, beta=0.0).rows
-    assert ((rows < 10) | (rows >= 20)).all()
-    assert (index.rows, index.removed_rows) == (20, 10)
 
 
 def test_a_restarted_coordinator_goes_on_where_the_journal_ends() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,11 +39,6 @@ def test_strictly_on_policy_lets_in_one_update_and_the_next_only_once_it_is_sett
     assert index.insertable_rows() == 6, "what was dropped comes again"
 
 
-@pytest.mark.parametrize(("lag", "rows"), [(0, 4), (1, 8), (3, 16)])
-def test_a_lag_lets_so_many_updates_more_in(lag: int, rows: int) -> None:
-    assert index_of(rows_per_update=4, lag=lag)[0].insertable_rows() == rows
-
-
 def test_chunks_of_older_policies_are_dropped_and_counted() -> None:
     index, _ = index_of(rows_per_update=4, lag=8)
     for number, version in enumerate((0, 1, 1, 2)):
@@ -54,6 +48,8 @@ def test_chunks_of_older_policies_are_dropped_and_counted() -> None:
     assert index.drop_older_than(PolicyRef(1, 1, 0)) == (0, [])
     assert index.drop_older_than(PolicyRef(1, 9, 0))[0] == 9
     assert index.sampleable_rows() == 0
+    index.insert(chunk(4, 3, version=50))
+    assert index.drop_older_than(PolicyRef(2, 0, 0))[0] == 3, "of a former learner"
 
 
 def test_a_chunk_that_came_late_is_dropped_from_among_newer_ones() -> None:
@@ -62,12 +58,6 @@ def test_a_chunk_that_came_late_is_dropped_from_among_newer_ones() -> None:
         index.insert(chunk(number, 3, version))
     assert index.drop_older_than(PolicyRef(1, 1, 0)) == (3, ["c1"])
     assert index.sample(1, 6, train_iter=0, beta=1.0).rows.tolist() == [[0, 1, 2, 6, 7, 8]]
-
-
-def test_a_former_learners_policies_are_older_than_any_of_its_successor() -> None:
-    index, _ = index_of(rows_per_update=4, lag=8)
-    index.insert(chunk(0, 3, version=50))
-    assert index.drop_older_than(PolicyRef(2, 0, 0))[0] == 3
 
 
 @given(

@@ -23,49 +23,6 @@ def columns_of(first_row: int, rows: int) -> Columns:
     return {"id": ids, "obs": np.stack([ids, -ids], axis=1).astype(np.float32), "odd": ids % 2 == 1}
 
 
-@settings(deadline=None)
-@given(
-    size=st.integers(1, 17),
-    chunks=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 0, 0, 1, 4, 30])), max_size=15),
-)
-def test_agrees_with_a_dict(size: int, chunks: list[tuple[int, int]]) -> None:
-    ring = ColumnRing(size)
-    naive = dict[int, int]()  # by slot
-    next_row = 0
-    for rows, gap in chunks:
-        rows, first_row = min(rows, size), next_row + gap
-        ring.write(first_row, columns_of(first_row, rows))
-        naive |= {row % size: row for row in range(first_row, first_row + rows)}
-        next_row = first_row + rows
-    assert ring.next_row == next_row
-    held = np.array(sorted(row for row in naive.values() if row >= next_row - size), np.int64)
-    if len(held):
-        gathered = ring.gather(held[::-1])
-        np.testing.assert_array_equal(gathered["id"], held[::-1])
-        np.testing.assert_array_equal(gathered["obs"], columns_of(0, next_row)["obs"][held[::-1]])
-        np.testing.assert_array_equal(gathered["odd"], held[::-1] % 2 == 1)
-    for row in set(range(-2, next_row + 2)) - set(held.tolist()):
-        with pytest.raises(RowsNotHeldError):
-            ring.gather(np.array([row]))
-
-
-def test_what_was_gathered_stays_when_the_ring_moves_on() -> None:
-    ring = ColumnRing(4)
-    ring.write(0, columns_of(0, 4))
-    gathered = ring.gather(np.arange(4))
-    ring.write(4, columns_of(4, 4))
-    assert gathered["id"].tolist() == [0, 1, 2, 3]
-
-
-def test_the_newest_rows_are_kept() -> None:
-    ring = ColumnRing(12)
-    for first_row in range(0, 24, 4):
-        ring.write(first_row, columns_of(first_row, 4))
-    assert ring.gather(np.arange(12, 24))["id"].tolist() == list(range(12, 24))
-    with pytest.raises(RowsNotHeldError, match=r"1 of 2 rows are not in the ring, the first of them \[11\]"):
-        ring.gather(np.array([12, 11]))
-
-
 def test_rows_left_out_are_not_held() -> None:
     ring = ColumnRing(100)
     ring.write(0, columns_of(0, 5))

@@ -90,22 +90,6 @@ def test_a_draw_cuts_the_line_into_equal_parts(new_tree: NewTree) -> None:
     assert tree.draw(np.array([[0.1], [0.2]]))[0].tolist() == [[0], [2]], "each row is a whole line"
 
 
-@both
-@settings(deadline=None, max_examples=50)
-@given(capacity=st.sampled_from(CAPACITIES), rows=st.integers(0, 3), parts=st.integers(1, 300), seed=st.integers(0, 99))
-def test_a_draw_is_a_search_for_its_points(new_tree: NewTree, capacity: int, rows: int, parts: int, seed: int) -> None:
-    tree, rng = new_tree(capacity), np.random.default_rng(seed)
-    tree.set(np.arange(capacity), rng.random(capacity))
-    given_shares = rng.random((rows, parts))
-    slots, values = tree.find((np.arange(parts) + given_shares) * (tree.total / parts))
-    drawn, shares = tree.draw(given_shares)
-    np.testing.assert_array_equal(drawn, slots)
-    np.testing.assert_array_equal(shares, values / tree.total)
-    assert (given_shares < 1).all(), "what was handed over was written to"
-    assert drawn.dtype == np.int64
-    assert shares.dtype == np.float64
-
-
 @pytest.mark.skipif(not COMPILED, reason="there is one tree only; the first test says whether that is right")
 @settings(deadline=None)
 @given(data=st.data(), capacity=st.sampled_from(CAPACITIES), seed=st.integers(0, 2**32))
@@ -126,17 +110,6 @@ def test_both_trees_are_one_and_the_same(data: st.DataObject, capacity: int, see
         shares = rng.random((3, 67))
         for one, other in zip(trees[0].draw(shares), trees[1].draw(shares), strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-@both
-def test_rounding_never_leads_to_an_empty_slot(new_tree: NewTree) -> None:
-    rng = np.random.default_rng(5)
-    tree = new_tree(40_960)
-    live = rng.choice(40_960, 300, replace=False)
-    for _ in range(20):
-        tree.set(live, rng.random(300) ** 12)
-        found, _ = tree.find(rng.random(20_000) * tree.total)
-        assert np.isin(found, live).all()
 
 
 @both

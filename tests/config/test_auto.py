@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
-from remuda.config.current import COLLECTORS, NUM_ENVS, THREADS, with_auto, without_auto
+from remuda.config.current import COLLECTORS, NUM_ENVS, THREADS
 from remuda.config.dump import config_json_text, sources, yaml_text
 from remuda.config.errors import ConfigError
-from remuda.config.load import LoadedConfig, load_config, load_settings
+from remuda.config.load import LoadedConfig, load_config
 from remuda.config.reference import json_schema_text
 from remuda.tests.config.files import SMALL, write
 
@@ -46,17 +45,6 @@ def test_numbers_of_the_file_stand_there_where_the_command_line_says_auto(tmp_pa
     back = load_config(write(tmp_path, AUTO), overrides=["env.num_envs=5"])
     assert back.auto == ALL - {NUM_ENVS}
     assert sizes(back) == (2, 5, None)
-
-
-def test_no_fewer_collectors_than_their_minimum(tmp_path: Path) -> None:
-    loaded = load_config(write(tmp_path, SMALL + "collector: {count: auto, minimum: 5}\n"))
-    assert sizes(loaded) == (5, 8, None)
-    assert "collector.minimum" in problem(tmp_path, SMALL + "collector: {count: auto, minimum: few}\n")
-
-
-def test_settings_of_a_program_may_be_auto() -> None:
-    loaded = load_settings({"name": "small", "env": {"id": "CartPole-v1", "num_envs": "auto"}}, folder=Path())
-    assert loaded.auto == {NUM_ENVS}
 
 
 @pytest.mark.parametrize(
@@ -96,14 +84,6 @@ def test_people_are_shown_auto(tmp_path: Path) -> None:
         loaded.config.model_copy(update={"source_dir": None}),
     )
     assert sources(loaded)[NUM_ENVS]["value"] == "auto"
-
-
-def test_taking_it_out_and_putting_it_back() -> None:
-    values: dict[str, JsonValue] = {"env": {"num_envs": "auto", "id": "a"}, "learner": {"threads": 2}}
-    without, auto = without_auto(values, {})
-    assert without == {"env": {"id": "a"}, "learner": {"threads": 2}}
-    assert auto == {NUM_ENVS}
-    assert with_auto(without, auto) == values
 
 
 def test_editors_take_auto_for_these() -> None:

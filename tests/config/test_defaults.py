@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.defaults import wrong_default
 from remuda.config.dump import sources
@@ -39,14 +38,6 @@ def test_built_in_defaults_are_settings_and_none_repeats_the_schema() -> None:
         for key, value in kind.defaults.items():
             section, name = key.split(".")
             assert value != sections[section].model_fields[name].get_default(), f"{kind.__name__}: {key}"
-
-
-def test_a_minimal_sac_is_the_stored_example() -> None:
-    example = load_config(EXAMPLES / "half_cheetah_sac.yaml").config
-    of_the_example = {"name", "env", "evaluator", "source_dir"}
-    minimal = config(policy={"type": "sac"}, env={"id": "HalfCheetah-v5"})
-    assert minimal.model_dump(exclude=of_the_example) == example.model_dump(exclude=of_the_example)
-    assert minimal.env == example.env
 
 
 def test_the_file_beats_the_algorithm_and_the_command_line_beats_the_file(tmp_path: Path) -> None:

@@ -34,10 +34,6 @@ def lines(**settings: Any) -> list[str]:
             f"learner.batch_size is 256 and has no effect: {ONCE}",
         ),
         (
-            {"policy": {"type": "ppo"}, "buffer": {"prioritized": False}},
-            f"buffer.prioritized is false and has no effect: {ONCE}",
-        ),
-        (
             {"policy": {"type": "impala", "recurrent_units": 9}},
             "policy.recurrent_units is 9 and has no effect: policy.recurrent is null",
         ),
@@ -52,10 +48,6 @@ def lines(**settings: Any) -> list[str]:
             "is true",
         ),
         (
-            {"policy": {"type": "rainbow", "noisy": False, "noisy_sigma": 0.1}},
-            "policy.noisy_sigma is 0.1 and has no effect: policy.noisy is false",
-        ),
-        (
             {"policy": {"type": "rainbow", "distribution": "quantile", "v_max": 500}},
             "policy.v_max is 500.0 and has no effect: policy.distribution is quantile, which needs no bounds",
         ),
@@ -64,16 +56,8 @@ def lines(**settings: Any) -> list[str]:
             "policy.target_entropy is -1.0 and has no effect: policy.temperature is given, so none is learned",
         ),
         (
-            {"policy": {"type": "sac", "target_entropy": 0.3, "target_entropy_share": 0.3}},
-            "policy.target_entropy_share is 0.3 and has no effect: policy.target_entropy is given",
-        ),
-        (
             {"policy": {"type": "muzero", "gumbel": True, "temperature_end": 0}},
             "policy.temperature_end is 0.0 and has no effect: policy.gumbel is true",
-        ),
-        (
-            {"policy": {"type": "muzero", "gumbel_c_scale": 0.1}},
-            "policy.gumbel_c_scale is 0.1 and has no effect: policy.gumbel is false",
         ),
         (
             {"policy": {"type": "muzero", "consistency_coefficient": 0, "projection_units": 8}},
@@ -128,26 +112,19 @@ def problem(path: Path) -> str:
     ("text", "expected"),
     [
         ("", ": the file is empty; a config needs at least `name` and `env`"),
-        ("# nothing\n", ": the file is empty; a config needs at least `name` and `env`"),
         ("- a\n", ":1: the file holds a list where a mapping of settings is needed (name: …, env: …)"),
-        ("hello\n", ":1: the file holds a single value where a mapping of settings is needed (name: …, env: …)"),
         ("name: a\nname: b\n", ":2: name: given twice (first on line 1)"),
         ("env:\n  id: a\n  'id': b\n", ":3: env.id: given twice (first on line 2)"),
         ("name: !!python/object/apply:os.system [ls]\n", ":1: a tag (!…) is not accepted; write the plain value"),
-        ("name: a\nseed: !!int 3\n", ":2: a tag (!…) is not accepted; write the plain value"),
-        ("!x name: a\n", ":1: a tag (!…) is not accepted; write the plain value"),
         (BOMB, ":1: &a: anchors and aliases are not accepted; write it out"),
         ("name: *x\n", ":1: *x: anchors and aliases are not accepted; write it out"),
-        ("*x : 3\n", ":1: a key must be a plain word"),
         ("? [a]\n: 3\n", ":1: a key must be a plain word"),
         ("name: a\n---\nname: b\n", ":2: a second document starts here; a config is one"),
         ("name: a\n\tseed: 3\n", ":2: not valid YAML: while scanning for the next token"),
-        ("name: [a\n", ":2: not valid YAML: while parsing a flow sequence"),
         ("name: a\0\n", ":1: not text: character #x0000"),
         (f"seed: {'9' * 5000}\n", ":1: a number of thousands of digits"),
         ('name: "\\ud800"\n', ":1: half of a character (a lone surrogate)"),
         ("[" * 100_000, ":1: nested deeper than 32 levels"),
-        ("{a: " * 50_000, ":1: nested deeper than 32 levels"),
         ("env: {kwargs: {x: [" + "1," * 30_000 + "]}}", ":1: more than 20000 values"),
         ("name: a\nenv:\n  id: E\n  kwargs: {x: .nan}\n", ":4: env.kwargs: should contain finite"),
     ],
@@ -160,20 +137,14 @@ def test_yaml(tmp_path: Path, text: str, expected: str) -> None:
     ("section", "setting"),
     [
         ("buffer", "capacity: 10000000000000"),
-        ("buffer", "capacity: 1000000000"),
         ("buffer", "samples_per_insert: 1.0e+308"),
-        ("buffer", "samples_per_insert: 1.0e-308"),
         ("buffer", "max_policy_lag: 9000000000000000"),
-        ("learner", "segments_per_update: 9000000000000000"),
         ("learner", "batch_size: 9000000000000000"),
-        ("learner", "prefetch_batches: 9000000000000000"),
         ("learner", "learning_rate: 1.0e+39"),
         ("policy", "hidden: [1000000000]"),
-        ("policy", "n_step: 1000000000"),
         ("policy", "convolution: [[1000000000, 3, 1]]"),
         ("env", "num_envs: 1000000000"),
         ("collector", "count: 1000000000"),
-        ("collector", "chunk_env_steps: 1000000000"),
     ],
 )
 def test_what_no_memory_holds_is_refused_with_its_line(tmp_path: Path, section: str, setting: str) -> None:
@@ -202,16 +173,12 @@ def test_products_that_no_memory_holds_are_refused(tmp_path: Path, text: str, li
     ("text", "expected"),
     [
         (" \n", ": the file is empty"),
-        ("[]", ":1: the file holds a list"),
         ('{\n"name": "a",\n}', ":3: not valid JSON: "),
         ('{"name": "a",\n "env": {"id": "E",\n "id": "F"}}', ":3: env.id: given twice (first on line 2)"),
-        ('{"na\\u006de": "a",\n "name": "b"}', ":2: name: given twice (first on line 1)"),
         ('{"name": "a", "env": {"id": "E"},\n "stop": {"max_wall_s": NaN}}', ":2: stop.max_wall_s: should be a finite"),
-        ('{"name": "a", "env": {"id": "E"},\n "stop": {\n"stop_value": -Infinity}}', ":3: stop.stop_value: should be"),
         ('{"name": "a",\n "env": {"id": "E", "kwargs": {"x": [1, {"y": 1e999}]}}}', ":2: env.kwargs: should contain"),
         ('{"name": "\\ud800", "env": {"id": "E"}}', ":1: name: should be a valid string"),
         ("[" * 100_000, ": not a config: nested too deep"),
-        ("[" * 40 + "]" * 40, ":1: the file holds a list"),
         ('{"a": ' + "[" * 40 + "]" * 40 + "}", ":1: nested deeper than 32 levels"),
         ('{"seed": ' + "9" * 5000 + "}", ": not a config: nested too deep, or a number of thousands of digits"),
     ],
@@ -227,23 +194,15 @@ def test_json(tmp_path: Path, text: str, expected: str) -> None:
         ("exp_config = 3", ":1: the file holds a single value"),
         ("import os\nexp_config = {}", ":1: only one `exp_config = {…}` is accepted; nothing"),
         ("exp_config = {}\nprint(1)", ":2: only one `exp_config = {…}`"),
-        ("exp_config = {}\nexp_config = {}", ":2: only one `exp_config = {…}`"),
         ("other = {}", ":1: only one `exp_config = {…}`"),
-        ("a = exp_config = {}", ":1: only one `exp_config = {…}`"),
-        ("exp_config: dict = {}", ":1: only one `exp_config = {…}`"),
         ("exp_config = {\n'name': open('x')}", ":2: name: not a plain value"),
         ("exp_config = {\n'seed': 1 + 1}", ":2: seed: not a plain value"),
         ("exp_config = {'seed': -True}", ":1: seed: not a plain value"),
-        ("exp_config = {'seed': -'a'}", ":1: seed: not a plain value"),
-        ("exp_config = {'seed': b'a'}", ":1: seed: not a plain value"),
-        ("exp_config = {'seed': 1j}", ":1: seed: not a plain value"),
         ("exp_config = {'policy': {'hidden': [1, {2}]}}", ":1: policy.hidden[1]: not a plain value"),
         ("exp_config = {\n3: 1}", ":2: a key must be a plain string"),
         ("exp_config = {\n'name': f'{1}'}", ":2: an f-string is not a plain value"),
         ("# f'\nexp_config = {'name': \"f'\", 'x': Rf'{1}'}", ":2: an f-string is not a plain value"),
-        ("exp_config = {\n**x}", ":2: a key must be a plain string"),
         ("exp_config = {'name': 'a',\n 'name': 'b'}", ":2: name: given twice (first on line 1)"),
-        ("exp_config = {", ":1: not valid Python: "),
         ("exp_config = " + "(" * 500, ":1: not valid Python: too many nested parentheses"),
         ("exp_config = " + "-" * 100_000 + "1", ": not a config: nested too deep"),
         ("exp_config = " + "[" * 40 + "]" * 40, ":1: nested deeper than 32 levels"),
@@ -273,15 +232,6 @@ class TestNotAFile:
     def test_pipe_does_not_block(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "c.yaml")
         assert problem(tmp_path / "c.yaml") == ": not a regular file"
-
-    def test_other_suffix(self, tmp_path: Path) -> None:
-        assert problem(write(tmp_path, SMALL, "c.toml")).startswith(
-            ": not a config; expected a .yaml, .json or .py file"
-        )
-
-    def test_name_with_a_zero(self) -> None:
-        with pytest.raises(ConfigError, match="cannot be read"):
-            load_config("a\0b.yaml")
 
     def test_binary(self, tmp_path: Path) -> None:
         path = tmp_path / "c.yaml"
@@ -333,22 +283,10 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, callbacks, limits, launch,
                 "{type: ppoo}",
                 f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not "ppoo"; did you mean ppo?',
             ),
-            (
-                "{type: [ppo]}",
-                f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not ["ppo"]',
-            ),
-            (
-                "{type: null}",
-                f"policy.type: should be one of {', '.join(BUILT_IN)}, or module:Class, not null",
-            ),
-            ("null", "policy: should be a mapping of settings, not null"),
             ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),
             ("{type: ppo, hidden: [x]}", 'policy.hidden[0]: should be a valid integer, not "x"'),
             ("{type: ppo, clip_range: 0.1}", "policy.clip_range: no such setting of ppo; did you mean policy.clip?"),
-            ("{type: ppo, n_steps: 5}", "policy.n_steps: no such setting of ppo; did you mean policy.horizon_steps?"),
             ("{type: muzero, td_step: 5}", "policy.td_step: no such setting of muzero; "),
-            ("{type: impala, lr: 5}", "policy.lr: no such setting of impala; did you mean learner.learning_rate?"),
-            ("{n_steps: 5}", "policy.n_steps: no such setting of dqn; did you mean policy.n_step?"),
         ],
     )
     def test_each_algorithm_has_its_own_settings(self, tmp_path: Path, policy: str, expected: str) -> None:
@@ -365,25 +303,12 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, callbacks, limits, launch,
             load_config(write(tmp_path, f"{SMALL}policy: {{type: ppo}}\n"), overrides=["policy.clip=-1"])
         assert str(caught.value) == "--set policy.clip=-1: policy.clip: should be greater than 0, not -1"
 
-    def test_fit_a_terminal(self, tmp_path: Path) -> None:
-        path = write(tmp_path, f'{SMALL}"\\e[31mred\\n": {"x" * 10_000}\nlearner: {{batch_size: {"y" * 10_000}}}\n')
-        with pytest.raises(ConfigError) as caught:
-            load_config(path)
-        unknown, wrong = sorted(caught.value.problems)
-        assert unknown.isprintable()
-        assert "�[31mred�: no such setting" in unknown
-        assert len(wrong) < 300
-
     def test_a_buffer_that_never_fills_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path, SMALL + "buffer: {capacity: 10}\n")
         told = "buffer.min_rows (1000) is more than buffer.capacity (10): training would never start"
         assert problem(path) == f": {told}; lower buffer.min_rows"
 
-    def test_a_small_buffer_is_no_obstacle_to_an_algorithm_without_replay(self, tmp_path: Path) -> None:
-        path = write(tmp_path, f"{SMALL}policy: {{type: ppo}}\nbuffer: {{capacity: 10}}\n")
-        assert load_config(path).config.buffer.capacity == 10
-
-    @pytest.mark.parametrize("value", ["true", "9007199254740993", "-1", ".inf", "[1]", "'x'", "null"])
+    @pytest.mark.parametrize("value", ["true", "9007199254740993", "-1", "[1]", "null"])
     def test_counts_are_positive_integers_that_messages_can_carry(self, tmp_path: Path, value: str) -> None:
         path = write(tmp_path, f"{SMALL}learner:\n  batch_size: {value}\n")
         assert problem(path).startswith(":4: learner.batch_size: should be ")
@@ -392,12 +317,12 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, callbacks, limits, launch,
         path = write(tmp_path, f"{SMALL}learner:\n  batch_size: 1e300\n")
         assert problem(path) == ":4: learner.batch_size: is far too large: 1e+300"
 
-    @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "true", "0", "-1", "1e999", "9" * 400])
+    @pytest.mark.parametrize("value", [".nan", "-.inf", "true", "0", "1e999"])
     def test_rates_are_positive_and_finite(self, tmp_path: Path, value: str) -> None:
         path = write(tmp_path, f"{SMALL}learner:\n  learning_rate: {value}\n")
         assert problem(path).startswith(":4: learner.learning_rate: should be ")
 
-    @pytest.mark.parametrize("name", ["", "a/b", "../a", ".a", "a b", "a\\n", "a" * 101, "é"])
+    @pytest.mark.parametrize("name", ["", "../a", "a b", "a" * 101])
     def test_names_can_be_folders(self, tmp_path: Path, name: str) -> None:
         path = write(tmp_path, f'name: "{name}"\nenv: {{id: E}}\n')
         assert problem(path).startswith(":1: name: ")
@@ -434,24 +359,20 @@ def test_a_mutated_file_loads_or_is_refused(tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("suffix", "text"),
     [
-        "[" * 250_000,
-        "#\n" * 125_000,
-        'a: "' + "\\n" * 125_000 + '"',
-        "a: {kwargs: [" + "1," * 120_000 + "]}",
-        "".join(f"k{number}: 1\n" for number in range(25_000)),
-        "x" * 10_000_000,
-        "exp_config = f'" + "{a}" * 80_000 + "'",
-        "exp_config = f'" + "{a:{b}}" * 35_000 + "'",
-        "exp_config = '''" + "\n\\'" * 80_000,
-        "a" * 250_000,
+        *((suffix, "[" * 250_000) for suffix in (".yaml", ".json", ".py")),
+        (".yaml", "#\n" * 125_000),
+        (".yaml", 'a: "' + "\\n" * 125_000 + '"'),
+        (".yaml", "".join(f"k{number}: 1\n" for number in range(25_000))),
+        (".yaml", "x" * 10_000_000),
+        (".py", "exp_config = f'" + "{a:{b}}" * 35_000 + "'"),
+        (".py", "exp_config = '''" + "\n\\'" * 80_000),
     ],
-    ids=["deep", "comments", "escapes", "items", "keys", "10 MB", "f-string", "formats", "open string", "one word"],
+    ids=["yaml", "json", "py", "comments", "escapes", "keys", "10 MB", "formats", "open string"],
 )
-@pytest.mark.parametrize("suffix", [".yaml", ".json", ".py"])
 @pytest.mark.timeout(100)  # each takes a third of a second; without the bounds some would take minutes
-def test_the_slowest_files_are_refused_while_a_user_waits(tmp_path: Path, text: str, suffix: str) -> None:
+def test_the_slowest_files_are_refused_while_a_user_waits(tmp_path: Path, suffix: str, text: str) -> None:
     path = write(tmp_path, text, f"c{suffix}")
     with pytest.raises(ConfigError):
         load_config(path)

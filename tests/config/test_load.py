@@ -13,36 +13,11 @@ import pytest
 from pydantic import ValidationError
 
 from remuda.config.algorithms.base import EXAMPLES
-from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
-from remuda.config.schema import ExperimentConfig
 from remuda.tests.config.files import SMALL, write
-
-DOCUMENTED = """\
-name: cartpole_dqn
-seed: 0
-env: {id: CartPole-v1, num_envs: 8}          # or  make: my_module:make_env  for your own
-policy: {type: dqn, hidden: [128, 128, 64], dueling: true, double: true, n_step: 3, discount: 0.97}
-learner: {batch_size: 64, learning_rate: 1e-3, publish_interval_iters: 10}
-collector: {count: 2}
-evaluator: {count: 1, episodes: 5, interval_env_steps: 5000}
-buffer: {capacity: 100000, prioritized: true, samples_per_insert: 8}
-checkpoint: {interval_env_steps: 50000, keep: 5}
-stop: {stop_value: 195, max_env_steps: 1000000}
-"""
-
-
-def test_the_documented_example_loads(tmp_path: Path) -> None:
-    config = load_config(write(tmp_path, DOCUMENTED)).config
-    assert isinstance(config.policy, DqnConfig)
-    assert config.policy.discount == 0.97
-    assert config.learner.learning_rate == 0.001
-    assert config.policy.hidden == (128, 128, 64)
-    assert config.stop.stop_value == 195.0
-    assert config.log.interval_train_iters == 100, "a default"
 
 
 def test_the_three_formats_say_the_same(tmp_path: Path) -> None:
@@ -51,11 +26,6 @@ def test_the_three_formats_say_the_same(tmp_path: Path) -> None:
     as_python = load_config(write(tmp_path, "exp_config = {'name': 'small', 'env': {'id': 'CartPole-v1'}}", "c.py"))
     assert as_yaml.config == as_json.config == as_python.config
     assert as_yaml.provenance == as_json.provenance == as_python.provenance
-
-
-@pytest.mark.parametrize("name", ["c.yml", "c.YAML"])
-def test_yaml_by_any_of_its_names(tmp_path: Path, name: str) -> None:
-    assert load_config(write(tmp_path, SMALL, name)).config.name == "small"
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
@@ -74,10 +44,6 @@ class TestSourceDir:
         path = write(tmp_path, SMALL + "source_dir: /somewhere/else\n")
         assert load_config(path).config.source_dir == "/somewhere/else"
 
-    def test_relative_means_beside_the_file(self, tmp_path: Path) -> None:
-        path = write(tmp_path, SMALL + "source_dir: envs\n")
-        assert load_config(path).config.source_dir == str(tmp_path.resolve() / "envs")
-
 
 class TestOverrides:
     def test_beat_the_file_and_the_last_wins(self, tmp_path: Path) -> None:
@@ -90,11 +56,8 @@ class TestOverrides:
         ("text", "expected"),
         [
             ("learner.learning_rate=1e-3", 1e-3),
-            ("learner.learning_rate=.5", 0.5),
             ("learner.max_grad_norm=null", None),
             ("learner.device=cuda:1", "cuda:1"),
-            ("policy.hidden=[64, 64]", (64, 64)),
-            ("policy.double=false", False),
             ("stop.max_env_steps=1e6", 1_000_000),
             ("env.kwargs={render_mode: null, gravity: 9.8}", {"render_mode": None, "gravity": 9.8}),
             ("env.kwargs.deep.er=a=b", {"deep": {"er": "a=b"}}),
@@ -109,11 +72,6 @@ class TestOverrides:
             config = getattr(config, part)
         assert config == expected
 
-    def test_a_section_given_whole_replaces_the_whole(self, tmp_path: Path) -> None:
-        path = write(tmp_path, SMALL + "learner: {batch_size: 32, learning_rate: 1}\n")
-        learner = load_config(path, overrides=["learner={batch_size: 8}"]).config.learner
-        assert (learner.batch_size, learner.learning_rate) == (8, 1e-3)
-
     def test_seed_beats_file_and_overrides(self, tmp_path: Path) -> None:
         path = write(tmp_path, SMALL + "seed: 1\n")
         assert load_config(path, overrides=["seed=2"], seed=3).config.seed == 3
@@ -127,10 +85,8 @@ class TestOverrides:
         ("text", "message"),
         [
             ("lerner.batch_size=3", "--set lerner.batch_size=3: lerner: no such setting; did you mean learner?"),
-            ("learner.bach_size=3", "learner.bach_size: no such setting; did you mean learner.batch_size?"),
             ("learner.batch_size=x", 'learner.batch_size: should be a valid integer, not "x"'),
             ("policy.hidden=[1, 2", "--set policy.hidden=[1, 2: not valid YAML: "),
-            ("seed=!!int 3", "--set seed=!!int 3: a tag"),
             ("seed.deep=1", '--set seed.deep=1: seed: should be a valid integer, not {"deep": 1}'),
         ],
     )
@@ -168,12 +124,6 @@ class TestProvenance:
         }
         assert _leaves(loaded.config.model_dump(mode="json")) == set(loaded.provenance)
 
-    def test_of_a_replaced_section_is_not_the_file(self, tmp_path: Path) -> None:
-        path = write(tmp_path, SMALL + "learner: {batch_size: 32, learning_rate: 1}\n")
-        provenance = load_config(path, overrides=["learner={batch_size: 8}"]).provenance
-        assert provenance["learner.batch_size"] == "command line"
-        assert provenance["learner.learning_rate"] == "default"
-
 
 FREE_FORM = {"kwargs", "encoder_kwargs", "network_kwargs", "optimizer_settings", "custom", "node_selector", "policies"}
 """Settings whose value is a mapping."""
@@ -192,31 +142,20 @@ class TestNumbersAndWords:
         ("text", "expected"),
         [
             ("1e-3", 1e-3),
-            ("1E5", 1e5),
-            ("1e6", 1e6),
             (".5", 0.5),
             ("-.5e+1", -5.0),
-            ("5.", 5.0),
             ("010", 10),
             ("0o17", 15),
-            ("0xFf", 255),
             ("-3", -3),
             ("1:30", "1:30"),
             ("1_000", "1_000"),
             ("no", "no"),
-            ("on", "on"),
-            ("Yes", "Yes"),
             ("True", True),
-            ("~", None),
             ("", None),
-            ("null", None),
-            ("'1'", "1"),
             ('"true"', "true"),
             ("2024-01-01", "2024-01-01"),
-            ("1e", "1e"),
             (".", "."),
             ("<<", "<<"),
-            ("=", "="),
         ],
     )
     def test_are_those_of_yaml_1_2(self, tmp_path: Path, text: str, expected: object) -> None:
@@ -234,15 +173,6 @@ class TestNumbersAndWords:
     def test_json_pairs_of_surrogates_are_one_character(self, tmp_path: Path) -> None:
         path = write(tmp_path, 'name: small\nenv: {id: "\\ud83d\\ude00"}\n')
         assert load_config(path).config.env.id == "😀"
-
-
-def test_a_config_is_frozen_and_compares_by_value(tmp_path: Path) -> None:
-    path = write(tmp_path, SMALL)
-    one, other = load_config(path).config, load_config(path).config
-    assert one == other
-    with pytest.raises(ValueError, match="frozen"):
-        setattr(one, "seed", 3)  # noqa: B010  # as an attribute the type checkers refuse it too
-    assert isinstance(one, ExperimentConfig)
 
 
 def test_kwargs_may_be_written_as_people_write_python(tmp_path: Path) -> None:
@@ -277,11 +207,6 @@ def test_weights_are_meant_from_where_they_are_written(tmp_path: Path, monkeypat
     assert section.initialize_from == str(elsewhere / "mine")
     assert load_config(path, overrides=["learner={batch_size: 3}"]).config.learner.initialize_from is None
     assert load_config(write(folder, SMALL)).config.learner.initialize_from is None
-
-
-def test_a_dqn_network_without_a_hidden_layer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="should name at least one hidden layer"):
-        load_config(write(tmp_path, SMALL), overrides=["policy.hidden=[]"])
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,7 @@ def folder(tmp_path: Path) -> Path:
     ("learner", "said"),
     [
         ("optimizer: sgd", ':5: learner.optimizer: should be one of adam, adamw, rmsprop, or module:Class, not "sgd"'),
-        ("optimizer: 'mine:'", ":5: learner.optimizer: should be one of adam, adamw, rmsprop, or module:Class"),
-        ("optimizer: 3", ":5: learner.optimizer: should be a valid string, not 3"),
         ("optimizer: mine:Nothing", ":5: learner.optimizer = 'mine:Nothing'"),
-        ("optimizer: nowhere:Nothing", "module 'nowhere' cannot be imported"),
         (
             "optimizer_settings: {momentum: 1}",
             ":5: learner.optimizer_settings: momentum: adam has no such setting; it has betas, eps, weight_decay",
@@ -35,9 +32,7 @@ def folder(tmp_path: Path) -> Path:
             "optimizer_settings: {weight_decai: 1, eps: -1}",
             "weight_decai: adam has no such setting; did you mean weight_decay?",
         ),
-        ("optimizer_settings: {weight_decai: 1, eps: -1}", "eps: should be greater than or equal to 0"),
         ("optimizer_settings: {betas: [0.9, 1]}", ":5: learner.optimizer_settings: betas[1]: should be less than 1"),
-        ("optimizer_settings: {eps: true}", "eps: should be a number, not true"),
         (
             "optimizer: rmsprop\n  optimizer_settings: {betas: [0.9, 0.9]}",
             ":6: learner.optimizer_settings: betas: rmsprop has no such setting; it has alpha, eps, eps_inside_root, "

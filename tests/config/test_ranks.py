@@ -22,16 +22,6 @@ def declared(*, learns_from_parts: bool) -> dict[str, object]:
     return {"type": "mine:Mine", "declaration": says.model_dump()}
 
 
-def test_it_is_said_why() -> None:
-    with pytest.raises(ValidationError, match=r"type ppo cannot .* of a batch \(policy.recurrent is set\): set it"):
-        config({"type": "ppo", "recurrent": "gru"})
-    with pytest.raises(ValidationError, match=r"batch \(its declaration does not say learns_from_parts\): set"):
-        config(declared(learns_from_parts=False))
-    with pytest.raises(ValidationError, match=r"learner\.ranks is 2, and policy\.type muzero cannot learn from parts"):
-        config({"type": "muzero"})
-    assert config({"type": "muzero"}, ranks=1).learner.ranks == 1
-
-
 @pytest.mark.parametrize(
     "policy",
     [
@@ -62,3 +52,13 @@ def test_every_rank_has_a_row() -> None:
     with pytest.raises(ValidationError, match=r"learner.ranks \(4\) is more than the rows of a batch \(3\)"):
         config({"type": "ppo"}, ranks=4, segments_per_update=3)
     assert config({"type": "ppo"}, ranks=4, segments_per_update=4).learner.ranks == 4
+
+
+def test_it_is_said_why() -> None:
+    with pytest.raises(ValidationError, match=r"type ppo cannot .* of a batch \(policy.recurrent is set\): set it"):
+        config({"type": "ppo", "recurrent": "gru"})
+    with pytest.raises(ValidationError, match=r"batch \(its declaration does not say learns_from_parts\): set"):
+        config(declared(learns_from_parts=False))
+    with pytest.raises(ValidationError, match=r"learner\.ranks is 2, and policy\.type muzero cannot learn from parts"):
+        config({"type": "muzero"})
+    assert config({"type": "muzero"}, ranks=1).learner.ranks == 1

@@ -41,14 +41,6 @@ def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
     assert ("launch.ray.learner", "`num_gpus`") in named, "all roles have the settings of the first"
 
 
-def test_each_type_is_listed_in_the_section_that_it_chooses() -> None:
-    text = markdown_text()
-    assert "| [policy](#policy) | section |" in text
-    chapter = text.partition("\n## policy\n")[2].partition("\n## ")[0]
-    assert re.findall(r"^- `(\w+)`: ", chapter, re.M) == list(kinds_at(("policy",)))
-    assert "| `target_kl` | ppo | number > 0 or null or [schedule](#schedules) | `null` |" in chapter
-
-
 def test_editors_choose_the_section_by_its_type() -> None:
     """A policy without a type fits dqn alone, and one with a type of its own no section but the last."""
     schema = json.loads(json_schema_text())
@@ -60,15 +52,6 @@ def test_editors_choose_the_section_by_its_type() -> None:
     types = {name: section["properties"]["type"] for name, section in sections.items()}
     assert [one.get("const") for one in types.values()] == [*BUILT_IN, None]
     assert types["CustomConfig"]["not"] == {"enum": [*BUILT_IN]}
-
-
-def test_types_are_words() -> None:
-    text = markdown_text()
-    assert "| `name` | string | required |" in text
-    assert "| `hidden` | muzero | list of integer > 0 ≤ 16384 or null | `null` |" in text
-    assert "| `discount` | muzero, r2d2 | number > 0 ≤ 1 | `0.997` |" in text
-    assert "| `max_grad_norm` | number > 0 or null or [schedule](#schedules) | `10.0` |" in text
-    assert '| `vectorization` | `auto` or `native` or `sync` or `async` or `envpool` | `"auto"` |' in text
 
 
 def test_json_schema_describes_and_closes_every_section() -> None:

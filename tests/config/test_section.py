@@ -16,7 +16,6 @@ from remuda.config.current import Changes, changeable, config_at, schedules, val
 from remuda.config.custom import settings_of
 from remuda.config.dump import config_json_text, formatted_total_config_text, total_config_text, yaml_text
 from remuda.config.errors import ConfigError
-from remuda.config.explain import unused_settings
 from remuda.config.load import load_config, load_settings
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section, descriptions, schedules_of
@@ -50,20 +49,6 @@ class Foal(Horse):
 def test_of_a_section_and_of_what_it_is_derived_from() -> None:
     assert descriptions(Horse) == {"legs": "How many it stands on; a foal, too.", "name": "Of\ntwo lines."}
     assert descriptions(Foal) == {"legs": "Rare.", "name": "Of\ntwo lines.", "mother": "The horse."}
-
-
-def test_of_a_section_inside_a_function() -> None:
-    class Inside(Section):
-        depth: int = 0
-        """In metres."""
-
-    assert descriptions(Inside) == {"depth": "In metres."}
-
-
-def test_a_section_without_a_source_has_none() -> None:
-    names: dict[str, type[Section]] = {}
-    exec("class Typed(Section):\n    x: int = 0\n    'Lost.'\n", {"Section": Section, "__name__": "typed"}, names)
-    assert descriptions(names["Typed"]) == {}
 
 
 PPO = """\
@@ -113,11 +98,6 @@ def test_values_go_in_straight_lines_and_whole_numbers_are_rounded(tmp_path: Pat
     assert schedules(loaded), "the config itself stays as it is"
 
 
-def test_without_schedules_and_changes_the_config_is_the_same_object() -> None:
-    still = config()
-    assert config_at(still, 10, {}) is still
-
-
 @given(st.lists(st.tuples(st.integers(0, 100), st.floats(1e-6, 1)), max_size=5), st.integers(0, 120), st.booleans())
 def test_a_change_holds_from_its_step_on_until_the_next_one(
     points: list[tuple[int, float]], env_step: int, scheduled: bool
@@ -129,25 +109,6 @@ def test_a_change_holds_from_its_step_on_until_the_next_one(
     for step, value in points:
         expected = value if step <= env_step else expected
     assert config_at(base, env_step, given).learner.learning_rate == expected
-
-
-@pytest.mark.parametrize(
-    ("write_down", "name"),
-    [
-        (config_json_text, "again.json"),
-        (total_config_text, "again.py"),
-        (formatted_total_config_text, "again.py"),
-        (yaml_text, "again.yaml"),
-    ],
-)
-def test_what_is_written_down_has_the_schedules_and_loads_to_the_same(
-    tmp_path: Path, write_down: Callable[[ExperimentConfig], str], name: str
-) -> None:
-    loaded = load_config(write(tmp_path, PPO)).config
-    again = load_config(write(tmp_path, write_down(loaded), name)).config
-    assert again == loaded
-    assert schedules(again) == schedules(loaded)
-    assert again != load_config(write(tmp_path, PPO.replace("0.001], [1000, 0]", "0.001], [1000, 0.1]"))).config
 
 
 def test_a_config_of_a_message_or_of_a_program_is_the_same_too(tmp_path: Path) -> None:
@@ -242,6 +203,20 @@ def test_an_algorithm_of_ones_own_marks_its_settings_alike(tmp_path: Path) -> No
         load_config(write(tmp_path, text.replace("{}", "{type: mine_changing:Mine, size: [[0, 1]]}")))
 
 
-def test_a_schedule_that_nothing_reads_is_told_like_a_number() -> None:
-    fixed = config(policy={"type": "sac", "temperature": 0.1, "target_entropy": [[0, 1], [9, 2]]})
-    assert any(line.startswith("policy.target_entropy is [[0, 1.0], [9, 2.0]]") for line in unused_settings(fixed))
+@pytest.mark.parametrize(
+    ("write_down", "name"),
+    [
+        (config_json_text, "again.json"),
+        (total_config_text, "again.py"),
+        (formatted_total_config_text, "again.py"),
+        (yaml_text, "again.yaml"),
+    ],
+)
+def test_what_is_written_down_has_the_schedules_and_loads_to_the_same(
+    tmp_path: Path, write_down: Callable[[ExperimentConfig], str], name: str
+) -> None:
+    loaded = load_config(write(tmp_path, PPO)).config
+    again = load_config(write(tmp_path, write_down(loaded), name)).config
+    assert again == loaded
+    assert schedules(again) == schedules(loaded)
+    assert again != load_config(write(tmp_path, PPO.replace("0.001], [1000, 0]", "0.001], [1000, 0.1]"))).config

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.dump import changed_settings, config_json_text, formatted_total_config_text, write_configs
+from remuda.config.dump import changed_settings, write_configs
 from remuda.config.errors import ConfigError
 from remuda.config.learning import SelfPlayConfig
 from remuda.config.load import load_config, load_settings
@@ -51,19 +51,6 @@ def test_a_policy_names_only_what_differs() -> None:
     assert not fox.policies
 
 
-def test_without_a_type_above_the_policy_is_dqn() -> None:
-    config = game(policy={"hidden": [9]}, policies={"all": {"agents": ["*"], "policy": {"discount": 0.5}}})
-    own = config.of_policy("all").policy
-    assert own == DqnConfig(hidden=(9,), discount=0.5)
-
-
-@pytest.mark.parametrize("suffix", [".json", ".py"])
-def test_what_a_run_folder_has_loads_to_the_same_config(tmp_path: Path, suffix: str) -> None:
-    config = load_config(write(tmp_path, yaml.safe_dump(GAME))).config
-    text = config_json_text(config) if suffix == ".json" else formatted_total_config_text(config)
-    assert load_config(write(tmp_path, text, f"again{suffix}")).config == config
-
-
 OVERRIDES = ["learner.learning_rate=0.5", "policy.clip=0.2", "buffer.capacity=2000", "policies.owl.policy.hidden=[9]"]
 
 
@@ -95,13 +82,6 @@ def test_a_resumed_run_tells_the_settings_that_have_changed(tmp_path: Path) -> N
     ]
 
 
-def test_a_setting_of_one_policy_is_given_on_the_command_line(tmp_path: Path) -> None:
-    path = write(tmp_path, yaml.safe_dump(GAME))
-    config = load_config(path, overrides=["policies.hare.learner.learning_rate=0.5"]).config
-    assert config.policies["hare"].learner.learning_rate == 0.5
-    assert config.policies["fox"].learner.learning_rate == 0.01
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -109,10 +89,6 @@ def test_a_setting_of_one_policy_is_given_on_the_command_line(tmp_path: Path) ->
         ({"env": {"id": "CartPole-v1"}, "policies": {}, "self_play": {"share": 0.1}}, "self_play.share is for environ"),
         ({"policies": {"Hare": {"agents": ["*"]}}}, "should match pattern"),
         ({"policies": {"commander": {"agents": ["*"]}}}, "commander is the name of a folder of logs: choose another"),
-        ({"policies": {"serial": {"agents": ["*"]}}}, "serial is the name of a folder of logs"),
-        ({"policies": {"hare": {"agents": []}}}, "at least 1 item"),
-        ({"policies": {"hare": {}}}, "Field required"),
-        ({"policies": {"hare": {"agents": ["*"], "policy": {"clipp": 1}}}}, "Extra inputs are not permitted"),
         (
             {"policies": {"a": {"agents": ["a"]}, "b": {"agents": ["b"], "policy": {"horizon_steps": 8}}}},
             r"horizon_steps has to be the same in all policies \(a: 32, b: 8\)",
@@ -139,12 +115,6 @@ def test_a_wrong_setting_of_a_policy_is_found_in_the_file(tmp_path: Path) -> Non
         f"{tmp_path / 'c.yaml'}:{line}: policies.fox.learner.learning_rat: no such setting; did you mean "
         "policies.fox.learner.learning_rate?"
     ]
-
-
-def test_a_wrong_value_of_an_algorithm_is_named_without_its_type(tmp_path: Path) -> None:
-    text = yaml.safe_dump(GAME).replace("clip: 0.3", "clip: -1")
-    with pytest.raises(ConfigError, match=r"c.yaml:\d+: policies.fox.policy.clip: should be greater than 0"):
-        load_config(write(tmp_path, text))
 
 
 def test_what_herds_do_not_do_yet() -> None:

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.config.algorithms.actor_critic import PpoConfig
-from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.algorithms.registry import BUILT_IN, CustomConfig
 from remuda.config.errors import Loc
-from remuda.config.explain import all_keys, as_written, kinds_at, nearest_setting, section_at
-from remuda.config.learning import LearnerConfig
-from remuda.config.schema import ExperimentConfig
+from remuda.config.explain import all_keys, as_written, nearest_setting, section_at
 
 
 @pytest.mark.parametrize(
@@ -55,25 +50,6 @@ def test_any_text_gets_a_hint(name: str) -> None:
     assert nearest_setting((name,)).startswith(("did you mean ", "valid here: "))
 
 
-def test_sections() -> None:
-    assert section_at(()) is ExperimentConfig
-    assert section_at(("learner",)) is LearnerConfig
-    assert section_at(("learner", "batch_size")) is None
-    assert section_at(("nothing", "here")) is None
-
-
-def test_every_hint_names_a_setting_that_exists() -> None:
-    for other in ("lr", "gamma", "replay_size", "env_id", "algorithm", "n_steps", "max_steps"):
-        assert nearest_setting((other,)).removeprefix("did you mean ").removesuffix("?") in all_keys()
-    for other in ("lr", "gamma", "n_steps", "clip_range", "n_epochs", "ent_coef", "vf_coef"):
-        assert nearest_setting((other,), "ppo").removeprefix("did you mean ").removesuffix("?") in all_keys("ppo")
-
-
-def test_where_the_algorithm_is_not_known_any_may_be_meant() -> None:
-    assert nearest_setting(("gae_lamda",)) == "did you mean policy.gae_lambda?"
-    assert nearest_setting(("policy", "gae_lamda"), "dqn").startswith("valid here: ")
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "hint"),
     [
@@ -89,16 +65,6 @@ def test_where_the_algorithm_is_not_known_any_may_be_meant() -> None:
 def test_what_other_algorithms_have(name: str, kind: str, hint: str) -> None:
     """A config without a type is one of dqn: the type is what is wrong, not the name."""
     assert nearest_setting(("policy", name), kind).endswith(hint)
-
-
-def test_sections_that_a_type_chooses() -> None:
-    assert kinds_at(("policy",)) == (*BUILT_IN, "custom")
-    assert kinds_at(("learner",)) == kinds_at(("nothing", "here")) == kinds_at(()) == ()
-    assert section_at(("policy",)) is DqnConfig
-    assert section_at(("policy",), "mine:Mine") is CustomConfig
-    assert section_at(("policy",), "ppo") is PpoConfig
-    assert "policy.clip" in all_keys("ppo")
-    assert "policy.clip" not in all_keys()
 
 
 @pytest.mark.parametrize(

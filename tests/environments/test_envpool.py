@@ -64,18 +64,6 @@ def test_the_limit_of_steps_truncates() -> None:
     assert outcomes == [False, False, False, False, True]
 
 
-def test_numbers_as_actions_are_those_of_gymnasium() -> None:
-    pytest.importorskip("envpool")
-    pytest.importorskip("mujoco")
-    vector = built(config(id="HalfCheetah-v5"), num_envs=2)
-    reset_vector(vector, [1, 2])
-    observations, reward, *_ = vector.step(np.zeros((2, 6), np.float32))
-    vector.close()
-    assert observations.shape == (2, 17)
-    assert observations.dtype == reward.dtype == np.float64
-    assert single_spaces(vector)[1].dtype == np.float32
-
-
 class Stub:
     """Stands for the package: it knows one id, and its environments have three actions."""
 

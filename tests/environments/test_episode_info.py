@@ -53,12 +53,6 @@ def test_a_step_of_a_vector() -> None:
     assert of_vector(info, NAMES, over) == {"boxes": [3.0], "won": [1.0, 1.0], "note": [], "missing": []}
 
 
-def test_numbers_among_objects_and_numbers_that_are_none() -> None:
-    info = {"a": np.array([1, "x", 2.5], object), "b": np.array([math.nan, math.inf, 2.0])}
-    over = np.ones(3, bool)
-    assert of_vector(info, ("a", "b"), over) == {"a": [1.0, 2.5], "b": [2.0]}
-
-
 @pytest.mark.parametrize("value", [np.zeros((3, 2)), [1.0, 2.0, 3.0], "text", {"r": np.zeros(3)}, np.array(3.0)])
 def test_what_is_no_number_per_environment_is_left_out(value: Any) -> None:
     assert of_vector({"a": value}, ("a",), np.ones(3, bool)) == {"a": []}

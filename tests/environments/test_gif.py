@@ -34,14 +34,6 @@ def test_pictures_are_of_the_reset_of_every_nth_step_and_of_the_end(every: int, 
     assert white_columns(np.stack(taken.pictures)) == [5 * step for step in seen]
 
 
-def test_each_episode_has_its_own_pictures() -> None:
-    env = Painter("rgb_array")
-    taken = played(1, env=env)
-    env.reset(seed=1)
-    taken.began()
-    assert white_columns(np.stack(taken.pictures)) == [0]
-
-
 def test_a_film_plays_at_the_environments_own_pace_within_bounds() -> None:
     """The painter's is 10 pictures per second."""
     assert played(1).fps == 10.0
@@ -75,11 +67,6 @@ def test_a_gif_shows_the_pictures_again_and_again() -> None:
     assert white_columns(seen) == [5 * step for step in range(LENGTH + 1)]
     assert delays_s(found.data)[:LENGTH] == [0.05] * LENGTH
     assert b"NETSCAPE2.0\x03\x01\x00\x00" in found.data, "without end"
-
-
-def test_one_picture_is_a_film_too() -> None:
-    found = gif_of(played(1).pictures[:1], 20.0, most_bytes=100_000)
-    assert len(pictures_of(found.data, height=HEIGHT, width=WIDTH)) == 1
 
 
 def noise(pictures: int) -> list[np.ndarray]:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.legal_actions import (
@@ -48,14 +46,6 @@ def test_masks_of_a_vector_by_hand() -> None:
     assert legal is not None
     assert legal.tolist() == [[True, False], [True, True], [False, True]]
     assert legal_of_vector({"other": masks}, num_envs=4, components=(2,)) is None
-
-
-def test_masks_of_single_environments_by_hand() -> None:
-    legal = legal_of_each([{"action_mask": [0, 1, 1]}, {}, {"action_mask": np.zeros(3)}], components=(3,))
-    assert legal is not None
-    assert legal.tolist() == [[False, True, True], [True] * 3, [False] * 3]
-    assert legal_of_each([{}, {"other": 1}], components=(3,)) is None
-    assert legal_of_mask((True, False), components=(2,)).tolist() == [[True, False]]
 
 
 def test_masks_of_several_components_are_one_array_or_one_for_each() -> None:
@@ -134,11 +124,6 @@ def test_a_copy_that_is_timed_is_stepped_by_legal_actions() -> None:
         assert len({int(one.flat[1]) for one in drawn}) == 2
 
 
-def test_objects_in_one_process_tell() -> None:
-    vector: Vector = SyncVectorEnv([Choosy] * 3)
-    assert_told_right(vector, 3)
-
-
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("num_envs", [1, 5])
@@ -177,16 +162,3 @@ class Misshapen(Choosy):
 def misshapen() -> Misshapen:
     """For `env.make` of a config."""
     return Misshapen()
-
-
-def test_gymnasiums_own_taxi_tells() -> None:
-    """At its walls the taxi cannot go on, and it can let nobody in or out where nobody is."""
-    vector: Vector = SyncVectorEnv([lambda: gymnasium.make("Taxi-v4")] * 2)
-    seen, info = reset_with_info(vector, [1, 2])
-    legal = legal_of_vector(info, num_envs=2, components=(6,))
-    assert legal is not None
-    for state, row in zip(seen.tolist(), legal.tolist(), strict=True):
-        lines, column = state // 100, state // 20 % 5
-        assert (row[0], row[1]) == (lines < 4, lines > 0), "south and north"
-        assert not (column == 4 and row[2]), "east"
-    vector.close()

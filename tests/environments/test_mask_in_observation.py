@@ -21,7 +21,6 @@ from remuda.environments.spaces import Array
 from remuda.environments.wrappers import observes_mask
 from remuda.tests.environments.leaving import Leaving
 from remuda.tests.environments.masked import ACTIONS, Choosy
-from remuda.tests.environments.several_actions import NamedDials
 
 MODULE = "remuda.tests.environments.test_mask_in_observation"
 
@@ -99,29 +98,6 @@ def test_a_mask_that_does_not_fit_the_actions_is_refused_by_name() -> None:
         built("Misshapen")
 
 
-class Dialed(NamedDials):
-    """Nested masks in observations."""
-
-    observation_space = spaces.Dict(  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-        {
-            "seen": NamedDials.observation_space,
-            "action_mask": spaces.Dict(
-                {"first": spaces.MultiBinary(3), "others": spaces.Tuple((spaces.MultiBinary(4), spaces.MultiBinary(2)))}
-            ),
-        }
-    )
-
-    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
-        seen, info = super().reset(**how)
-        return {"seen": seen, **info}, {}
-
-
-def test_masks_may_be_nested_as_actions_are() -> None:
-    env = built("Dialed")
-    _, info = env.reset(seed=1)
-    assert info["action_mask"].tolist() == [True, True, False] + [True] * 6
-
-
 def test_without_counted_actions_it_is_a_part_like_any_other() -> None:
     assert not observes_mask(Observed.observation_space, spaces.Box(0, 1, (ACTIONS,)))
     assert not observes_mask(Choosy.observation_space, Choosy.action_space)
@@ -168,9 +144,3 @@ def test_each_of_several_agents_may_observe_a_mask() -> None:
     vector.step([np.zeros(2, np.int64)])
     assert legal()[1] == [True, True, False]
     assert lanes.over.tolist() == [True, False]
-
-
-def test_a_mask_of_several_agents_that_does_not_fit_is_refused() -> None:
-    config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked", kwargs={"mask": "is longer"})
-    with pytest.raises(EnvironmentBuildError, match="the part 'action_mask' of the observation is MultiBinary"):
-        make_copies(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)

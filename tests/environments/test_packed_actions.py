@@ -104,7 +104,7 @@ def test_vectors_take_arrays_and_give_masks(vectorization: str) -> None:
         vector.close()
 
 
-@pytest.mark.parametrize("policy", ["ppo", "impala"])
+@pytest.mark.parametrize("policy", ["ppo"])
 def test_a_run_learns_plays_and_leaves_a_policy_for_it(tmp_path: Path, policy: str) -> None:
     """An illegal action is an error of this environment, in collectors, in evaluations and of the function."""
     settings: dict[str, Any] = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -45,13 +43,6 @@ def test_a_space_alone_is_packed_too() -> None:
     assert packs(env.observation_space)
     assert unpacked(env.observation_space, packed[None])[""].tolist() == [[2, 1]]
     assert env.observation_space.parts[0].counts == (3, 2)
-
-
-def test_a_copy_of_a_packed_space_is_one() -> None:
-    space = packed_space(Grid().observation_space)
-    assert copy.deepcopy(space) == space
-    assert copy.deepcopy(space).parts == space.parts
-    assert space != spaces.Box(0, 255, space.shape, np.uint8)
 
 
 def test_what_no_network_reads_is_named() -> None:
@@ -131,10 +122,3 @@ def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert packs(env.observation_space)
     with pytest.raises(EnvironmentBuildError, match="No module named 'nobodys_module'"):
         make_single(EnvConfig(id="nobodys_module:Packed/Grid-v0"), source_dir=None)
-
-
-def test_what_was_one_array_is_left_alone() -> None:
-    env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
-    assert not packs(env.observation_space)
-    assert isinstance(env, gymnasium.Env)
-    env.close()

@@ -76,7 +76,6 @@ def walks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             np.array([0.0, 1.5], np.float32),
             r"^it\[1\] is 1\.5, above the bound 1 of its Box: widen the Box, or clip",
         ),
-        (BOX, np.array([-2.0, 0.0], np.float32), r"^it\[0\] is -2, below the bound -1"),
         (BOX, np.zeros(2), "^it is float64, and its Box is float32: return it as np.float32"),
         (BOX, np.zeros(3, np.float32), r"^it has shape \(3,\), and its Box \(2,\)"),
         (BOX, np.array([0.0, np.nan], np.float32), r"^it has entries that are not finite: \[1\] is nan"),
@@ -89,14 +88,6 @@ def walks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_value_outside_its_space_is_named_with_the_way_out(space: Any, value: Any, said: str) -> None:
     [(_, text)] = misfits(space, value, "it")
     assert re.search(said, text), text
-
-
-@pytest.mark.parametrize(
-    "space", [BOX, spaces.Dict({"a": BOX, "b": spaces.MultiBinary(3)}), spaces.MultiDiscrete([2, 3])]
-)
-def test_what_a_space_gives_is_in_it(space: Any) -> None:
-    space.seed(0)
-    assert list(misfits(space, space.sample(), "it")) == []
 
 
 def test_each_kind_is_noted_once_and_masks_are_kept_to() -> None:
@@ -125,7 +116,6 @@ def test_a_good_environment_has_nothing_wrong(walks: Path) -> None:
     ("make", "level", "said"),
     [
         ("walks:high", "wrong", "the observation[1] is 3, above"),
-        ("walks:double", "wrong", "the observation is float64"),
         ("walks:endless", "warning", "no episode ended in 30 steps, and there is no time limit"),
         ("walks:unseeded", "warning", "the same seed does not give the same episode"),
         ("walks:breaks", "wrong", "it raised RuntimeError: lost a frame in step 1 of episode 1"),

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
 from remuda.environments.make import make_single
 from remuda.environments.processes import ProcessVector
@@ -113,18 +112,6 @@ def test_slices_of_any_size_are_what_objects_in_one_process_are(folder: Path) ->
     assert not children()
 
 
-def test_results_are_the_callers_to_keep(folder: Path) -> None:
-    vector = vector_of(folder, 2, 1)
-    reset_vector(vector, [1, 2])
-    kept = vector.step(np.zeros(2, int))[:4]
-    copies = [each.copy() for each in kept]
-    for _ in range(5):
-        vector.step(np.ones(2, int))
-    for each, copy in zip(kept, copies, strict=True):
-        np.testing.assert_array_equal(each, copy)
-    vector.close()
-
-
 def test_what_an_environment_raises_surfaces_with_its_traceback(folder: Path) -> None:
     vector = vector_of(folder, 4, 2, "raise")
     reset_vector(vector, [1, 2, 3, 4])
@@ -162,13 +149,6 @@ def test_a_crash_prints_the_stack_that_led_to_it(folder: Path, capfd: pytest.Cap
     errors = capfd.readouterr().err
     assert "Segmentation fault" in errors
     assert "slice_env.py" in errors
-
-
-def test_an_environment_that_cannot_be_built_says_so_before_any_process(folder: Path) -> None:
-    config = EnvConfig(make="slice_env:make_envs", vectorization="async")
-    with pytest.raises(EnvironmentBuildError, match="has no function 'make_envs'"):
-        make_vector(config, num_envs=2, source_dir=str(folder))
-    assert not children()
 
 
 OWNER = """

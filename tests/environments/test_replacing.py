@@ -258,26 +258,6 @@ def test_one_that_breaks_again_and_again_without_a_good_step_fails_soon() -> Non
     env.close()
 
 
-def test_what_cannot_be_built_again_counts_as_well() -> None:
-    said: list[Fault] = []
-    built = [make_single(config_of({"*": "reset"}), source_dir=None)]
-
-    def build() -> SingleEnv:
-        if not built:
-            raise OSError("no display")
-        return built.pop()
-
-    env = guarded(build, said)
-    env.reset(seed=1)
-    with pytest.raises(BrokenEnvironmentError, match=f"OSError: no display; .* {MOST_IN_A_ROW} times in a row"):
-        env.reset()
-    assert [fault.problem for fault in said] == [
-        "RuntimeError: the simulator does not start",
-        "OSError: no display",
-    ]
-    env.close()
-
-
 def test_memory_errors_are_not_the_environments_own() -> None:
     """A process without memory is not to be trusted any more."""
     env = guarded(lambda: make_single(config_of({}), source_dir=None), [])
@@ -307,9 +287,3 @@ def test_closing_what_broke_may_fail_and_is_said(capsys: pytest.CaptureFixture[s
             env.reset()
     assert "environment 0 (Walk-v0): closing it raised OSError: still busy" in capsys.readouterr().err
     env.close()
-
-
-def test_replacement_seeds_are_seeds_and_differ() -> None:
-    seeds = [replacement_seed(seed) for seed in range(1_000)]
-    assert all(0 <= seed < 2**31 for seed in seeds)
-    assert len({*seeds, *range(1_000)}) == 2_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,24 +32,6 @@ def test_no_two_environments_or_episodes_share_a_seed(seed: int, first: int, fir
     assert all(0 <= each < 2**31 for each in seeds)
 
 
-Place = tuple[EnvironmentOwner, int, int]
-places = st.tuples(
-    st.sampled_from(ROLES), st.integers(0, MAX_WORKERS_PER_ROLE - 1), st.integers(0, MAX_ENVS_PER_WORKER - 1)
-)
-
-
-@settings(deadline=None, max_examples=20)
-@given(seed=experiment_seeds, one=places, other=places, episode=st.integers(0, MAX_EPISODES - 1))
-def test_any_two_places_differ(seed: int, one: Place, other: Place, episode: int) -> None:
-    def seed_of(place: Place) -> int:
-        role, index, env = place
-        return environment_seeds(seed, role, index, min(env, 50) + 1)[-1]
-
-    clipped = [(role, index, min(env, 50)) for role, index, env in (one, other)]
-    assert (seed_of(one) == seed_of(other)) == (clipped[0] == clipped[1])
-    assert episode_seed(seed, episode) not in (seed_of(one), seed_of(other))
-
-
 def test_seeds_stay_what_they_are() -> None:
     """A change here would change every published run."""
     assert environment_seeds(0, "collector", 0, 3) == [1610069009, 87926946, 713268531]
@@ -76,12 +57,6 @@ def test_streams_are_their_own_and_repeat() -> None:
     }
     assert len(draws) == 2 * 5 * 2 * 2 * 2
     assert generator(3, "learner", 0, "network").random() == generator(3, "learner", 0, "network").random()
-
-
-def test_streams_of_neighbours_are_uncorrelated() -> None:
-    streams = np.array([generator(0, "collector", index, "exploration").normal(size=20_000) for index in range(4)])
-    correlation = np.corrcoef(streams) - np.eye(4)
-    assert np.abs(correlation).max() < 5 / np.sqrt(20_000)
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,6 @@ def test_what_another_users_config_names_is_not(strangers: Path, tmp_path: Path)
     assert "TorchScript" in why
 
 
-def test_an_environment_that_gymnasium_knows_names_no_code(strangers: Path) -> None:
-    assert distrusted_environment(ID, source_dir=str(strangers), run_dir=strangers) is None
-
-
 def test_one_file_of_another_user_is_enough(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = Path.stat
 

@@ -96,14 +96,6 @@ def test_what_renders_no_pictures_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "films").exists()
 
 
-def test_a_film_that_cannot_be_written_says_why(tmp_path: Path) -> None:
-    (tmp_path / "policy_episode_0.mp4").mkdir()
-    env = Painter("rgb_array")
-    films = EpisodeFilms(env, tmp_path)
-    with pytest.raises(OSError, match=r"policy_episode_0\.mp4 cannot be written: .*"):
-        play(films, env)
-
-
 def test_an_episode_that_is_given_up_leaves_no_film(tmp_path: Path) -> None:
     env = Painter("rgb_array")
     films = EpisodeFilms(env, tmp_path)

@@ -37,7 +37,7 @@ from remuda.logbook.trackers import BackgroundSink
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves, films, histograms
-from remuda.wire.messages import Counters, Film, Histogram
+from remuda.wire.messages import Film, Histogram
 
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
 LEARN = LearnReport(train_iter=100, env_step=800, variables={"total_loss": 0.5})
@@ -140,24 +140,6 @@ def test_what_no_waiting_mends_ends_it_for_good() -> None:
     assert outages.end(disk) is None
 
 
-def test_what_must_be_done_is_tried_at_once() -> None:
-    disk = Disk(error=OSError("sick"))
-    outages = Outages(lambda: disk.now_s)
-    assert outages.attempt(disk, disk.write) is not None
-    assert outages.attempt(disk, disk.write) is None
-    assert outages.attempt(disk, disk.write, at_once=True) is None
-    assert len(disk.attempts) == 2
-    assert outages.end(disk) == "f lacks its last 3 records: sick"
-
-
-def test_files_are_out_of_order_each_for_itself() -> None:
-    sick, well = Disk(error=OSError("sick")), Disk()
-    outages = Outages(lambda: 0.0)
-    for disk in (sick, well, sick, well):
-        outages.attempt(disk, disk.write)
-    assert (len(sick.attempts), len(well.attempts)) == (1, 2)
-
-
 def a_run(root: Path, mode: Mode) -> RunFolder:
     return prepare(root / "run", "error", mode=mode, now=datetime(2026, 8, 21))
 
@@ -249,20 +231,6 @@ def test_the_commander_shows_workers_and_evaluations(tmp_path: Path) -> None:
     assert curves(run.buffer_tb)["buffer_sec/current_have"] == [(60, 4.0)]
 
 
-def test_a_worker_writes_its_own_log_and_no_progress(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "parallel")
-    for book, report, path in (
-        (collector_logbook(run, UUID, 1), COLLECT, run.collector_log(UUID, 1)),
-        (evaluator_logbook(run, UUID, 1), EVALUATION, run.evaluator_log(UUID, 1)),
-        (learner_logbook(run), LEARN, run.learner_log),
-    ):
-        with book:
-            book.emit(report)
-            book.progress(PROGRESS)
-        assert report.text() in path.read_text()
-    assert not run.progress.exists(), "progress.txt is the commander's"
-
-
 def test_histograms_and_films_stand_in_the_event_file_of_whoever_makes_them_and_in_no_log(tmp_path: Path) -> None:
     serial, parallel = (a_run(tmp_path / mode, mode) for mode in get_args(Mode))
     with serial_logbook(serial, ProgressColumns(["LossQ"])) as book:
@@ -280,25 +248,6 @@ def test_histograms_and_films_stand_in_the_event_file_of_whoever_makes_them_and_
     logs = [path for run in (serial, parallel) for path in run.root.rglob("*_logger.txt")]
     assert logs
     assert [path.name for path in logs if path.read_text()] == []
-
-
-def test_a_report_that_the_role_has_no_view_for_is_a_mistake(tmp_path: Path) -> None:
-    with collector_logbook(a_run(tmp_path, "parallel"), UUID, 1) as book:
-        with pytest.raises(KeyError):
-            book.emit(LEARN)
-        with pytest.raises(KeyError):
-            book.say("learner", "x")
-
-
-def test_a_resumed_run_has_each_point_and_row_once(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "serial")
-    for resumed in (None, Counters(env_step=799, train_iter=99, wall_s=8.0)):
-        with serial_logbook(run, ProgressColumns(["LossQ"]), resumed=resumed) as book:
-            book.emit(LEARN)
-            book.progress(PROGRESS)
-    assert curves(run.serial_tb)["learner_step/total_loss_avg"] == [(800, 0.5)]
-    assert len(run.progress.read_text().splitlines()) == 2
-    assert run.learner_log.read_text().count("=== Training Iteration 100 Result ===") == 2, "text logs keep all"
 
 
 def test_a_view_that_fails_is_reported_once_and_the_others_go_on(

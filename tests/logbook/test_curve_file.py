@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from remuda.logbook.curve_file import MARK_INTERVAL_BYTES
 from remuda.logbook.event_file import blank_frame, read_frames, version_event
 from remuda.logbook.tensorboard import EventWriter
 from remuda.tests.logbook.event_reader import curves
@@ -58,19 +57,6 @@ def test_opening_reads_and_writes_what_is_new_and_not_the_curve(tmp_path: Path) 
     assert all(after[what] - before[what] < 6 * (64 << 10) for what in ("rchar", "wchar"))
     assert steps(tmp_path, "learner_iter/value_3") == list(range(581))
     assert steps(tmp_path, "learner_step/value_3") == [8 * i for i in range(596)]
-
-
-def test_how_far_curves_have_come_is_known_without_their_beginning(tmp_path: Path) -> None:
-    writer = EventWriter(tmp_path)
-    run_updates(writer, 7)
-    for i in range(1000):
-        writer.scalars("collector", {"reward_mean": 1.0}, train_iter=i, env_step=i)
-    writer.close()
-    assert next(tmp_path.iterdir()).stat().st_size > 3 * MARK_INTERVAL_BYTES
-    again = EventWriter(tmp_path)
-    again.close()
-    newest = [again.newest_step(group) for group in ("learner_iter", "buffer_sec", "collector_step", "evaluator_iter")]
-    assert newest == [7, 3, 999, -1]
 
 
 def test_a_writer_whose_file_was_taken_over_writes_no_more(tmp_path: Path) -> None:

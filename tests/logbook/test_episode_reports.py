@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from remuda.config.declaration import IN_COLLECTORS_LOG
 from remuda.logbook.episode_reports import (
     CollectReport,
@@ -204,21 +202,3 @@ def test_a_workers_report_is_named_and_its_times_are_not_swapped() -> None:
         "length_mean: 40.000000\n"
         "won_mean: 0.250000"
     )
-
-
-def test_steps_of_an_episode_that_is_not_over_are_no_part_of_the_averages_per_episode() -> None:
-    """Seen: one episode of 142 steps ended among 903 steps, and 903 was given as its length."""
-    report = WorkerReport(
-        train_iter=0,
-        env_step=903,
-        role="collector",
-        worker=UUID,
-        episode_count=1,
-        step_count=903,
-        duration_s=9.03,
-        reward_mean=142.0,
-        reward_std=0.0,
-        statistics={"length_mean": 142.0},
-    )
-    assert report.fields()["avg_step_per_episode"] == 142.0
-    assert report.fields()["avg_time_per_episode"] == pytest.approx(1.42)

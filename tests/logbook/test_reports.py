@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,12 +97,6 @@ def test_the_buffers_throughput(past_s: float, shown: str) -> None:
     )
 
 
-def test_several_ranks_are_told() -> None:
-    alone = LearnReport(train_iter=300, env_step=1, variables={"cur_lr": 0.001})
-    assert alone.fields() == {"cur_lr_avg": 0.001}
-    assert replace(alone, world_size=2).fields() == {"world_size": 2, "cur_lr_avg": 0.001}
-
-
 @pytest.mark.parametrize(("time_ms", "shown"), [(None, None), (12.5, 12.5), (math.nan, "nan")])
 def test_the_time_of_reanalyzers_is_told_in_runs_that_have_some(time_ms: float | None, shown: object) -> None:
     report = BufferThroughputReport(
@@ -136,12 +129,6 @@ def test_the_table() -> None:
         "| wait_credit | 0.0 %     | 25.0 %      |",
         "| wait_other  | 0.0 %     | 0.0 %       |",
     ]
-
-
-def test_fields_name_the_role() -> None:
-    fields = REPORT.fields()
-    assert len(fields) == 18
-    assert (fields["learner_cpu_cores"], fields["collector_env"], fields["collector_processes"]) == (0.981, 0.5, 2)
 
 
 def test_curves_are_over_seconds(tmp_path: Path) -> None:

@@ -54,16 +54,6 @@ class Faulty:
         self.closed += 1
 
 
-def test_each_row_goes_everywhere(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-    with opened(run, "csv", "jsonl") as book:
-        for step in (1, 2, 3):
-            book.progress(row(step))
-    assert [line.split(",")[0] for line in run.progress_csv.read_text().splitlines()] == ["env_step", "1", "2", "3"]
-    assert [json.loads(line)["env_step"] for line in run.progress_jsonl.read_text().splitlines()] == [1, 2, 3]
-    assert len(run.progress.read_text().splitlines()) == 4
-
-
 def test_a_resumed_run_goes_on_in_all_of_them(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     with opened(run, "csv", "jsonl") as book:
@@ -114,8 +104,3 @@ def test_a_package_that_is_missing_is_named(name: SinkName, tmp_path: Path, caps
     assert expected in run.serial_evaluator_log.read_text()
     assert capsys.readouterr().err == f"remuda: {expected}\n"
     assert len(run.progress.read_text().splitlines()) == 2
-
-
-def test_the_same_sink_twice_is_a_mistake_in_the_config() -> None:
-    with pytest.raises(ValueError, match="should name each sink once"):
-        LogConfig(sinks=("csv", "csv"))

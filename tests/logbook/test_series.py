@@ -25,7 +25,7 @@ from remuda.logbook.series import (
     read_series,
     read_whole,
 )
-from remuda.logbook.series_file import EVENTS_PER_INTERVAL, LOGGED_PER_INTERVAL, LONGEST_TEXT, SeriesFile, SeriesView
+from remuda.logbook.series_file import EVENTS_PER_INTERVAL, LOGGED_PER_INTERVAL, SeriesFile, SeriesView
 from remuda.storage.record_file import packed
 from remuda.tests.logbook.series_examples import COLLECTOR, ROWS, UUID, collected, evaluation, joined, logged, vitals
 from remuda.wire.messages import Counters
@@ -209,16 +209,6 @@ def test_numbers_of_callbacks_leave_room_for_events_and_are_bounded_too(tmp_path
     assert [each.event for each in found if isinstance(each, Event)] == ["worker_joined"]
 
 
-def test_of_a_long_text_the_log_has_the_rest(tmp_path: Path) -> None:
-    path = tmp_path / "series.msgpack"
-    view = series(path)
-    view.show(type(joined(1.0))(train_iter=0, env_step=0, wall_s=1.0, kind="worker_failed", what="x" * 999 + "\ntrace"))
-    close(view)
-    [event] = read_series(path)
-    assert isinstance(event, Event)
-    assert event.text == "x" * LONGEST_TEXT
-
-
 def test_workers_that_are_no_collectors_have_no_steps(tmp_path: Path) -> None:
     path = tmp_path / "series.msgpack"
     view = series(path)
@@ -228,19 +218,6 @@ def test_workers_that_are_no_collectors_have_no_steps(tmp_path: Path) -> None:
     [interval] = read_series(path)
     assert isinstance(interval, Interval)
     assert [(usage.worker, usage.env_steps) for usage in interval.workers] == [("l", None), ("c", 0)]
-
-
-def test_records_are_decoded_many_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "series.msgpack"
-    close(written(path))
-    data = path.read_bytes()
-    for size in cuts([whole.end for whole in read_whole(path)]):
-        path.write_bytes(data[:size])
-        records, end = decode_records(data[:size])
-        slowly = list(read_whole(path))
-        assert records == [whole.record for whole in slowly]
-        assert end == (slowly[-1].end if slowly else 0)
-    assert decode_first(data) == records[0]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from remuda.logbook.statistics import (
     counted,
     mean,
     put_together,
-    ratio,
     spread_evenly,
     trimmed,
     weighted_means,
@@ -37,19 +36,6 @@ def test_the_five_are_numpys(values: list[float]) -> None:
         expected = [float(function(values)) for function in functions] if values else [math.nan] * 5
     got = [spread.mean, spread.std, spread.max, spread.min, spread.median]
     np.testing.assert_array_equal(got, expected)
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_a_spread_is_what_numpy_says(values: list[float]) -> None:
-    spread = Statistics.of(values)
-    assert (spread.max, spread.min) == (max(values), min(values))
-    assert spread.mean == pytest.approx(sum(values) / len(values), abs=1e-6)
-    assert spread.std == pytest.approx(float(np.std(values)))
-
-
-def test_nothing_to_divide_by_is_nan() -> None:
-    assert math.isnan(ratio(1, 0))
-    assert ratio(3, 2) == 1.5
 
 
 def test_the_mean_alone_is_the_same_mean() -> None:
@@ -90,14 +76,6 @@ def test_means_of_means_are_finite_and_between_them(told: list[tuple[float, int]
     found = weighted_means({"a": MetricMean(value, steps)} for value, steps in told)["a"]
     slack = 1e-9 * max(abs(value) for value, _ in told)
     assert min(value for value, _ in told) - slack <= found <= max(value for value, _ in told) + slack
-
-
-def test_values_are_counted_between_edges() -> None:
-    edges = np.array([0.0, 1.0, 2.0, 4.0])
-    found = counted(np.array([[0.0, 0.5, 1.0], [2.0, 3.9, 4.0]]), edges)
-    assert found == Histogram(
-        left=0.0, rights=[1.0, 2.0, 4.0], counts=[2, 1, 3], total=11.4, total_squares=0.25 + 1 + 4 + 15.21 + 16
-    )
 
 
 def test_what_lies_beyond_is_in_the_outer_buckets_and_what_is_no_number_in_none() -> None:

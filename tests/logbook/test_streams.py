@@ -42,13 +42,6 @@ def test_it_has_descriptor_terminal_and_encoding_of_the_stream_behind_it() -> No
         assert stream.writable()
 
 
-def test_a_stream_without_a_descriptor_has_none_through_it_either() -> None:
-    stream = ForwardingStream(io.StringIO())
-    assert not stream.isatty()
-    with pytest.raises(io.UnsupportedOperation):
-        stream.fileno()
-
-
 def test_what_is_printed_arrives_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     with best_effort_stderr():
         for number in range(100):
@@ -117,22 +110,6 @@ def told() -> Iterator[Told]:
     told.stream.begin()
     yield told
     told.stream.end()
-
-
-def test_lines_are_logged_and_shown_as_before(told: Told) -> None:
-    told.stream.into(told.log.append)
-    told.print("one")
-    told.print("two ", end="")
-    told.print("parts")
-    assert told.log == ["one", "two parts"]
-    assert told.shown.getvalue() == "one\ntwo parts\n"
-
-
-def test_what_is_printed_before_the_log_is_open_waits_for_it(told: Told) -> None:
-    told.print("early")
-    assert told.log == []
-    told.stream.into(told.log.append)
-    assert told.log == ["early"]
 
 
 def test_a_line_without_an_end_is_logged_at_the_end(told: Told) -> None:

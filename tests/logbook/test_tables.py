@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -57,19 +56,6 @@ def test_names_that_would_break_it_are_refused_and_nothing_changes(tmp_path: Pat
     written.close()
 
 
-def test_it_is_continued_under_the_columns_that_it_grew(tmp_path: Path) -> None:
-    written = table(tmp_path / "t")
-    written.widen(["loss"])
-    for step in (1, 2, 3):
-        written.append({"env_step": step, "loss": step / 2})
-    written.close()
-    again = table(tmp_path / "t", resumed=2)
-    assert again.columns == ["env_step", "loss"]
-    again.append({"env_step": 3, "loss": 9.0})
-    again.close()
-    assert [row["loss"] for row in read(tmp_path / "t")] == [0.5, 1.0, 9.0]
-
-
 @settings(deadline=None)  # the disk decides how long it takes
 @given(st.lists(st.dictionaries(NAMES, st.floats(allow_nan=False), max_size=4), max_size=8))
 def test_whatever_comes_can_be_read_back(
@@ -113,18 +99,6 @@ def test_the_csv_to_the_letter(tmp_path: Path) -> None:
     assert first == "0,0,0,0.5," + "nan," * 10 + "10.0,1.0,11.0,9.0,10.0," * 2 + "0,nan,nan"
     assert second.startswith("1000,60,3,2.5,20.0,")
     assert second.endswith(",nan,0.5,0.001")
-
-
-def test_the_header_grows_with_what_is_reported_later(tmp_path: Path) -> None:
-    sink = CsvSink(tmp_path / "progress.csv")
-    assert (tmp_path / "progress.csv").read_text() == "env_step,train_iter,episode,wall_s\n"
-    for step, extra in enumerate([{}, {"loss": 1.0}, {"kl": 2.0}, {"loss": 3.0}]):
-        sink.row({"env_step": step, **extra})
-    sink.close()
-    with open(tmp_path / "progress.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["loss"] for row in rows] == ["nan", "1.0", "nan", "3.0"]
-    assert [row["kl"] for row in rows] == ["nan", "nan", "2.0", "nan"]
 
 
 def test_a_line_of_json_per_row_with_null_where_there_is_no_number(tmp_path: Path) -> None:

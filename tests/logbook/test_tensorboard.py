@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from pydantic import JsonValue
 
 from remuda.logbook.event_file import read_frames, scalar_event, version_event
 from remuda.logbook.lines import Value
-from remuda.logbook.tensorboard import EventWriter, as_markdown, hyperparameters, listed, results_of
-from remuda.tests.client.statuses import status
+from remuda.logbook.tensorboard import EventWriter, hyperparameters, listed
 from remuda.tests.imports import imported_by
 from remuda.tests.logbook.event_reader import Buckets, curves, films, histograms, texts
 from remuda.tests.logbook.event_reader import hyperparameters as hyperparameters_page
@@ -29,10 +27,6 @@ SETTINGS: dict[str, JsonValue] = {
 }
 
 
-def test_settings_are_a_block_of_yaml() -> None:
-    assert as_markdown({"seed": 3, "policy": {"hidden": [8]}}) == "    seed: 3\n    policy:\n      hidden:\n      - 8\n"
-
-
 def test_runs_are_compared_by_what_makes_them_learn() -> None:
     assert hyperparameters(SETTINGS) == {
         "seed": 3,
@@ -43,12 +37,6 @@ def test_runs_are_compared_by_what_makes_them_learn() -> None:
         "env.kwargs": "{}",
     }
     assert ("policy.lambda", None) in listed(SETTINGS)
-
-
-def test_results_are_numbers() -> None:
-    ended = status(best_return=None, last_return=float("nan"))
-    assert set(results_of(ended)) == {"env_step", "train_iter", "wall_s"}
-    assert results_of(status())["best_return"] == status().best_return
 
 
 def run_updates(writer: EventWriter, *train_iters: int) -> None:
@@ -103,13 +91,6 @@ def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
     assert curves(tmp_path) == {"x_iter/f": [(1, -2.0)], "x_step/f": [(1, -2.0)]}
 
 
-def test_the_name_is_the_usual_one(tmp_path: Path) -> None:
-    writer = EventWriter(tmp_path, now_s=lambda: 1_700_000_000.9)
-    writer.close()
-    assert list(tmp_path.iterdir()) == [writer.path]
-    assert writer.path.name == f"events.out.tfevents.1700000000.{socket.gethostname()}"
-
-
 def test_a_resumed_run_has_each_step_once_in_one_file(tmp_path: Path) -> None:
     first = EventWriter(tmp_path)
     run_updates(first, 10, 20, 30, 40)
@@ -124,17 +105,6 @@ def test_a_resumed_run_has_each_step_once_in_one_file(tmp_path: Path) -> None:
         "learner_step/total_loss_avg": [(8 * i, i / 4) for i in (10, 20, 25, 30)],
         "buffer_sec/pushed_in": [(i // 2, 8.0 * i) for i in (10, 20, 25, 30)],
     }
-
-
-def test_each_axis_is_cut_at_its_own_counter(tmp_path: Path) -> None:
-    first = EventWriter(tmp_path)
-    run_updates(first, 10, 20, 30, 40)
-    first.close()
-    EventWriter(tmp_path, resumed=Counters(train_iter=10, env_step=240, wall_s=1.0)).close()
-    found = curves(tmp_path)
-    assert [step for step, _ in found["learner_iter/total_loss_avg"]] == [10]
-    assert [step for step, _ in found["learner_step/total_loss_avg"]] == [80, 160, 240]
-    assert "buffer_sec/pushed_in" not in found
 
 
 def test_rewound_it_shows_what_comes_again_once(tmp_path: Path) -> None:
@@ -153,25 +123,6 @@ def test_rewound_it_shows_what_comes_again_once(tmp_path: Path) -> None:
     assert found["learner_iter/total_loss_avg"] == [(10, 2.5), (20, 5.0), (30, 7.5)]
     assert [step for step, _ in found["learner_step/total_loss_avg"]] == [80, 160, 240, 320, 400]
     assert [step for step, _ in found["buffer_sec/pushed_in"]] == [5, 10, 15, 20]
-
-
-def test_resumed_many_times_in_the_same_second(tmp_path: Path) -> None:
-    for start in (0, 5, 1, 3):
-        writer = EventWriter(
-            tmp_path, now_s=lambda: 1e9, resumed=Counters(train_iter=start, env_step=8 * start, wall_s=start / 2)
-        )
-        run_updates(writer, start + 1, start + 2)
-        writer.close()
-    assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [1, 2, 3, 4, 5]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_without_a_resumed_point_everything_stays(tmp_path: Path) -> None:
-    for i in (1, 2):
-        writer = EventWriter(tmp_path)
-        run_updates(writer, i)
-        writer.close()
-    assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [1, 2]
 
 
 def test_a_crash_before_the_old_file_is_removed_doubles_nothing(tmp_path: Path) -> None:
@@ -198,12 +149,6 @@ def test_a_torn_or_damaged_tail_is_left_behind(tmp_path: Path) -> None:
     found = curves(tmp_path)
     assert [step for step, _ in found["learner_iter/total_loss_avg"]] == [1, 2, 3]
     assert [value for _, value in found["buffer_sec/pushed_in"]] == [8.0, 24.0]
-
-
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    EventWriter(tmp_path).close()
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 @given(
@@ -285,16 +230,6 @@ def test_histograms_are_read_back_without_empty_ends(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_film_is_read_back_byte_for_byte(tmp_path: Path) -> None:
-    writer = EventWriter(tmp_path)
-    run_updates(writer, 10)
-    writer.film(FILM, train_iter=20)
-    run_updates(writer, 30)
-    writer.close()
-    assert films(tmp_path) == {"film_iter/first_episode": [(20, FILM)]}
-    assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [10, 30]
-
-
 def show_pages(writer: EventWriter, *train_iters: int) -> None:
     for i in train_iters:
         writer.histograms("weights", {"layer": Histogram(0.0, [1.0], [i])}, train_iter=i)
@@ -320,10 +255,3 @@ def test_a_resumed_run_shows_histograms_and_films_of_each_step_once(tmp_path: Pa
     expected = [(10, 10), (20, 20), (30, 30), (50, 50)]
     assert shown(tmp_path) == (expected, expected)
     assert [step for step, _ in curves(tmp_path)["collector_step/reward_mean"]] == [10, 20, 30, 40]
-
-
-def test_what_was_shown_twice_is_there_once(tmp_path: Path) -> None:
-    writer = EventWriter(tmp_path)
-    show_pages(writer, 10, 20, 20, 10)
-    writer.close()
-    assert shown(tmp_path) == ([(10, 10), (20, 20)], [(10, 10), (20, 20)])

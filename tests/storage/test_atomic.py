@@ -15,15 +15,6 @@ from remuda.storage.atomic import outlived, replacing, sweep_temporaries, write_
 from remuda.tests.patience import HANG_S
 
 
-@pytest.mark.parametrize("durable", [False, True])
-def test_written_content_replaces_the_old_and_leaves_only_the_file(tmp_path: Path, durable: bool) -> None:
-    path = tmp_path / "policy"
-    write_bytes(path, b"first, and longer", durable=durable)
-    write_bytes(path, memoryview(b"second"), durable=durable)
-    assert path.read_bytes() == b"second"
-    assert os.listdir(tmp_path) == ["policy"]
-
-
 def test_a_file_outlives_the_one_that_takes_its_name(tmp_path: Path) -> None:
     path = tmp_path / "policy"
     path.write_bytes(b"old")
@@ -65,13 +56,6 @@ def test_a_failing_body_changes_nothing(tmp_path: Path, error: type[BaseExceptio
         fail()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a"]
-
-
-def test_a_body_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"old")
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "a", durable=False):
-        pass
-    assert (tmp_path / "a").read_bytes() == b"old"
 
 
 def test_only_durable_writes_are_synced_file_first_then_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,38 +28,24 @@ def a_run(root: Path, mode: Mode = "serial") -> RunFolder:
     return run
 
 
-def test_the_folders_of_a_serial_run(tmp_path: Path) -> None:
-    prepare(tmp_path / "a" / "run", "error", mode="serial", now=NOW)
-    assert tree(tmp_path / "a" / "run") == [
-        "ckpt",
-        "data",
-        "log",
-        "log/buffer",
-        "log/collector",
-        "log/evaluator",
-        "log/learner",
-        "log/serial",
-        "model",
-    ]
-
-
-def test_the_folders_of_a_parallel_run(tmp_path: Path) -> None:
-    prepare(tmp_path / "run", "error", mode="parallel", now=NOW)
-    assert tree(tmp_path / "run") == [
-        "ckpt",
-        "data",
-        "log",
-        "log/buffer",
+COMMON = ["ckpt", "data", "log", "log/buffer", "log/collector", "log/evaluator", "log/learner", "model"]
+FOLDERS: dict[Mode, list[str]] = {
+    "serial": [*COMMON, "log/serial"],
+    "parallel": [
+        *COMMON,
         "log/buffer/buffer_tb_logger",
-        "log/collector",
         "log/commander",
         "log/commander/commander_tb_logger",
-        "log/evaluator",
-        "log/learner",
         "log/learner/learner_tb_logger",
-        "model",
         "policy",
-    ]
+    ],
+}
+
+
+@pytest.mark.parametrize("mode", FOLDERS)
+def test_the_folders_of_a_run(tmp_path: Path, mode: Mode) -> None:
+    prepare(tmp_path / "a" / "run", "error", mode=mode, now=NOW)
+    assert tree(tmp_path / "a" / "run") == sorted(FOLDERS[mode])
 
 
 @pytest.mark.parametrize("on_exists", ["error", "force", "rename"])
@@ -145,7 +131,7 @@ def test_force_starts_over_where_a_run_died_before_it_had_a_config(tmp_path: Pat
     assert (run.root / ".replaced" / "260821_112624" / "journal.sqlite").exists()
 
 
-@pytest.mark.parametrize("half", range(1, 12))
+@pytest.mark.parametrize("half", [1, 2, 6, 11])
 def test_force_goes_on_where_moving_away_was_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: int
 ) -> None:
@@ -168,13 +154,9 @@ def test_force_goes_on_where_moving_away_was_interrupted(
     assert not run.progress.exists()
 
 
-@pytest.mark.parametrize("run_dir", ["a", "a/b", "./a", "/r/runs/a", "x/../a", "/r/runs/../runs/a"])
-def test_a_submitted_folder_lies_in_the_runs_folder(run_dir: str) -> None:
-    assert submitted_folder(Path("/r/runs"), run_dir).is_relative_to("/r/runs")
-
-
-@pytest.mark.parametrize("run_dir", ["..", "../../x", ".", "a/..", "/r", "/r/runs", "/r/runs2/a", "/etc", "a/../../b"])
+@pytest.mark.parametrize("run_dir", ["..", ".", "a/..", "/r/runs", "/r/runs2/a", "/etc"])
 def test_a_submitted_folder_elsewhere_is_refused(run_dir: str) -> None:
+    assert submitted_folder(Path("/r/runs"), "x/../a").is_relative_to("/r/runs")
     with pytest.raises(RunFolderError, match="is not in the coordinator's runs folder /r/runs"):
         submitted_folder(Path("/r/runs"), run_dir)
 

@@ -46,25 +46,6 @@ def test_another_thread_waits_only_until_its_deadline_and_learns_who_holds(tmp_p
     assert f":{os.getpid()}" in str(failures[0])
 
 
-def test_threads_take_turns(tmp_path: Path) -> None:
-    inside, overlaps, turns = [0], [0], 8
-
-    def work() -> None:
-        for _ in range(turns):
-            with holding(tmp_path / "l", deadline_s=60):
-                inside[0] += 1
-                overlaps[0] += inside[0] != 1
-                inside[0] -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=HANG_S)
-    assert not any(thread.is_alive() for thread in threads)
-    assert overlaps == [0]
-
-
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock")
 def test_a_reader_with_a_lock_of_its_own_making_is_named_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "l").write_text("elsewhere:1\n")  # who took it last has signed

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage import ownership
 from remuda.storage.ownership import BOOT_ID, STALE_S, FolderOwnedError, Ownership
 
 HOLDER = """
@@ -135,11 +134,3 @@ def test_what_a_dead_owner_left_is_no_obstacle(tmp_path: Path, left: bytes) -> N
     assert second.startswith("boot "), "nothing of it is left"
     owner.release()
     assert not path.exists()
-
-
-def test_it_is_the_kernel_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "boot_id"
-    monkeypatch.setattr(ownership, "BOOT_ID", file)
-    assert ownership.boot_id() == ""
-    file.write_text("3f2a77\n")
-    assert ownership.boot_id() == "3f2a77"

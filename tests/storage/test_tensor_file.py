@@ -28,9 +28,6 @@ TENSORS = st.dictionaries(
     st.sampled_from(DTYPES).flatmap(lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, min_side=0))),
     max_size=5,
 )
-RNG = np.random.default_rng(0)
-LARGE = RNG.integers(0, 256, 100_003, np.uint8)
-"""Neither a multiple of 8 bytes nor of a block."""
 
 
 def joined(tensors: dict[str, np.ndarray]) -> bytes:
@@ -84,17 +81,12 @@ def test_what_cannot_be_stored_is_named(tensors: dict[str, np.ndarray]) -> None:
     ("changes", "message"),
     [
         ({"dtype": "F31"}, "unknown dtype 'F31'"),
-        ({"shape": [3]}, "does not fit its bytes"),
         ({"shape": [2, 2]}, "does not fit its bytes"),
         ({"shape": [-1, -2]}, "cannot be read"),
-        ({"shape": [2**64, 0]}, "cannot be read"),
         ({"shape": [2] + [1] * 99}, "impossible shape"),
         ({"sparse": True}, "cannot be read"),
         ({"data_offsets": [4, 12]}, "does not begin where the one before it ends"),
         ({"data_offsets": [0, 4]}, "does not fit its bytes"),
-        ({"data_offsets": [0]}, "cannot be read"),
-        ({"data_offsets": [0, 8], "shape": [1]}, "does not fit its bytes"),
-        ({"shape": None}, "cannot be read"),
     ],
 )
 def test_a_lying_header_is_refused(changes: dict[str, object], message: str) -> None:
@@ -108,12 +100,6 @@ def test_data_of_another_length_is_refused(length: int) -> None:
     header, _ = split(joined({"a": np.ones(2, np.float32)}))
     with pytest.raises(TensorFileError, match=r"does not fit|belong to no tensor"):
         views(header, np.zeros(length, np.uint8))
-
-
-def test_tensors_that_share_bytes_are_refused() -> None:
-    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-    with pytest.raises(TensorFileError, match="does not begin"):
-        views(json.dumps({"a": entry, "b": entry}).encode(), np.zeros(8, np.uint8))
 
 
 @pytest.mark.parametrize("header", [b"", b"{", b"[]", b'{"a": 3}', b"\xff\xff", b'{"a":' + b"[" * 10_000])
@@ -136,37 +122,9 @@ def test_a_fingerprint_is_of_names_dtypes_shapes_and_bytes_in_whatever_order() -
     assert fingerprint(tensors, 1) != known
 
 
-@given(TENSORS)
-def test_what_is_read_has_the_fingerprint_of_what_was_written(tensors: dict[str, np.ndarray]) -> None:
-    assert fingerprint(views(*split(joined(tensors)))) == fingerprint(in_file_order(tensors))
-
-
 def test_a_small_array_has_its_crc32() -> None:
     array = np.arange(1_000, dtype=np.float32)
     assert checksum(array, 7) == zlib.crc32(array.tobytes(), 7)
-
-
-@given(st.integers(0, len(LARGE) - 1), st.integers(0, 7))
-def test_a_flipped_bit_anywhere_is_noticed(place: int, bit: int) -> None:
-    damaged = LARGE.copy()
-    damaged[place] ^= 1 << bit
-    assert checksum(damaged, 0) != checksum(LARGE, 0)
-
-
-@pytest.mark.parametrize("page", range(0, 24, 5))
-@pytest.mark.parametrize("size", [512, 4_096])
-def test_a_lost_page_is_noticed(page: int, size: int) -> None:
-    damaged = LARGE.copy()
-    damaged[page * size : (page + 1) * size] = 0
-    assert checksum(damaged, 0) != checksum(LARGE, 0)
-
-
-@given(st.integers(0, 23), st.integers(0, 23), st.sampled_from([512, 4_072, 4_096]))
-def test_pages_that_have_changed_places_are_noticed(one: int, other: int, size: int) -> None:
-    damaged = LARGE.copy()
-    damaged[one * size : (one + 1) * size] = LARGE[other * size : (other + 1) * size]
-    damaged[other * size : (other + 1) * size] = LARGE[one * size : (one + 1) * size]
-    assert (checksum(damaged, 0) == checksum(LARGE, 0)) == (one == other)
 
 
 def test_the_number_is_the_same_for_ever() -> None:

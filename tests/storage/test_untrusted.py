@@ -21,7 +21,7 @@ def test_a_private_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     assert read_private(private(tmp_path / "g", 0o400), most_bytes=100) == b"content"
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o610, 0o620])
+@pytest.mark.parametrize("mode", [0o640, 0o602])
 def test_a_file_that_others_can_open_is_refused_with_the_command_that_helps(tmp_path: Path, mode: int) -> None:
     path = private(tmp_path / "a file", mode)
     with pytest.raises(NotPrivateError, match=rf"mode {mode:04o}, .*chmod 600 '{path}'"):
@@ -37,7 +37,7 @@ def test_what_belongs_to_another_user_is_refused(tmp_path: Path, monkeypatch: py
             check()
 
 
-@pytest.mark.parametrize("mode", [0o750, 0o701, 0o722])
+@pytest.mark.parametrize("mode", [0o750, 0o701])
 def test_a_folder_that_others_can_look_into_is_refused(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     with pytest.raises(NotPrivateError, match=f"mode {mode:04o}, .*chmod 700"):

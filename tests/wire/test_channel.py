@@ -15,12 +15,9 @@ from remuda.wire.messages import (
     Ack,
     AnyMessage,
     Beat,
-    BeatHeard,
     Done,
     Drain,
     Leave,
-    PolicyAvailable,
-    PolicyRef,
     Ready,
 )
 
@@ -30,14 +27,6 @@ def returned(channel: Channel, envelope: Envelope, now_s: float = 0.0) -> AnyMes
 
 
 # --- one step at a time ----------------------------------------------------------------------------------------------
-
-
-def test_reliable_messages_are_numbered_and_the_others_are_not() -> None:
-    channel = Channel()
-    ids = [channel.post(message, 0.0).id for message in (Ready(1), Beat(0, ""), BeatHeard(), Ready(2), Ack())]
-    assert ids == [1, 0, 0, 2, 0]
-    assert channel.post(PolicyAvailable(1, PolicyRef()), 0.0).id == 0
-    assert channel.unacknowledged == 2
 
 
 def test_a_message_is_repeated_with_doubling_pauses_up_to_the_cap() -> None:
@@ -83,17 +72,6 @@ def test_over_a_new_connection_everything_is_due_at_once_and_pauses_begin_anew()
     assert channel.due(5.5) == sent
 
 
-def test_a_reply_acknowledges_and_is_delivered_once() -> None:
-    here, there = Channel(), Channel()
-    question = here.post(Ready(1), 0.0)
-    received = there.receive(question, 0.0)
-    assert received.message == Ready(1)
-    answer = there.post(Done(), 0.0, reply_to=received.id)
-    assert returned(here, answer) == Done()
-    assert here.unacknowledged == 0
-    assert returned(here, answer) is None
-
-
 def test_a_repeated_request_is_answered_again_without_being_handled_again() -> None:
     here, there = Channel(), Channel()
     question = here.post(Ready(1), 0.0)
@@ -112,19 +90,6 @@ def test_what_is_taken_is_acknowledged_at_once_where_it_needs_to_be() -> None:
     assert there.take(here.post(Beat(3, "x"), 1.0), 1.0) == Received(Beat(3, "x"), 0)
     assert here.take(ack, 1.0) == Received(None, 0)
     assert here.unacknowledged == 0
-
-
-def test_one_that_runs_too_far_ahead_waits_for_the_window() -> None:
-    here, there = Channel(window=3), Channel(window=3)
-    posted = [here.post(Ready(number), 0.0) for number in range(8)]
-    assert [returned(there, envelope) for envelope in posted] == [Ready(0), Ready(1), Ready(2)] + [None] * 5
-    assert [envelope.id for envelope in here.due(1.0)] == [1, 2, 3], "the rest would be refused"
-    for id in (1, 2):
-        ack = there.acknowledge(id)
-        assert ack is not None
-        here.receive(ack, 1.0)
-    fresh = [returned(there, envelope) for envelope in here.due(10.0)]
-    assert fresh == [None, Ready(3), Ready(4)], "a repetition carries the sender's newest floor"
 
 
 def test_an_end_that_continues_against_a_fresh_one_is_understood() -> None:

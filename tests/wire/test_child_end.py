@@ -26,11 +26,10 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("system")
-@pytest.mark.parametrize("others", [0, 1])
-def test_it_waits_until_the_end_or_as_long_as_it_may(others: int) -> None:
+def test_it_waits_until_the_end_or_as_long_as_it_may() -> None:
     """Also where another thread waits for the same process."""
     process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
-    waiting = [threading.Thread(target=process.wait) for _ in range(others)]
+    waiting = [threading.Thread(target=process.wait) for _ in range(1)]
     try:
         for each in waiting:
             each.start()

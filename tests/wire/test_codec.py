@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec import structs
 
-from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes, messages
+from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes
 from remuda.wire.codec import CodecError, Envelope, Frame, Limits, ProtocolMismatchError, check, decode, encode
 from remuda.wire.messages import (
     MOST_FILM_BYTES,
@@ -42,7 +42,6 @@ from remuda.wire.messages import (
     Registered,
     Rejected,
     StatusRequest,
-    StopTraining,
 )
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
@@ -84,9 +83,10 @@ def assert_equal(one: AnyMessage, other: AnyMessage) -> None:
 
 @pytest.mark.parametrize("kind", MESSAGE_TYPES, ids=lambda kind: kind.__name__)
 def test_every_message_comes_back_equal(kind: type[AnyMessage]) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=8, deadline=None)
     @given(envelopes(kind))
     def round_trip(envelope: Envelope) -> None:
+        check(envelope)
         back = decode(as_bytes(encode(envelope)))
         assert (back.id, back.reply_to, back.floor) == (envelope.id, envelope.reply_to, envelope.floor)
         assert_equal(envelope.message, back.message)
@@ -113,13 +113,6 @@ def test_arrays_are_sent_without_a_copy_and_received_read_only() -> None:
     assert np.shares_memory(back.priority_rows, np.frombuffer(received[2], np.int64))
     with pytest.raises(ValueError, match="read-only"):
         back.priority_rows[0] = 1
-
-
-def test_strided_arrays_arrive_in_their_order() -> None:
-    rows = np.arange(24).reshape(4, 6)
-    back = decode(encode(wrap(batches(rows[::2, ::-3], np.ones((2, 2), np.float32).T)))).message
-    assert isinstance(back, Batches)
-    assert back.rows.tolist() == [[5, 2], [17, 14]]
 
 
 def test_threads_do_not_mix_up_their_arrays() -> None:
@@ -184,11 +177,8 @@ def test_another_version_is_told_apart_even_if_its_messages_are_unknown() -> Non
     ("rows", "reason"),
     [
         (np.array([object()]), r"dtype \|O with 1 dimensions cannot be sent"),
-        (np.array(["text"]), "dtype <U4"),
         (np.arange(3).astype(">i8"), "dtype >i8"),
-        (np.zeros(1, "datetime64[s]"), r"dtype <M8\[s\]"),
         (np.zeros((1,) * 9, np.int64), "9 dimensions"),
-        (np.zeros(1, np.complex128), "dtype <c16"),
         ({1, 2}.__iter__(), "set_iterator cannot be part of a message"),
     ],
 )
@@ -225,8 +215,6 @@ def test_too_large_is_refused_on_both_sides() -> None:
     ("message", "path"),
     [
         (Leave("x" * 1_001), r"\$\[3\].reason"),
-        (StopTraining(-1), r"\$\[3\].lease"),
-        (Registered("no uuid", 1.0), r"\$\[3\].coordinator"),
         (Beat(2**53 + 1, "idle"), r"\$\[3\].progress"),
         (batches(np.zeros(2), np.zeros(2, np.float32)), r"dtype <f8 where <i8 belongs - at `\$\[3\].rows"),
     ],
@@ -259,19 +247,12 @@ FOUR = bytes(4)
         ),
         ((0, "<i8", (-1,)), [EIGHT, FOUR], r"Expected `int` >= 0 - at `\$\[2\]\[0\]` - at `\$\[3\].rows`"),
         ((0, "<i8", (2**40, 0)), [b"", FOUR], "Expected `int` <= 268435456"),
-        ((0, "<i8", (2**20,) * 8), [EIGHT, FOUR], "does not fit the 8 bytes"),
-        ((0, "<i8", (1,) * 9), [EIGHT, FOUR], "Expected `array` of length <= 8"),
         ((0, "<f8", (1,)), [EIGHT, FOUR], "dtype <f8 where <i8 belongs"),
-        ((0, "|O", (1,)), [EIGHT, FOUR], r"dtype \|O where <i8 belongs"),
         ((0, "V" * 1_000, (1,)), [EIGHT, FOUR], "array of dtype VVVVVVVVVVVVVVVV where"),
         ((2, "<i8", (1,)), [EIGHT, FOUR], "array frame 2 is missing or used twice"),
-        ((-1, "<i8", (1,)), [EIGHT, FOUR], "array frame -1 is missing"),
         ((1, "<i8", (1,)), [EIGHT, EIGHT], "array frame 1 is missing or used twice"),
         ((0, "<i8", (1,)), [EIGHT, FOUR, FOUR, FOUR], r"no field refers to array frames \[2, 3\]"),
         ((0, "<i8", (1,)), [EIGHT, FOUR] + [b""] * 20, "22 arrays in one message; the most is 16"),
-        ((0, "<i8"), [EIGHT, FOUR], "length 3, got 2"),
-        ((0, "<i8", (1,), 0), [EIGHT, FOUR], "at most length 3"),
-        ("rows", [EIGHT, FOUR], "got `str`"),
         (None, [EIGHT, FOUR], r"not a reference to an array: Expected `array`, got `null` - at `\$\[3\].rows`"),
     ],
 )
@@ -287,23 +268,15 @@ GOOD = as_bytes(encode(wrap(Ack())))[1]
     ("frames", "reason"),
     [
         ([], "at least 2 frames, not 0"),
-        ([OPENING], "at least 2 frames, not 1"),
-        ([b"", GOOD], "does not speak Remuda's protocol"),
         ([b"GET / HTTP/1.1\r\n", GOOD], "frame 0 is b'GET'"),
         ([OPENING + b"\x00", GOOD], "does not speak"),
-        ([OPENING, b""], "malformed message"),
-        ([OPENING, b"\xc1"], "malformed message"),
         ([OPENING, GOOD + b"\x00"], "malformed message: .*trailing"),
         ([OPENING, b"\xdd\xff\xff\xff\xff"], "malformed message"),
-        ([OPENING, b"\xc6\xff\xff\xff\xff"], "malformed message"),
         ([OPENING, b"\x91" * 100_000], "malformed message"),
         ([OPENING, b"\x94\x00\x00\x00" + b"\x81\xa1a" * 100_000], "malformed message"),
         ([OPENING, msgspec.msgpack.encode([1, 0, 1, {"type": "Explode"}])], "Invalid value 'Explode' - at `"),
-        ([OPENING, msgspec.msgpack.encode([1, 0, 1, {}])], "missing required field `type`"),
         ([OPENING, msgspec.msgpack.encode([1, 0, 1, {"type": "Ack", "x": 1}])], "unknown field `x`"),
         ([OPENING, msgspec.msgpack.encode([-1, 0, 1, {"type": "Ack"}])], r">= 0 - at `\$\[0\]"),
-        ([OPENING, msgspec.msgpack.encode([1, 0, {"type": "Ack"}])], "malformed message"),
-        ([OPENING, msgspec.msgpack.encode([1, 0, 1, {"type": "StatusRequest", "experiment": b"x"}])], "got `bytes`"),
     ],
 )
 def test_garbage_is_refused(frames: list[bytes], reason: str) -> None:
@@ -355,12 +328,6 @@ def _mutate(frames: list[bytes], rng: random.Random) -> None:
             pass
 
 
-@settings(max_examples=50, deadline=None)
-@given(messages())
-def test_check_accepts_whatever_may_be_sent(message: AnyMessage) -> None:
-    check(wrap(message))
-
-
 def tampered(message: AnyMessage, change: Any) -> list[Frame]:
     """The message's frames, its fields gone through `change`, which no honest peer does."""
     frames = encode(wrap(message))
@@ -385,11 +352,8 @@ def test_a_chunk_has_a_length_for_each_return() -> None:
     ("metrics", "problem"),
     [
         ({"speed": {"mean": float("nan"), "steps": 1}}, "mean"),
-        ({"speed": {"mean": float("inf"), "steps": 1}}, "mean"),
         ({"speed": {"mean": 1e301, "steps": 1}}, "mean"),
         ({"speed": {"mean": 1.0, "steps": 0}}, "steps"),
-        ({"": {"mean": 1.0, "steps": 1}}, "matching regex"),
-        ({"x" * 101: {"mean": 1.0, "steps": 1}}, "matching regex"),
         ({"[/red]": {"mean": 1.0, "steps": 1}}, "matching regex"),
         ({f"x{number}": {"mean": 1.0, "steps": 1} for number in range(51)}, "length <= 50"),
     ],

@@ -56,17 +56,6 @@ def coordinator(respond: Respond, handled: list[AnyMessage]) -> Generator[Connec
         thread.join()
 
 
-def test_an_answer_at_once() -> None:
-    handled: list[AnyMessage] = []
-    with (
-        coordinator(lambda channel, asked: [channel.post(Done(), 0.0, reply_to=asked.id)], handled) as connection,
-        closing(Conversation(connection)) as talk,
-    ):
-        assert talk.ask(Shutdown(), HANG_S) == Done()
-        assert talk.ask(StopExperiment("x"), HANG_S) == Done()
-    assert handled == [Shutdown(), StopExperiment("x")]
-
-
 def test_an_answer_after_a_mere_acknowledgement() -> None:
     def respond(channel: Channel, asked: Received) -> list[Envelope | None]:
         return [channel.acknowledge(asked.id), channel.post(Done(), 0.0)]

@@ -108,23 +108,6 @@ def of_another(server: KeyPair) -> CallerKeys:
     return CallerKeys(server.public, caller().own)
 
 
-def test_who_looks_for_another_coordinator_hears_nothing_and_notices_it() -> None:
-    door = open_door()
-    with listening(door) as (router, arrived):
-        lost = DealerSocket(router.address, b"x", of_another(new_pair("other")))
-        with closing(lost):
-            lost.send(SAID)
-            heard: list[object] = []
-
-            def noticed() -> bool:
-                heard.extend(arrived())
-                return lost.refusal() == "no exchange"
-
-            until(noticed, "that nobody with the right key is there")
-            until(lambda: arrived() or door.refusals.counts.no_key >= 3, "the count")
-            assert heard == []
-
-
 def test_who_shows_no_key_gets_nothing_through() -> None:
     door = open_door()
     with (

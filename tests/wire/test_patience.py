@@ -10,7 +10,7 @@ import pytest
 
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire.messages import PROTOCOL_VERSION, Register
-from remuda.wire.patience import COORDINATOR_TIMEOUT_S, CoordinatorLostError, Patience, spoken
+from remuda.wire.patience import COORDINATOR_TIMEOUT_S, CoordinatorLostError, Patience
 from remuda.worker.session import Connector, Pulse, Session
 
 FIVE_MINUTES_S = 300.0
@@ -42,13 +42,6 @@ def test_at_the_limit_it_is_over() -> None:
     patience.silent(90.0)
     with pytest.raises(CoordinatorLostError, match=r"for 90\.5 s \(the limit is 90 s\)"):
         patience.silent(90.5)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.3, "0.3 s"), (45.0, "45 s"), (119.0, "119 s"), (300.0, "5 min"), (9_000.0, "2.5 h")]
-)
-def test_a_duration_is_spoken(seconds: float, text: str) -> None:
-    assert spoken(seconds) == text
 
 
 @contextmanager

@@ -32,9 +32,7 @@ from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
     AnyMessage,
-    Batches,
     BatchRequest,
-    Counters,
     Leave,
     Ready,
     Rejected,
@@ -87,14 +85,8 @@ def raw(router: RouterSocket) -> Generator[Callable[..., object], None, None]:
     context.term()
 
 
-def test_a_free_port_is_found_and_named(router: RouterSocket) -> None:
-    host, port = router.address.rsplit(":", 1)
-    assert host == "tcp://127.0.0.1"
-    assert int(port) > 0
-
-
 @needs_ipv6
-@pytest.mark.parametrize(("listens", "reached"), [("[::1]", "[::1]"), ("[::]", "[::1]"), ("[::]", "127.0.0.1")])
+@pytest.mark.parametrize(("listens", "reached"), [("[::1]", "[::1]"), ("[::]", "127.0.0.1")])
 def test_envelopes_travel_over_ipv6(listens: str, reached: str) -> None:
     with closing(open_router(f"tcp://{listens}:0")) as router:
         port = router.address.rpartition(":")[2]
@@ -132,17 +124,6 @@ def test_no_more_are_taken_than_asked_for_and_each_keeps_its_place(
     assert router.receive_up_to(2) == []
 
 
-def test_large_arrays_travel(router: RouterSocket, dealer: DealerSocket) -> None:
-    rows = np.arange(1_000_000).reshape(100, -1)
-    dealer.send(wrap(Ack()))
-    next_of(router)
-    router.send(WORKER, wrap(Batches(1, 1, rows, np.ones((1, 1), np.float32), [], 0, Counters())))
-    event = next_of(dealer)
-    assert isinstance(event, Arrival)
-    assert isinstance(event.envelope.message, Batches)
-    assert np.array_equal(event.envelope.message.rows, rows)
-
-
 def test_a_full_queue_is_a_counted_drop_and_never_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "HIGH_WATER_MESSAGES", 5)
     with closing(open_dealer("tcp://127.0.0.1:9", WORKER)) as dealer:  # nobody listens there
@@ -150,7 +131,7 @@ def test_a_full_queue_is_a_counted_drop_and_never_blocks(monkeypatch: pytest.Mon
         assert dealer.dropped == 3
 
 
-@pytest.mark.parametrize("frames", [(b"",), (b"hello",), (b"", b"", b""), (b"R\x01", b"\xc1"), (b"R\x01",)])
+@pytest.mark.parametrize("frames", [(b"",), (b"R\x01", b"\xc1")])
 def test_garbage_is_an_event_and_the_next_peer_is_served(
     router: RouterSocket, dealer: DealerSocket, raw: Callable[..., object], frames: tuple[bytes, ...]
 ) -> None:

@@ -18,7 +18,7 @@ def test_the_secret_is_in_no_text_of_the_pair() -> None:
             assert secret not in text
 
 
-@pytest.mark.parametrize("name", ["", " a", "-a", "a b", "../a", "a\n", "a\x1b[0m", "a" * 65, "é"])
+@pytest.mark.parametrize("name", ["", "-a", "../a", "a\n", "a" * 65])
 def test_a_name_cannot_forge_a_line_or_a_path(name: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(name, KeyName)

@@ -7,7 +7,6 @@ import pytest
 from remuda.wire.codec import CodecError, Frame
 from remuda.wire.messages import Grant
 from remuda.wire.streams.messages import (
-    PIECE_BYTES,
     WHOLE_BYTES,
     WHOLE_PARTS,
     Cancel,
@@ -49,11 +48,8 @@ def test_what_is_encoded_is_decoded_again(message: FromWorker, parts: list[bytes
         (put(*[b"x"] * (WHOLE_PARTS + 1)), [b"x"] * (WHOLE_PARTS + 1)),
         (put(b"x" * (WHOLE_BYTES + 1)), [b"x" * (WHOLE_BYTES + 1)]),
         (Piece(1, 0), [b"a", b"b"]),
-        (Piece(1, 0), [b"x" * (PIECE_BYTES + 1)]),
-        (Piece(1, 0), [b""]),
         (Piece(1, 0), []),
         (LogAppend(1, GRANT, 0), []),
-        (LogAppend(1, GRANT, 0), [b"x" * (PIECE_BYTES + 1)]),
         (Cancel(1), [b"bytes"]),
     ],
 )

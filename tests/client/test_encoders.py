@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import remuda
-from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import ConfigError

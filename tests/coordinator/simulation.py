@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import msgspec
@@ -919,6 +919,17 @@ class World:
             for number in range(count):
                 self.add(role, number)
 
+    def started(
+        self, collectors: int = 2, evaluators: int = 1, learners: int = 1, reanalyzers: int = 0, name: str = "x"
+    ) -> Self:
+        """Add a herd and submit an experiment."""
+        self.herd(collectors, evaluators, learners, reanalyzers)
+        self.submit(name)
+        return self
+
+    def of(self, role: Role) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.role == role]
+
     def kill(self, worker: Worker) -> None:
         self.deaths += worker.alive
         worker.alive = False
@@ -1089,6 +1100,26 @@ class World:
             self.to_coordinator(CLIENT, envelope)
         self._deliver()
         self._hear(Tick())
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.step()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 600.0) -> Self:
+        """Step, at least once, until the condition holds."""
+        end_s = self.now_s + seconds
+        self.step()
+        while not condition():
+            assert self.now_s < end_s, f"{self.status().experiments}; said: {self.said[-10:]}"
+            self.step()
+        return self
+
+    def until_env_step(self, env_step: int) -> Self:
+        return self.until(lambda: self.experiment().env_step >= env_step)
+
+    def logged(self, part: str) -> list[str]:
+        """Lines of all logs that contain the part."""
+        return [text for _, text in self.said if part in text]
 
     def tick(self) -> None:
         """A turn of the coordinator in which it hears nobody."""

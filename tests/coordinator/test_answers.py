@@ -6,11 +6,11 @@ from typing import get_args
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.docs.protocol_page import REPLIES, RESULTS
+from remuda.docs.protocol_page import REPLIES
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.keys import somebody_for
-from remuda.wire.channel import NOT_RESENT, Channel
+from remuda.wire.channel import Channel
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -70,8 +70,7 @@ def test_a_whole_run_is_answered_as_the_table_says() -> None:
     world.ask(LogRequest("nobody"))
     world.ask(StopExperiment("x"))
     world.ask(Shutdown())
-    for _ in range(20):
-        world.step()
+    world.steps(20)
     asked: set[type[Message]] = {*get_args(WorkerMessage), *get_args(ClientMessage)}
     for question, answers in world.answered.items():
         expected = REPLIES.get(question, (Ack,))
@@ -108,14 +107,3 @@ def test_another_protocol_is_refused_with_both_numbers() -> None:
     assert reply.code == "protocol"
     assert f"speaks protocol {PROTOCOL_VERSION}, " in reply.reason
     assert f"speaks {PROTOCOL_VERSION + 1};" in reply.reason
-
-
-def test_another_identity_than_the_registered_one_is_refused() -> None:
-    register = Register(STRANGER, 1, "learner", "here", 1, PROTOCOL_VERSION, "9.9")
-    (reply,) = said_to_a_fresh_coordinator(f"{STRANGER}:2".encode(), register)
-    assert isinstance(reply, Rejected)
-    assert reply.code == "malformed"
-
-
-def test_nothing_that_is_never_resent_has_a_result() -> None:
-    assert not set(RESULTS) & set(NOT_RESENT)

@@ -13,11 +13,8 @@ from remuda.wire.messages import Beat
 
 
 def at_work(limits: Limits) -> World:
-    world = World(config(stop={"max_env_steps": 10**9}), limits=limits)
-    world.herd(collectors=4)
-    world.submit()
-    for _ in range(100):
-        world.step()
+    world = World(config(stop={"max_env_steps": 10**9}), limits=limits).started(collectors=4)
+    world.steps(100)
     assert world.experiment().state == "running"
     return world
 
@@ -29,8 +26,7 @@ def test_the_clock_is_looked_at_before_all_that_was_said_meanwhile_is_heard(away
     leases = [worker.lease for worker in world.workers.values()]
     world.now_s += away_s
     world.tick()
-    for _ in range(100):
-        world.step()
+    world.steps(100)
     assert not any("lost" in text or "stuck" in text for _, text in world.said)
     assert [worker.lease for worker in world.workers.values()] == leases
     assert all(worker.forgotten == 0 for worker in world.workers.values())
@@ -48,7 +44,7 @@ def test_who_is_heard_before_that_is_not_heard_in_the_future() -> None:
 
 def test_who_died_meanwhile_is_lost_after_the_usual_time() -> None:
     world = at_work(Limits())
-    died = next(worker for worker in world.workers.values() if worker.role == "collector")
+    died = world.of("collector")[0]
     world.kill(died)
     world.now_s += 15.0
     world.tick()

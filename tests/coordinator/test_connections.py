@@ -118,16 +118,12 @@ def test_the_number_of_conversations_is_bounded_and_workers_stay(monkeypatch: py
 
 
 def test_a_worker_that_confirms_nothing_loses_its_lease_and_its_run_goes_on() -> None:
-    world = World(config(stop={"max_env_steps": 1_000_000}, collector={"count": 2, "chunk_env_steps": 64}))
-    world.herd(collectors=2)
-    world.submit()
-    for _ in range(60):
-        world.step()
-    unresponsive = next(worker for worker in world.workers.values() if worker.role == "evaluator")
+    world = World(config(stop={"max_env_steps": 1_000_000}, collector={"count": 2, "chunk_env_steps": 64})).started()
+    world.steps(60)
+    unresponsive = world.of("evaluator")[0]
     unresponsive.deaf = True
     for _ in range(connections_module.MOST_KEPT_OF_WORKERS + 10):
         world.apply([*world.coordinator._connections.post(unresponsive.peer, Done(), world.now_s)])  # pyright: ignore[reportPrivateUsage]
-    for _ in range(10):
-        world.step()
+    world.steps(10)
     assert all(worker.uuid != unresponsive.uuid for worker in world.coordinator.registry)
     assert world.experiment().state == "running"

@@ -34,15 +34,6 @@ class Scene:
         self.watch.end()
 
 
-def test_short_turns_are_measured_and_not_said() -> None:
-    scene = Scene()
-    scene.turn(decide_s=0.02, answer_s=0.01)
-    scene.turn(decide_s=0.01)
-    assert round(scene.watch.longest_s, 6) == 0.03
-    assert scene.watch.turns == 2
-    assert scene.said == []
-
-
 def test_a_long_turn_is_said_with_what_took_it_and_how_much_of_it_was_work() -> None:
     scene = Scene()
     scene.watch.begin()
@@ -92,9 +83,7 @@ def measured(world: World, disk: Disk) -> Snapshot:
 
 
 def test_workers_and_runs_are_those_of_the_status(disk: Disk) -> None:
-    world = World(config())
-    world.herd(collectors=2)
-    world.submit()
+    world = World(config()).started()
     seen: set[str] = set()
     while not world.status().experiments or world.experiment().state != "finished":
         world.step()
@@ -108,15 +97,6 @@ def test_workers_and_runs_are_those_of_the_status(disk: Disk) -> None:
         seen |= {state for _, state in states}
     assert {"idle", "busy", "draining"} <= seen
     assert snapshot.runs == [RunMeasures.of(status) for status in world.status().experiments]
-
-
-def test_what_the_loop_knows_of_itself(disk: Disk) -> None:
-    snapshot = measured(World(config()), disk)
-    assert (snapshot.descriptors, snapshot.descriptor_limit) == (5, 9)
-    assert (snapshot.refusals.no_key, snapshot.malformed) == (3, 4)
-    assert (snapshot.journal_lag_s, snapshot.held_up) == (0.0, 0)
-    assert snapshot.rss_bytes > 1 << 20
-    assert snapshot.workers["learner"] == {"idle": 0, "busy": 0, "stuck": 0, "draining": 0}
 
 
 def test_it_drains_once_it_is_told_to_end(disk: Disk) -> None:

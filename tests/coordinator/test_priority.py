@@ -15,8 +15,7 @@ def busy_world() -> World:
     world.herd(collectors=1)
     for name in ("x", "early", "late"):
         world.submit(name)
-    for _ in range(40):
-        world.step()
+    world.steps(40)
     assert [each.state for each in world.status().experiments] == ["running", "queued", "queued"]
     return world
 
@@ -49,29 +48,18 @@ def test_the_next_workers_go_by_the_new_priority(priority: int, first: str) -> N
 def test_a_restarted_coordinator_knows_the_new_priority() -> None:
     world = busy_world()
     world.ask(Prioritize("late", 7))
-    for _ in range(3):
-        world.step()
+    world.steps(3)
     world.crash()
     assert of(world, "late").priority == 7
     assert until_one_begins(world) == "late"
 
 
-def test_the_commander_s_log_says_it() -> None:
-    world = busy_world()
-    world.ask(Prioritize("late", 3))
-    for _ in range(3):
-        world.step()
-    assert any("a client changed its priority from 0 to 3" in text for _, text in world.said)
-
-
 def test_an_experiment_that_is_over_or_unknown_has_no_priority_to_change() -> None:
     world = busy_world()
     world.ask(StopExperiment("early"))
-    for _ in range(20):
-        world.step()
+    world.steps(20)
     for name, code in (("early", "invalid"), ("nobody", "unknown")):
         world.ask(Prioritize(name, 1))
-        for _ in range(3):
-            world.step()
+        world.steps(3)
         refused = [reply for reply in world.replies if isinstance(reply, Rejected)]
         assert refused[-1].code == code

@@ -33,10 +33,7 @@ def finished(world: World) -> None:
 
 
 def world_of(seed: int, faults: Faults | None = None, settings: ExperimentConfig | None = None) -> World:
-    world = World(settings or config(stop={"max_env_steps": 1_200}), seed=seed, faults=faults)
-    world.herd(collectors=2)
-    world.submit()
-    return world
+    return World(settings or config(stop={"max_env_steps": 1_200}), seed=seed, faults=faults).started()
 
 
 def at(*points: int) -> Callable[[], bool]:
@@ -78,23 +75,6 @@ def test_it_may_die_again_and_again_on_a_bad_network(seed: int) -> None:
     world.crash_at = lambda: chance.random() < 0.002
     finished(world)
     assert world.crashes >= 10
-
-
-@pytest.mark.parametrize("seed", range(8 if LONG else 4))
-def test_workers_may_die_as_well(seed: int) -> None:
-    world = world_of(seed)
-    chance = random.Random(seed)
-    world.crash_at = lambda: chance.random() < 0.004
-
-    def mischief() -> None:
-        if chance.random() < 0.01:
-            victim = chance.choice(list(world.workers.values()))
-            if victim.alive:
-                world.restart(victim)
-
-    world.check = mischief
-    finished(world)
-    assert min(world.crashes, world.deaths) >= 1
 
 
 def test_a_checkpoint_that_is_told_of_again_is_not_evaluated_again() -> None:
@@ -147,11 +127,8 @@ def test_a_worker_that_was_changing_runs_as_the_coordinator_died_serves_one_of_t
 
 def test_a_run_whose_disk_answers_late_is_taken_up_and_begins_with_new_leases() -> None:
     """Its workers were told meanwhile that they are not known."""
-    world = World(config())
-    world.herd(collectors=2)
-    world.submit()
-    for _ in range(30):
-        world.step()
+    world = World(config()).started()
+    world.steps(30)
     before = world.experiment()
     assert before.env_step
     world.crashes += 1
@@ -173,7 +150,7 @@ def under_way() -> tuple[World, Worker]:
     world = world_of(0)
     while not world.status().experiments or world.experiment().env_step < 300:
         world.step()
-    return world, next(worker for worker in world.workers.values() if worker.role == "collector")
+    return world, world.of("collector")[0]
 
 
 @pytest.mark.parametrize("lives", [False, True])

@@ -30,21 +30,6 @@ def beat(registry: Registry, worker: Worker, progress: int, now_s: float, phase:
     return registry.beat(worker, Beat(progress, "busy with it", worker.lease, phase=phase), now_s)
 
 
-def test_registering_twice_in_the_same_incarnation_changes_nothing() -> None:
-    registry = Registry(LIMITS)
-    assert admitted(registry) is admitted(registry)
-    assert len(registry) == 1
-
-
-def test_a_newer_incarnation_takes_over_and_names_the_old_one() -> None:
-    registry = Registry(LIMITS)
-    old = admitted(registry, 1)
-    admission = registry.admit(*register(2), 1.0)
-    assert admission.superseded is old
-    assert registry.find(UUID) is admission.worker
-    assert len(registry) == 1
-
-
 def test_what_a_worker_may_use_is_shown_and_known_again_once_it_is_back_from_a_restart() -> None:
     message, peer = register(1)
     message = replace(message, cpus=3, memory_bytes=2**30)
@@ -72,13 +57,6 @@ def test_an_older_incarnation_is_refused_and_told_why() -> None:
     assert admission.worker is None
     assert admission.refusal is not None
     assert "already here as incarnation 2 (pid 42 on here)" in admission.refusal
-
-
-def test_silence_means_lost() -> None:
-    registry = Registry(LIMITS)
-    worker = admitted(registry)
-    assert registry.lost(5.0) == []
-    assert registry.lost(5.1) == [worker]
 
 
 def test_a_large_herd_beats_less_often_and_is_forgiven_longer_silences() -> None:
@@ -169,21 +147,3 @@ def test_whoever_goes_on_to_something_else_has_its_time_from_then_on() -> None:
     now_s = beats_for(registry, worker, 19, "working", now_s)
     beat(registry, worker, 0, now_s + 5.0, phase="working")
     assert registry.newly_stuck(now_s + 5.0) == [worker]
-
-
-def test_progress_while_preparing_counts() -> None:
-    """Replay that is loaded file by file may take hours."""
-    registry = Registry(LIMITS)
-    worker = admitted(registry)
-    registry.give(worker, 1, LONGEST_S, 0.0)
-    for second in range(3_000):
-        beat(registry, worker, second // 300, float(second), phase="preparing")
-        assert registry.overdue(float(second)) == []
-
-
-def test_a_removed_incarnation_does_not_take_its_successor_along() -> None:
-    registry = Registry(LIMITS)
-    old = admitted(registry, 1)
-    new = admitted(registry, 2)
-    registry.remove(old)
-    assert registry.find(UUID) is new

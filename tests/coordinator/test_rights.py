@@ -8,7 +8,7 @@ import pytest
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.rights import MAY_SAY, forbidden
+from remuda.coordinator.rights import MAY_SAY
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.keys import OPERATOR, WORKER
@@ -21,8 +21,6 @@ from remuda.wire.messages import (
     Beat,
     Bye,
     ClientMessage,
-    CoordinatorMessage,
-    Done,
     LogRequest,
     Prioritize,
     RefusalCounts,
@@ -48,21 +46,6 @@ def test_every_right_has_its_messages() -> None:
     assert MAY_SAY["operator"] == {*get_args(ClientMessage), Ack}
     assert MAY_SAY["worker"] == {*get_args(WorkerMessage), Ack}
     assert MAY_SAY["operator"] & MAY_SAY["worker"] == {Ack}
-
-
-def test_what_only_a_coordinator_says_nobody_may() -> None:
-    for who in (VIEWER, OPERATOR, WORKER):
-        assert Done not in MAY_SAY[who.right]
-    assert not any(MAY_SAY[right] & set(get_args(CoordinatorMessage)) - {Rejected} for right in RIGHTS)
-    assert "nobody may send it" in forbidden(OPERATOR, Done()).reason
-
-
-def test_a_refusal_names_the_key_and_the_right_that_is_needed() -> None:
-    assert forbidden(VIEWER, StopExperiment("x")) == Rejected(
-        "forbidden",
-        "the key alice has the right viewer, which does not allow StopExperiment: it needs a key with the right "
-        "operator",
-    )
 
 
 def say(world: World, who: Identity, message: AnyMessage, peer: bytes = CLIENT, id: int = 1) -> list[fx.Effect]:
@@ -95,19 +78,6 @@ def test_what_a_right_does_not_allow_is_answered_and_leaves_nothing(who: Identit
     assert world.coordinator.peers_of({who.name}) == [], "no conversation is kept"
     assert not world.coordinator.registry.has(PEER)
     assert world.status().coordinator.refusals == RefusalCounts(forbidden=1)
-
-
-def test_what_a_right_allows_is_handled() -> None:
-    world = World(config())
-    for who, message, peer in (
-        (VIEWER, StatusRequest(), b"a"),
-        (OPERATOR, StatusRequest(), b"b"),
-        (WORKER, REGISTER, PEER),
-    ):
-        [answer, *_] = [each for each in say(world, who, message, peer) if isinstance(each, fx.Send)]
-        assert not isinstance(answer.envelope.message, Rejected)
-        assert world.coordinator.peers_of({who.name}) == [peer]
-    assert world.status().coordinator.refusals == RefusalCounts()
 
 
 def test_a_routing_id_that_belongs_to_another_key_is_not_believed_and_not_answered() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from remuda.tests.rooms import Rooms
 
 ROOMS = Rooms(
@@ -33,19 +31,3 @@ def test_every_module_and_room_has_its_level() -> None:
 
 def test_imports_between_rooms_point_down() -> None:
     assert ROOMS.wrong() == []
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "may"),
-    [
-        ("state", "experiment", True),
-        ("experiment", "leases", True),
-        ("leases", "experiment", False),
-        ("experiment", "disk", False),
-        ("disk", "experiment", True),
-        ("effects", "journaling", False),
-        ("effects", "unheard_of", False),
-    ],
-)
-def test_the_rule_itself(source: str, target: str, may: bool) -> None:
-    assert ROOMS.allowed(source, target) is may

@@ -36,51 +36,11 @@ def test_minimum_of_all_comes_before_the_wishes_of_one() -> None:
     assert granted(decided, "b")["collector"] == 1
 
 
-def test_one_that_lacks_something_takes_nothing_and_says_what_it_lacks() -> None:
-    decided = plan([demand("a", 0, 2)], herd(0, 2, 1))
-    assert decided.grants == ()
-    assert decided.waiting == {"a": "waits for 1 learner (0 free)"}
-
-
 def test_one_that_cannot_start_does_not_block_a_later_one_that_can() -> None:
     big = Demand("big", 5, 0, {"collector": 10}, {"collector": 10})
     decided = plan([big, demand("small", 1, 1)], herd(1, 2, 1))
     assert granted(decided, "small") == {"learner": 1, "collector": 1, "evaluator": 1}
     assert "10 collectors (2 free)" in decided.waiting["big"]
-
-
-def test_higher_priority_goes_first() -> None:
-    decided = plan([demand("early", 0, 1), demand("urgent", 1, 1, priority=1)], herd(1, 1, 1))
-    assert granted(decided, "urgent")["learner"] == 1
-    assert "early" in decided.waiting
-
-
-@given(
-    wants=st.lists(st.tuples(st.integers(1, 4), st.integers(-2, 2)), max_size=6),
-    counts=st.tuples(st.integers(0, 5), st.integers(0, 12), st.integers(0, 5)),
-)
-def test_no_worker_is_dealt_twice_and_no_experiment_gets_less_than_its_minimum(
-    wants: list[tuple[int, int]], counts: tuple[int, int, int]
-) -> None:
-    demands = [demand(f"x{i}", i, collectors, priority=priority) for i, (collectors, priority) in enumerate(wants)]
-    decided = plan(demands, herd(*counts))
-    workers = [grant.worker for grant in decided.grants]
-    assert len(workers) == len(set(workers))
-    for each in demands:
-        got = granted(decided, each.experiment)
-        if each.experiment in decided.waiting:
-            assert not got
-        else:
-            assert all(MINIMUM[role] <= got[role] <= each.wanted[role] for role in MINIMUM)
-
-
-def test_a_worker_that_rests_goes_to_others_and_is_not_counted_on() -> None:
-    tired = replace(demand("a", 0, 2), resting=frozenset({"c0"}))
-    decided = plan([tired, demand("b", 1, 1)], herd(2, 2, 2))
-    assert {(grant.experiment, grant.worker) for grant in decided.grants if grant.role == "collector"} == {
-        ("a", "c1"),
-        ("b", "c0"),
-    }
 
 
 def test_an_experiment_that_waits_for_one_that_rests_says_so_and_takes_nothing() -> None:

@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 from remuda.client.client import Client
-from remuda.tests.keys import connection_to, raw_dealer
+from remuda.tests.keys import raw_dealer
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.popen import Popen
 from remuda.tests.worker.leases import small_config
@@ -24,7 +24,7 @@ from remuda.tests.worker.recording_link import WORKER
 from remuda.wire import connection_file
 from remuda.wire.channel import Channel
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.conversation import RefusedError
 from remuda.wire.keys.own import caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, Register, StatusRequest
 from remuda.wire.sockets import DealerSocket, Malformed, client_identity, worker_identity
@@ -109,13 +109,6 @@ def test_told_to_end_it_ends_in_order(coordinator: Running, number: signal.Signa
     assert "Traceback" not in log
 
 
-def test_a_client_can_end_it(coordinator: Running) -> None:
-    with Client(coordinator.file) as client:
-        client.shutdown("enough")
-    assert coordinator.process.wait(HANG_S) == 0
-    assert "shutting down: enough" in coordinator.log.read_text()
-
-
 def test_it_ends_with_its_lifeline(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     try:
@@ -126,26 +119,6 @@ def test_it_ends_with_its_lifeline(tmp_path: Path) -> None:
             assert not coordinator.file.exists()
     finally:
         os.close(reading)
-
-
-def test_ending_it_leaves_another_coordinators_connection_file(coordinator: Running) -> None:
-    other = connection_to("tcp://127.0.0.1:1", coordinator="cccccccc-0000-4000-8000-000000000009")
-    connection_file.write(coordinator.file, other)
-    coordinator.process.terminate()
-    assert coordinator.process.wait(HANG_S) == 0
-    assert connection_file.read(coordinator.file) == other
-
-
-def test_its_worker_is_sent_home_before_it_ends(coordinator: Running) -> None:
-    link = coordinator.register()
-    link.start(HANG_S)
-    with Client(coordinator.file) as client:
-        assert [worker.uuid for worker in client.status().workers] == [WORKER]
-    coordinator.process.terminate()
-    message = link.receive(HANG_S)
-    assert type(message).__name__ == "Leave"
-    assert link.close("told to leave", HANG_S)
-    assert coordinator.process.wait(HANG_S) == 0
 
 
 @pytest.mark.parametrize("protocol", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
@@ -239,23 +212,3 @@ def test_without_workers_an_experiment_waits_says_why_and_can_be_stopped(coordin
     assert last.state == "stopped"
     assert seen == ["stopped"]
     assert coordinator.answers()
-
-
-def test_following_a_coordinator_that_dies_asks_whoever_knows_why(coordinator: Running) -> None:
-    with Client(coordinator.file) as client:
-        submitted = client.submit(small_config())
-
-    def short() -> Client:
-        return Client(coordinator.file, answer_deadline_s=0.5)
-
-    def check() -> None:
-        if coordinator.process.poll() is not None:
-            raise ChildProcessError("the coordinator process ended with exit code -9")
-
-    with short() as knowing, short() as clueless:
-        coordinator.process.kill()
-        coordinator.process.wait()
-        with pytest.raises(ChildProcessError):
-            knowing.follow(submitted.experiment, lambda status: None, check=check)
-        with pytest.raises(UnreachableError):
-            clueless.follow(submitted.experiment, lambda status: None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Effect, Exit, Send
 from remuda.coordinator.events import HandoverRequested, Received, ShutdownRequested
@@ -28,11 +26,8 @@ def shut_down(world: World) -> None:
 
 def test_workers_that_come_back_with_a_lease_are_let_in_and_what_they_have_counts() -> None:
     """It was killed, started again, and told to end before its workers had come back."""
-    world = World(config(stop={"max_env_steps": 10**9}))
-    world.herd(collectors=2)
-    world.submit()
-    for _ in range(200):
-        world.step()
+    world = World(config(stop={"max_env_steps": 10**9})).started()
+    world.steps(200)
     learner = next(worker.work for worker in world.workers.values() if worker.role == "learner")
     assert isinstance(learner, LearnerWork)
     world.crash()
@@ -52,8 +47,7 @@ def test_workers_that_come_back_with_a_lease_are_let_in_and_what_they_have_count
 def test_each_step_of_the_end_follows_at_once_and_not_with_the_next_tick() -> None:
     world = World(config())
     workers = [world.add("collector", number) for number in range(2)]
-    for _ in range(5):
-        world.step()
+    world.steps(5)
 
     def told(peer: bytes, envelope: Envelope) -> list[Effect]:
         return world.coordinator.handle(Received(peer, envelope, somebody_for(envelope.message)), world.now_s)
@@ -80,38 +74,15 @@ def test_one_that_has_nothing_to_do_ends_by_itself_after_the_time_given() -> Non
     assert shutdown.tick(1_060.3) == [Exit()]
 
 
-def test_a_run_keeps_it_from_ending_by_itself() -> None:
-    world = World(config(stop={"max_env_steps": 10**9}), idle_end_s=1.0)
-    world.herd(collectors=2)
-    world.submit()
-    for _ in range(100):
-        world.step()
-    assert not world.exited
-    world.ask(StopExperiment(world.experiment().id))
-    world.run()
-    assert world.experiment().state == "stopped"
-    assert any(ended(world) for _ in range(600)), "it never ended"
-
-
-def ended(world: World) -> bool:
-    """Whether the coordinator has ended, after another step."""
-    world.step()
-    return world.exited
-
-
 def test_a_worker_without_a_lease_is_refused() -> None:
-    world = World(config(stop={"max_env_steps": 10**9}))
-    world.herd(collectors=2)
-    world.submit()
-    for _ in range(60):
-        world.step()
+    world = World(config(stop={"max_env_steps": 10**9})).started()
+    world.steps(60)
     shut_down(world)
     late = world.add("collector", 7)
     lying = world.add("collector", 8)
     lying.lease = next(worker.lease for worker in world.workers.values() if worker.role == "learner")
     lying.renew()
-    for _ in range(5):
-        world.step()
+    world.steps(5)
     assert (late.refused, lying.refused) == ("closing", "closing")
 
 
@@ -120,11 +91,11 @@ def test_a_run_whose_folder_was_being_made_is_stopped_too() -> None:
     world.prepares_at_once = False
     world.herd(collectors=2)
     world.submit()
-    assert any(world.being_prepared for _ in stepping(world))
+    world.until(lambda: bool(world.being_prepared))
     shut_down(world)
     [ready] = world.being_prepared
     world.apply(world.coordinator.handle(ready, world.now_s))
-    assert any(world.exited for _ in stepping(world))
+    world.until(lambda: world.exited)
     status = world.experiment()
     assert (status.state, status.env_step) == ("stopped", 0)
 
@@ -133,42 +104,30 @@ def test_a_folder_that_is_being_made_is_waited_for_but_not_without_end() -> None
     world = World(config())
     world.prepares_at_once = False
     world.submit()
-    assert any(world.being_prepared for _ in stepping(world))
+    world.until(lambda: bool(world.being_prepared))
     shut_down(world)
     begun_s = world.now_s
-    assert any(world.exited for _ in stepping(world))
+    world.until(lambda: world.exited)
     assert HELD_UP_S < world.now_s - begun_s < HELD_UP_S + 1.0
 
 
 def test_a_run_whose_disk_answers_after_the_end_has_begun_is_stopped_too() -> None:
-    world = World(config(stop={"max_env_steps": 10**9}))
-    world.herd(collectors=2)
-    world.submit()
-    assert any(world.status().experiments and world.experiment().env_step > 300 for _ in stepping(world))
+    world = World(config(stop={"max_env_steps": 10**9})).started()
+    world.until(lambda: world.experiment().env_step > 300)
     world.crashes += 1
     world.coordinator = world._new_coordinator()  # pyright: ignore[reportPrivateUsage]
     shut_down(world)
     world._journal_and_apply(  # pyright: ignore[reportPrivateUsage]
         world.coordinator.recover(world.left_behind(), world.now_s, late=True)
     )
-    assert any(world.exited for _ in stepping(world))
+    world.until(lambda: world.exited)
     assert world.experiment().state == "stopped"
-
-
-def stepping(world: World) -> Iterator[None]:
-    """600 steps."""
-    for _ in range(600):
-        world.step()
-        yield
 
 
 def working_world() -> World:
     """A run that has learned something since its initial checkpoint, and saves nothing by itself."""
-    world = World(config(stop=ENDLESS, checkpoint=RARELY, evaluator=RARELY))
-    world.herd(collectors=2)
-    world.submit()
-    for _ in range(200):
-        world.step()
+    world = World(config(stop=ENDLESS, checkpoint=RARELY, evaluator=RARELY)).started()
+    world.steps(200)
     assert world.experiment().train_iter > 0
     assert set(world.records) == {0}
     return world
@@ -186,23 +145,6 @@ def steps_until_exit(world: World) -> int:
     raise AssertionError("it never ended")
 
 
-def the_learner(world: World) -> LearnerWork:
-    learner = next(worker.work for worker in world.workers.values() if worker.role == "learner")
-    assert isinstance(learner, LearnerWork)
-    return learner
-
-
-def test_it_ends_once_the_learner_has_saved_and_the_run_is_not_stopped() -> None:
-    world = working_world()
-    learned = world.experiment().train_iter
-    hand_over(world)
-    assert not world.exited, "the learner has not saved yet"
-    steps_until_exit(world)
-    assert max(world.records) >= learned
-    assert world.experiment().state == "running"
-    assert [worker.refused for worker in world.workers.values()] == [None] * 4, "nobody was told to leave"
-
-
 def test_the_next_start_goes_on_with_exact_counters() -> None:
     world = working_world()
     hand_over(world)
@@ -210,8 +152,7 @@ def test_the_next_start_goes_on_with_exact_counters() -> None:
     before = world.experiment()
     world.exited = False
     world.crash()  # as far as workers can tell
-    for _ in range(300):
-        world.step()
+    world.steps(300)
     assert world.experiment().env_step > before.env_step
     world.ask(StopExperiment(world.experiment().id))
     world.run()
@@ -221,16 +162,9 @@ def test_the_next_start_goes_on_with_exact_counters() -> None:
 
 def test_without_a_learner_or_anything_new_there_is_nothing_to_wait_for() -> None:
     world = working_world()
-    learner = next(worker for worker in world.workers.values() if worker.role == "learner")
+    learner = world.of("learner")[0]
     world.kill(learner)
     for _ in range(600):  # until it is noticed
         world.step()
-    hand_over(world)
-    assert steps_until_exit(world) <= 5
-
-
-def test_without_any_run_it_ends_at_once() -> None:
-    world = World(config())
-    world.herd(collectors=1)
     hand_over(world)
     assert steps_until_exit(world) <= 5

@@ -85,14 +85,6 @@ def test_every_interface_of_ipv6_is_every_interface_of_ipv4(host: str, reached: 
                 assert connection.getpeername()[0] == each
 
 
-def test_a_closed_one_that_never_started_leaves_nothing(ranch: Ranch) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = StreamServerProcess(listener, ranch.runs_dir, keys_folder().path, lambda text: None)
-    server.close()
-    server.close()
-    assert listener.fileno() == -1
-
-
 def test_whom_it_refuses_is_counted_over_its_deaths(ranch: Ranch) -> None:
     """The counts of a process that was killed stay, and those of the next are added."""
     clock = Clock()

@@ -32,10 +32,7 @@ def settings(**more: object) -> ExperimentConfig:
 
 
 def world_of(seed: int, faults: Faults | None = None) -> World:
-    world = World(settings(), seed=seed, faults=faults)
-    world.herd(collectors=2, evaluators=2)
-    world.submit()
-    return world
+    return World(settings(), seed=seed, faults=faults).started(collectors=2, evaluators=2)
 
 
 def finished(world: World) -> TaskSnapshot:
@@ -77,9 +74,7 @@ def test_tasks_that_a_callback_asks_for_begin_once_whenever_the_coordinator_dies
         config(callbacks=["remuda.tests.callbacks:Climbs"], evaluator=evaluator, stop={"max_env_steps": 1_200}),
         seed=seed,
         faults=Faults(loss=0.05, repeat=0.1, delay_s=0.2),
-    )
-    world.herd(collectors=2, evaluators=2)
-    world.submit()
+    ).started(collectors=2, evaluators=2)
     chance = random.Random(seed)
     world.crash_at = lambda: chance.random() < 0.003
     world.run(3_000)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from remuda.coordinator.disk import run_folder, run_folders
 from remuda.coordinator.disk.disk import RunWriter
-from remuda.coordinator.disk.run_folder import RunEffect, RunGoneError
+from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.effects import CloseRun, DeleteChunks, PrepareRun, Requester
 from remuda.coordinator.events import PreparedRun, RunRefused
@@ -37,13 +37,6 @@ def saved(run: RunFolder, train_iter: int = 1) -> RecordCheckpoint:
     path.write_text("weights")
     record = CheckpointRecord(train_iter, 10, 1.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00")
     return RecordCheckpoint(EXPERIMENT, record, 0, interrupted=False)
-
-
-def test_a_run_whose_folder_is_gone_fails_instead_of_being_tried_again_and_again(folders: RunFolders) -> None:
-    run = begin(folders)
-    shutil.rmtree(run.root)
-    with pytest.raises(RunGoneError, match=f"{run.root} is gone"):
-        RunWriter(folders, None, EXPERIMENT).confirm()
 
 
 def test_a_journal_that_is_taken_away_is_put_back_and_said(
@@ -99,19 +92,6 @@ def test_a_checkpoint_that_is_gone_is_said_where_it_is_to_be_the_best(folders: R
 
 def refuse(*given: object, **named: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_what_a_full_disk_refuses_is_for_the_caller_to_try_again(
-    folders: RunFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = begin(folders)
-    checkpoint = saved(run)
-    with monkeypatch.context() as patch:
-        patch.setattr("remuda.storage.checkpoint_index.write_bytes", refuse)
-        with pytest.raises(OSError, match="No space left"):
-            carry_out(folders, checkpoint)
-    carry_out(folders, checkpoint)
-    assert run.index.exists()
 
 
 def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(

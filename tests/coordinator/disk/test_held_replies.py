@@ -26,36 +26,6 @@ class Scene:
         return send
 
 
-def test_what_no_journal_has_to_have_goes_at_once() -> None:
-    scene = Scene()
-    scene.waiting["a"] = 7
-    first, second = scene.put(1), scene.put(2, after="b")
-    assert scene.sent == [first, second]
-
-
-def test_what_a_journal_has_to_have_first_waits_for_that_turn_alone() -> None:
-    scene = Scene()
-    scene.waiting["a"] = 7
-    first = scene.put(1, after="a")
-    scene.waiting["a"] = 8
-    second = scene.put(2, after="a")
-    assert scene.sent == []
-    scene.held_replies.journaled("a", 7)
-    assert scene.sent == [first]
-    scene.held_replies.journaled("a", 8)
-    assert scene.sent == [first, second]
-    assert len(scene.held_replies) == 0
-
-
-def test_one_run_s_journal_holds_up_no_other_run_s_messages() -> None:
-    scene = Scene()
-    scene.waiting |= {"a": 7, "b": 7}
-    scene.put(1, after="a")
-    second = scene.put(2, after="b")
-    scene.held_replies.journaled("b", 7)
-    assert scene.sent == [second]
-
-
 def test_a_repetition_is_not_needed_while_the_message_itself_waits() -> None:
     """So what waits does not grow however often a peer repeats itself, and nothing gets around a journal."""
     scene = Scene()

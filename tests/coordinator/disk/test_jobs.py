@@ -46,13 +46,3 @@ def test_one_may_wait_for_the_calls_of_a_key_and_not_for_ever() -> None:
     gate.set()
     assert jobs.wait("slow", HANG_S)
     assert done == [0]
-
-
-def test_a_key_has_a_thread_only_while_something_of_it_waits() -> None:
-    jobs = Jobs()
-    before = threading.active_count()
-    for _ in range(20):
-        ran = threading.Event()
-        jobs.put("now and then", ran.set)
-        assert ran.wait(HANG_S)
-    until(lambda: threading.active_count() <= before, "the threads are gone")

@@ -72,16 +72,6 @@ def test_the_last_lines_are_those_of_every_file_however_many(tmp_path: Path) -> 
     assert sorted(read_all(reader).values()) == [1, 7], "a log that comes later is shown whole"
 
 
-def test_last_lines_of_files_without_any_are_told_too(tmp_path: Path) -> None:
-    for number in range(COLLECTORS):
-        append(tmp_path, number, "before")
-    reader = reader_of(Reading(tmp_path), 0)
-    assert read_all(reader) == {}
-    for number in range(COLLECTORS):
-        append(tmp_path, number, "after")
-    assert sorted(read_all(reader).values()) == [1] * COLLECTORS
-
-
 def test_every_file_has_its_turn_while_others_never_end(tmp_path: Path) -> None:
     for number in range(COLLECTORS):
         append(tmp_path, number, "x")

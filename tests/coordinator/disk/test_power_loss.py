@@ -17,12 +17,8 @@ def test_workers_that_have_seen_more_than_the_journal_begin_anew_and_the_run_goe
 ) -> None:
     """Else collectors have gone further than they would ever be let again, an evaluator takes another evaluation for
     the one that it has played, and a learner holds other rows than those that get their numbers."""
-    world = World(on_policy_config(0) if on_policy else config())
-    world.herd(collectors=2)
-    world.submit()
-    world.step()
-    while world.experiment().env_step < 700:
-        world.step()
+    world = World(on_policy_config(0) if on_policy else config()).started()
+    world.until_env_step(700)
     before = copy.deepcopy(world.journal)
     while world.experiment().env_step < 700 + lost_env_steps:
         world.step()
@@ -36,17 +32,13 @@ def test_workers_that_have_seen_more_than_the_journal_begin_anew_and_the_run_goe
         assert worker.alive
         assert worker.assignments[0] == lease
         assert len(worker.assignments) == 2
-    gone = [text for _, text in world.said if "is gone: the coordinator does not know all it did" in text]
+    gone = world.logged("is gone: the coordinator does not know all it did")
     assert len(gone) == len(seen)
 
 
 def test_after_a_crash_on_the_same_machine_nobody_begins_anew() -> None:
-    world = World(config())
-    world.herd(collectors=2)
-    world.submit()
-    world.step()
-    while world.experiment().env_step < 700:
-        world.step()
+    world = World(config()).started()
+    world.until_env_step(700)
     world.crash()
     world.run(600)
     assert world.experiment().env_step == world.unique_env_steps()

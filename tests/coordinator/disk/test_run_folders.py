@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -23,18 +22,17 @@ from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
 from remuda.coordinator.disk.run_thread import HerdLogLine
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PrepareRun, Requester
 from remuda.coordinator.events import PreparedRun, RunRefused
-from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.files.policy_file import publish
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
+from remuda.tests.buffer.chunks import cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.commander.commander import Commander, StartEvaluation
 from remuda.training.commander.evaluation import EvaluationResult
-from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress
+from remuda.training.effects import LogLine, RecordCheckpoint, RecordReward, WriteProgress
 from remuda.training.recovery import catch_up
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
 from remuda.worker.process import open_files
@@ -74,14 +72,6 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 
 
 # --- prepare ---
-
-
-def test_what_the_client_measured_is_in_the_log(folders: RunFolders) -> None:
-    submit = replace(SUBMIT, notes=["auto: collector.count 3", "auto: measured on 4 cores"])
-    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, submit))
-    assert isinstance(prepared, PreparedRun)
-    log = (RunFolder(Path(prepared.run_dir)).commander_log).read_text()
-    assert log.index("[INFO] auto: collector.count 3\n") < log.index("[INFO] auto: measured on 4 cores\n")
 
 
 def test_who_died_while_it_began_in_a_folder_of_a_dated_name_goes_on_there(tmp_path: Path) -> None:
@@ -132,34 +122,6 @@ def test_who_died_while_it_began_goes_on_where_it_was(
     carry_out(folders, MarkRecoverable(EXPERIMENT))
     assert not run.beginner(EXPERIMENT).exists()
     folders.close()
-
-
-def test_a_folder_in_which_something_has_come_of_it_is_not_begun_again(folders: RunFolders, run: RunFolder) -> None:
-    assert run.beginner(EXPERIMENT).exists()
-    carry_out(folders, recorded(run, 5))
-    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
-    before = tree(run.root)
-    assert refused(folders, SUBMIT, EXPERIMENT).code == "exists"
-    assert tree(run.root) == before
-
-
-def test_a_run_is_prepared_with_its_configs(folders: RunFolders, tmp_path: Path) -> None:
-    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, provenance={"seed": "file"})))
-    assert isinstance(prepared, PreparedRun)
-    run = RunFolder(tmp_path / "runs" / "mine")
-    assert prepared.config == small_config()
-    assert prepared.run_dir == str(run.root)
-    assert prepared.policy_file == str(run.policy_file(EXPERIMENT, 0))
-    assert prepared.resumed is None
-    assert json.loads(run.config_json.read_text())["name"] == "small"
-    assert run.total_config.exists()
-    assert run.formatted_total_config.exists()
-
-
-def test_a_path_is_cleaned_before_workers_are_told_of_it(folders: RunFolders, tmp_path: Path) -> None:
-    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, run_dir="a/../b/./c")))
-    assert isinstance(prepared, PreparedRun)
-    assert prepared.run_dir == str(tmp_path / "runs" / "b" / "c")
 
 
 @pytest.mark.parametrize(
@@ -218,24 +180,6 @@ def test_an_impossible_path_is_refused(folders: RunFolders, tmp_path: Path, run_
     assert tree(tmp_path) == {}
 
 
-def test_a_runs_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
-    """What lies in it could neither be journaled nor told to workers."""
-    folders = RunFolders(tmp_path / os.fsdecode(b"caf\xe9"))
-    rejection = refused(folders, SUBMIT)
-    assert rejection.code == "invalid"
-    assert "can't encode character" in rejection.reason
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_taken_folder_is_refused_and_stays_as_it_is(folders: RunFolders, tmp_path: Path) -> None:
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
-    (tmp_path / "runs" / "mine" / "notes.txt").write_text("mine")
-    rejection = refused(folders, SUBMIT)
-    assert rejection.code == "exists"
-    assert str(tmp_path / "runs" / "mine") in rejection.reason
-    assert tree(tmp_path) == {"runs/mine/notes.txt": b"mine"}
-
-
 @pytest.mark.parametrize("on_exists", ["error", "resume", "force"])
 def test_a_run_that_is_not_over_is_not_disturbed(
     folders: RunFolders, run: RunFolder, tmp_path: Path, on_exists: str
@@ -256,20 +200,6 @@ def test_beside_a_run_that_is_not_over_another_may_be_made(folders: RunFolders, 
     assert isinstance(prepared, PreparedRun)
     assert Path(prepared.run_dir) != run.root
     assert Path(prepared.run_dir).name.startswith("mine_")
-
-
-def test_what_is_over_can_be_resumed_from_its_last_checkpoint(folders: RunFolders, run: RunFolder) -> None:
-    last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
-    carry_out(folders, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
-    carry_out(folders, RecordReward(EXPERIMENT, 7, 12.5, best=True))
-    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
-    prepared = folders.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
-    assert isinstance(prepared, PreparedRun)
-    assert prepared.resumed is not None
-    counters = prepared.resumed.counters
-    assert (counters.env_step, counters.train_iter, counters.episode, counters.policy_version) == (70, 7, 3, 4)
-    assert prepared.resumed.best is not None
-    assert prepared.resumed.best.reward == 12.5
 
 
 def test_resumed_with_another_task_it_begins_a_new_best_over_a_restart_too(folders: RunFolders, run: RunFolder) -> None:
@@ -312,15 +242,6 @@ def test_who_resumes_what_is_over_waits_until_its_files_are_closed(folders: RunF
     assert [type(each) for each in found] == [PreparedRun]
 
 
-def test_it_does_not_wait_for_ever(folders: RunFolders, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out(folders, recorded(run, 7))
-    monkeypatch.setattr(run_folders, "CLOSING_S", 0.01)
-    folders.about_to_close(EXPERIMENT)
-    rejection = refused(folders, replace(SUBMIT, on_exists="resume"))
-    assert rejection.code == "exists"
-    assert "its disk is slow to close its files: try again later" in rejection.reason
-
-
 @pytest.mark.parametrize("loss", ["gone", "damaged"])
 def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
     folders: RunFolders, run: RunFolder, loss: str
@@ -352,14 +273,6 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
     assert f"journal.sqlite is {loss}" in log
 
 
-def test_what_never_saved_anything_cannot_be_resumed(folders: RunFolders, run: RunFolder) -> None:
-    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
-    before = tree(run.root)
-    rejection = refused(folders, replace(SUBMIT, on_exists="resume"))
-    assert "no checkpoint yet" in rejection.reason
-    assert tree(run.root) == before
-
-
 # --- effects ---
 
 
@@ -375,24 +288,6 @@ def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_op
     assert open_files() == before
 
 
-def test_reports_and_rows_are_written(folders: RunFolders, run: RunFolder) -> None:
-    report = WorkerReport(
-        train_iter=3,
-        env_step=40,
-        role="collector",
-        worker=WORKER,
-        episode_count=2,
-        step_count=40,
-        duration_s=0.5,
-        reward_mean=20.0,
-        reward_std=1.0,
-    )
-    carry_out(folders, Emit(EXPERIMENT, report))
-    carry_out(folders, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
-    assert WORKER in run.commander_collector_log.read_text()
-    assert len(run.progress.read_text().splitlines()) == 2  # a header and a row
-
-
 def test_rows_go_to_the_sinks_of_the_config_too(folders: RunFolders, tmp_path: Path) -> None:
     config = small_config()
     log = config.log.model_copy(update={"sinks": ("csv", "jsonl")})
@@ -403,13 +298,6 @@ def test_rows_go_to_the_sinks_of_the_config_too(folders: RunFolders, tmp_path: P
     assert run.progress_csv.read_text().splitlines()[1].startswith("40,0,0,1.0,")
     assert json.loads(run.progress_jsonl.read_text())["env_step"] == 40
     carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
-
-
-def test_chunks_are_deleted_by_name(folders: RunFolders, run: RunFolder) -> None:
-    names = write_chunks(run, 3)
-    carry_out(folders, DeleteChunks(EXPERIMENT, (names[0], names[2])))
-    carry_out(folders, DeleteChunks(EXPERIMENT, (names[0],)))  # again: nothing happens
-    assert [path.name for path in run.data.iterdir()] == [names[1]]
 
 
 def write_chunks(run: RunFolder, count: int) -> list[str]:
@@ -467,9 +355,3 @@ def test_what_comes_after_the_end_changes_nothing(
     for effect in [*late, closing, LogLine(EXPERIMENT, "late words")]:
         carry_out(folders, effect)
     assert tree(run.root) == before
-
-
-def test_closing_everything_twice_is_harmless(folders: RunFolders, run: RunFolder) -> None:
-    folders.close()
-    folders.close()
-    assert run.commander_log.exists()

@@ -128,30 +128,6 @@ def test_curves_are_rewound_after_all_that_was_shown_before_and_before_the_learn
     assert writer.done == [(1,), LINE, rewound, DELETION, Journaled(ID, 1), after, "close"]
 
 
-def test_turns_that_come_while_the_disk_is_busy_share_a_commit(scene: Scene) -> None:
-    scene.run_thread.put(JournalBatch(1, entry(1), []))
-    assert scene.writer.called.acquire(timeout=HANG_S)
-    for number in (2, 3, 4):
-        scene.run_thread.put(JournalBatch(number, entry(number), []))
-    scene.writer.gate.set()
-    scene.told.wait(2)
-    assert scene.writer.done == [(1,), (2, 3, 4)]
-    assert scene.told.all == [Journaled(ID, 1), Journaled(ID, 4)]
-
-
-def test_who_hands_over_waits_for_no_disk_and_sees_for_how_long_nothing_was_written(scene: Scene) -> None:
-    scene.run_thread.put(JournalBatch(1, entry(1), []))
-    assert scene.writer.called.acquire(timeout=HANG_S)
-    scene.clock.now_s += 3.0
-    assert scene.run_thread.waits_for == 1
-    assert scene.run_thread.held_up_s(scene.clock.now_s) == 3.0
-    assert scene.run_thread.refusal is None, "a disk that does not answer says nothing"
-    scene.writer.gate.set()
-    scene.told.wait()
-    scene.run_thread.noted(1)
-    assert scene.run_thread.waits_for == 0
-
-
 def test_what_a_disk_refuses_is_tried_again_and_goes_on_where_it_was(scene: Scene) -> None:
     scene.writer.error = OSError(28, "No space left on device")
     scene.writer.gate.set()
@@ -192,16 +168,6 @@ def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -
     assert "Traceback" in told.traceback
     assert scene.run_thread.join(scene.clock.now_s + HANG_S)
     assert scene.writer.done == ["close"]
-
-
-def test_a_lane_that_rests_has_no_thread_and_goes_on_when_more_comes(scene: Scene) -> None:
-    scene.writer.gate.set()
-    for number in (1, 2):
-        scene.run_thread.put(JournalBatch(number, entry(number), []))
-        scene.told.wait(number)
-        scene.rest()
-        assert scene.run_thread.rests
-    assert scene.writer.done == [(1,), "close", (2,), "close"]
 
 
 def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) -> None:

@@ -16,7 +16,6 @@ from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
 from remuda.coordinator.disk.jobs import Jobs, Wakeup
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.disk.run_thread import RunThread
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.effects import Abandon, CloseRun, FindRoom, PrepareRun, Requester
 from remuda.coordinator.events import HeldUp, RecoveredRun, RunBroken, RunPrepared, RunRecovered, RunRefused
@@ -287,31 +286,6 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     again.close()
 
 
-def test_the_end_waits_until_the_reason_of_an_abandoned_run_is_written(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its lane is no longer among those of runs, and was forgotten."""
-    abandon = broken_run(scene)
-    gate, join = threading.Event(), RunThread.join
-
-    def log(path: Path) -> TextLog:
-        assert gate.wait(HANG_S)
-        return TextLog(path)
-
-    def waits(run_thread: RunThread, deadline_s: float) -> bool:
-        gate.set()  # only now its disk goes on
-        return join(run_thread, deadline_s)
-
-    monkeypatch.setattr("remuda.coordinator.disk.run_folder.TextLog", log)
-    monkeypatch.setattr(RunThread, "join", waits)
-    scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), abandon])
-    try:
-        assert scene.close() == []
-        assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
-    finally:
-        gate.set()  # where nobody waited for it, the thread is not left behind
-
-
 def test_the_end_waits_until_an_abandoned_run_is_listed_as_over(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,22 +311,6 @@ def test_the_end_waits_until_an_abandoned_run_is_listed_as_over(
         herd.close()
     finally:
         gate.set()
-
-
-def test_a_submission_that_meets_an_error_is_refused_and_says_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing that a run's folder, config or journal may hold ends the coordinator."""
-
-    def fail(*given: object) -> None:
-        raise MemoryError("cannot allocate")
-
-    monkeypatch.setattr("remuda.coordinator.disk.disk.prepared_experiment", fail)
-    scene.disk.prepare(PrepareRun(Requester(b"client", 7), EXPERIMENT, SUBMIT))
-    refused = scene.found()
-    assert isinstance(refused, RunRefused)
-    assert "MemoryError while the run was prepared: cannot allocate" in refused.rejection.reason
-    assert "Traceback" in capsys.readouterr().err
 
 
 def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
@@ -411,17 +369,6 @@ def _running(scene: Scene) -> JournalEntry:
     return JournalEntry(
         EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.parts.snapshot(0.0), 1), experiment.parts.changes(0.0)
     )
-
-
-def test_a_turn_waits_for_a_quick_disk_so_that_everybody_is_answered_in_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", HANG_S)
-    entry = _running(scene)
-    scene.disk.write([entry], [])
-    [journaled] = scene.disk.journaled()
-    assert journaled.experiment == EXPERIMENT
-    assert scene.disk.waits_for(EXPERIMENT) == 0
 
 
 def test_a_turn_waits_once_for_a_slow_disk_and_not_again_for_a_while(

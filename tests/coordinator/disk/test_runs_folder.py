@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from remuda.buffer.chunk import chunk_name, write_chunk
 from remuda.coordinator.catalog import FinishedRun
-from remuda.coordinator.disk import runs_folder
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.effects import CloseRun, PrepareRun, Requester
@@ -25,7 +24,6 @@ from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import BufferSampleReport
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
-from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out, journal
@@ -90,18 +88,6 @@ def everything(herd: RunsFolder, folders: RunFolders) -> list[RecoveredRun | Fin
     return [*finished, *(found for found in taken_up if found is not None)]
 
 
-def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> None:
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    turns = [submitted(folders, FIRST, "one"), submitted(folders, SECOND, "two")]
-    for turn in turns:
-        herd.note(turn)
-        journal(folders, turn)
-    folders.close()
-    herd.close()
-    for _ in range(2):  # looking changes nothing
-        assert [run.snapshot for run in recover(tmp_path)] == [turn.snapshot for turn in turns]
-
-
 def drawn(train_iter: int) -> BufferSampleReport:
     return BufferSampleReport(
         train_iter=train_iter,
@@ -158,29 +144,6 @@ def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_pa
         assert isinstance(found, FinishedRun)
         assert (found.identity.id, found.identity.run_dir) == (FIRST, str(tmp_path / "one"))
         assert found.state == "finished"
-
-
-def test_the_runs_that_ended_last_are_shown_whenever_they_were_submitted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs_folder, "FINISHED_SHOWN", 1)
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    first, second = submitted(folders, FIRST, "one"), submitted(folders, SECOND, "two")
-    for turn in (first, second, in_state(second, "finished"), in_state(first, "finished")):
-        herd.note(turn)
-    assert [run.identity.id for run in herd.finished()] == [FIRST]
-    folders.close()
-    herd.close()
-
-
-def test_however_many_runs_are_over_few_are_read_at_the_next_start(tmp_path: Path) -> None:
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    herd.note(in_state(submitted(folders, FIRST, "one"), "finished"))
-    copies = "insert into run select ?, run_dir, is_over, last from run where experiment = ?"
-    herd._db.executemany(copies, [(f"{number}", FIRST) for number in range(2_000)])  # pyright: ignore[reportPrivateUsage]
-    assert 10 < len(herd.finished()) < 1_000
-    folders.close()
-    herd.close()
 
 
 def test_to_note_a_run_costs_as_much_after_a_year_as_in_the_beginning(tmp_path: Path) -> None:
@@ -259,19 +222,6 @@ def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pyte
     assert [run.experiment for run in herd.unfinished()] == [OTHER]
     assert [run.identity.id for run in herd.finished()] == [SECOND]
     herd.close()
-
-
-def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    for experiment, name in (FIRST, "one"), (SECOND, "two"):
-        turn = submitted(folders, experiment, name)
-        herd.note(turn)
-        journal(folders, turn)
-    folders.close()
-    herd.close()
-    (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
-    assert [run.snapshot.identity.name for run in recover(tmp_path)] == ["two"]
-    assert "one cannot be recovered: " in capsys.readouterr().err
 
 
 def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> None:
@@ -359,30 +309,6 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
     assert run.interrupt.samefile(run.checkpoint(5))
 
 
-def test_where_training_episodes_evaluate_no_evaluation_is_shown_that_there_never_was(tmp_path: Path) -> None:
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    turn = submitted(folders, FIRST, "one")
-    run = RunFolder(tmp_path / "one")
-    save(run)
-    record = CheckpointIndex(run.ckpt).last
-    assert record is not None
-    experiment, config = turn.snapshot.experiment, small_config()
-    commander = replace(experiment.dispatch.commander, last=ResultSnapshot(record, [3.0], [3], 0.0), last_record=record)
-    config = config.model_copy(update={"evaluator": config.evaluator.model_copy(update={"episodes": 0})})
-    snapshot = replace(
-        turn.snapshot,
-        identity=replace(turn.snapshot.identity, config_json=config.model_dump_json()),
-        experiment=replace(experiment, dispatch=replace(experiment.dispatch, commander=commander)),
-    )
-    turn = in_state(altered(turn, snapshot=snapshot), "running")
-    herd.note(turn)
-    journal(folders, turn)
-    folders.close()
-    herd.close()
-    recover(tmp_path)
-    assert "=== Evaluation" not in run.commander_log.read_text()
-
-
 LOSSES = {
     "the journal": "journal.sqlite is gone",
     "what was in it": "journal.sqlite is empty",
@@ -451,16 +377,6 @@ def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp
     assert epochs == [1, 2, 3]
 
 
-def test_a_damaged_list_is_said_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "coordinator.sqlite").write_bytes(b"no database at all" * 1_000)
-    for _ in range(2):
-        with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
-            RunsFolder(tmp_path)
-    assert not (tmp_path / ".coordinator").exists(), "the folder is free"
-    (tmp_path / "coordinator.sqlite").unlink()
-    RunsFolder(tmp_path).close()
-
-
 @pytest.mark.parametrize("page", ["of the addresses", "of the runs"])
 def test_damage_within_the_list_is_said_as_well(tmp_path: Path, page: str) -> None:
     """Opening it does not read all of it."""
@@ -478,27 +394,6 @@ def test_damage_within_the_list_is_said_as_well(tmp_path: Path, page: str) -> No
     with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
         RunsFolder(tmp_path)
     assert not (tmp_path / ".coordinator").exists(), "the folder is free"
-
-
-def test_two_coordinators_cannot_own_one_runs_folder(tmp_path: Path) -> None:
-    first = RunsFolder(tmp_path)
-    with pytest.raises(FolderOwnedError, match=rf"{tmp_path} belongs to process \d+ on"):
-        RunsFolder(tmp_path)
-    first.close()
-    RunsFolder(tmp_path).close()
-
-
-def test_a_run_in_another_coordinators_hands_is_not_taken_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    turn = in_state(submitted(folders, FIRST, "one"), "running")
-    herd.note(turn)
-    journal(folders, turn)
-    herd.close()  # the folder is free, the run is not
-    assert all_found(tmp_path) == []
-    assert "which is alive" in capsys.readouterr().err
-    folders.close()
 
 
 def test_a_run_that_was_journaled_and_not_listed_yet_is_begun_again_by_its_submission(tmp_path: Path) -> None:

@@ -79,13 +79,9 @@ def test_once_its_folder_is_resumed_it_is_not_shown_any_more() -> None:
 
 def test_chunks_for_an_unrecoverable_run_are_not_counted_for_another_under_the_same_lease() -> None:
     """Leases of a coordinator that was started again have numbers of their own."""
-    world = World(config())
-    world.herd(collectors=1)
-    world.submit()
-    world.step()
-    while world.experiment().env_step < 300:
-        world.step()
-    collector = next(worker for worker in world.workers.values() if worker.role == "collector")
+    world = World(config()).started(collectors=1)
+    world.until_env_step(300)
+    collector = world.of("collector")[0]
     assert isinstance(collector.work, CollectorWork)
     id = str(UUID(int=9, version=4))
     world.coordinator = Coordinator(id=id, address="sim", pid=1, now_s=world.now_s, leases=LEASES_PER_START)
@@ -132,11 +128,3 @@ def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tm
         f"{tmp_path} cannot be recovered: the journal is gone; to go on from iteration_7.pth.tar, type: "
         f"remuda submit --resume --run-dir {tmp_path}"
     )
-
-
-@pytest.mark.parametrize("config_json", ["", "[]", "{}", '{"name": 3}'])
-def test_without_a_config_the_folder_s_name_is_its_name(tmp_path: Path, config_json: str) -> None:
-    run = RunFolder(tmp_path / "pole")
-    run.root.mkdir()
-    run.config_json.write_text(config_json)
-    assert unrecoverable_run(ID, run.root, OSError("no")).identity.name == "pole"

@@ -12,7 +12,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.ending import CALLBACKS_LONGEST_S
 from remuda.logbook.reports import CallbackReport
 from remuda.tests.coordinator.configs import short_config
-from remuda.tests.coordinator.simulation import Faults, LearnerWork, Worker, World
+from remuda.tests.coordinator.simulation import Faults, LearnerWork, World
 from remuda.tests.faults.sizes import LONG
 from remuda.training.snapshot import CallbacksSnapshot
 from remuda.wire.messages import CallbackAnswer, CallbacksDecided, ExperimentStatus, Verdict
@@ -27,14 +27,7 @@ def configured(evaluations: int = EVALUATIONS, name: str = "Notes", **sections: 
 
 
 def world_of(config: ExperimentConfig, seed: int = 0, faults: Faults | None = None) -> World:
-    world = World(config, seed=seed, faults=faults)
-    world.herd(collectors=2)
-    world.submit()
-    return world
-
-
-def learner_of(world: World) -> Worker:
-    return next(each for each in world.workers.values() if each.role == "learner")
+    return World(config, seed=seed, faults=faults).started()
 
 
 def journaled(world: World) -> CallbacksSnapshot:
@@ -70,24 +63,6 @@ def exact(world: World) -> ExperimentStatus:
     return status
 
 
-def test_each_event_is_told_and_what_is_decided_is_done() -> None:
-    world = world_of(configured())
-    rates: list[float] = []
-
-    def look() -> None:
-        work = learner_of(world).work
-        if isinstance(work, LearnerWork):
-            rates.append(work.callbacks.host.config(10**9).learner.learning_rate)
-
-    world.check = look
-    exact(world)
-    assert told(world)[0][-1].startswith("end")
-    assert rates[0] == 1e-3
-    assert {1e-3 / 2, 1e-3 / 4} <= set(rates)
-    counts = [report.numbers["count"] for report in world.reports if isinstance(report, CallbackReport)]
-    assert counts[:EVALUATIONS] == [1.0, 2.0, 3.0]
-
-
 @pytest.mark.parametrize("part", range(4))
 def test_the_coordinator_may_die_at_any_point(part: int) -> None:
     """A sample of all points here; `make faults` goes through every one."""
@@ -115,7 +90,7 @@ def test_the_learner_may_die_as_well_on_a_bad_network(seed: int) -> None:
     world.crash_at = lambda: chance.random() < 0.003
 
     def mischief() -> None:
-        learner = learner_of(world)
+        learner = world.of("learner")[0]
         if isinstance(learner.work, LearnerWork) and learner.alive and world.deaths < 3 and chance.random() < 0.01:
             world.restart(learner)
 
@@ -137,7 +112,7 @@ def test_a_decision_that_the_dying_coordinator_has_not_journaled_is_made_again()
             (experiment,) = world.coordinator.experiments
             if experiment.members[0].parts.callbacks.book.stopped is not None:  # type: ignore[union-attr]
                 stops += 1
-                world.restart(learner_of(world))
+                world.restart(world.of("learner")[0])
                 return True
         return False
 
@@ -161,7 +136,7 @@ def test_a_callback_that_raises_fails_the_run_and_is_named(after: int) -> None:
 
 def test_the_end_waits_for_callbacks_a_bounded_time() -> None:
     world = world_of(configured(1_000_000, stop={"max_env_steps": 240}))
-    learner = learner_of(world)
+    learner = world.of("learner")[0]
     while not isinstance(learner.work, LearnerWork):
         world.step()
     learner.work.callbacks.call = lambda message: None  # type: ignore[method-assign]
@@ -172,18 +147,9 @@ def test_the_end_waits_for_callbacks_a_bounded_time() -> None:
     assert any("the callbacks have not answered" in text for _, text in world.said)
 
 
-def test_a_run_without_callbacks_is_told_nothing() -> None:
-    world = world_of(short_config())
-    learner = learner_of(world)
-    world.run()
-    assert world.experiment().state == "finished"
-    assert journaled(world) == CallbacksSnapshot()
-    assert learner.alive
-
-
 def test_a_decision_about_what_nobody_was_told_is_not_believed() -> None:
     world = world_of(configured())
-    learner = learner_of(world)
+    learner = world.of("learner")[0]
     while not isinstance(learner.work, LearnerWork):
         world.step()
     learner.say(CallbacksDecided(learner.lease, 1_000, CallbackAnswer([Verdict("Notes", stop="a lie")])))

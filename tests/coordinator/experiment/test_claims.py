@@ -51,16 +51,14 @@ CONNECTIONS = count(1)
 
 def busy_world() -> World:
     """In the middle of its work: two collectors, a learner and an evaluator."""
-    world = World(config(collector={"count": 2, "chunk_env_steps": 64}, stop={"max_env_steps": 1_000_000}))
-    world.herd(collectors=2)
-    world.submit()
+    world = World(config(collector={"count": 2, "chunk_env_steps": 64}, stop={"max_env_steps": 1_000_000})).started()
     while world.experiment().train_iter < 100 if world.status().experiments else True:
         world.step()
     return world
 
 
 def of(world: World, role: Role, position: int = 0) -> Worker:
-    return [worker for worker in world.workers.values() if worker.role == role][position]
+    return world.of(role)[position]
 
 
 def say(world: World, peer: bytes, message: AnyMessage) -> list[AnyMessage]:
@@ -75,8 +73,7 @@ def say(world: World, peer: bytes, message: AnyMessage) -> list[AnyMessage]:
 def said_by(world: World, worker: Worker, message: AnyMessage) -> None:
     """The worker itself says it, in the middle of all else."""
     worker.say(message)
-    for _ in range(3):
-        world.step()
+    world.steps(3)
 
 
 def unknown_peer(uuid: str = STRANGER, incarnation: int = 1) -> bytes:
@@ -129,13 +126,6 @@ def test_no_chunk_may_name_the_file_of_another() -> None:
     assert own.refused == "dismissed"
     assert other.alive
     assert world.experiment().state == "running"
-
-
-def test_no_chunk_is_of_a_task_that_has_not_begun() -> None:
-    world = busy_world()
-    own, other = of(world, "collector", 0), of(world, "collector", 1)
-    said_by(world, own, ChunkReady(own.lease, chunk_of(own.uuid, own.incarnation, task=1)))
-    assert (own.refused, other.refused) == ("dismissed", None)
 
 
 def test_a_late_chunk_counts_only_for_the_worker_that_had_the_lease() -> None:
@@ -210,8 +200,7 @@ def test_a_failure_that_is_said_again_is_one_failure() -> None:
     lease = collector.lease
     for _ in range(20):
         collector.say(WorkerFailed(lease, "no", "nowhere"))
-    for _ in range(200):
-        world.step()
+    world.steps(200)
     assert sum("failure of collector" in text for _, text in world.said) == 1
     assert world.experiment().state == "running"
 
@@ -286,15 +275,12 @@ def test_who_says_what_cannot_be_loses_its_lease_and_nobody_else_does(lie: Lie) 
     assert any("rejects message from" in text for _, text in world.said)
     world.restart(liar)
     before = world.experiment().env_step
-    for _ in range(60):
-        world.step()
+    world.steps(60)
     assert world.experiment().env_step > before, "another takes its place, and the run goes on"
 
 
 def test_the_mean_of_a_declared_metric_is_over_the_steps_of_its_chunk_at_most() -> None:
-    world = World(config(policy={"type": "muzero", "n_step": 1, "unroll_steps": 1}))
-    world.herd(collectors=2)
-    world.submit()
+    world = World(config(policy={"type": "muzero", "n_step": 1, "unroll_steps": 1})).started()
     while not world.status().experiments or not of(world, "collector", 1).lease:
         world.step()
     honest, liar = of(world, "collector", 0), of(world, "collector", 1)
@@ -315,12 +301,10 @@ def test_a_collector_cannot_run_far_ahead_of_its_credit() -> None:
     world.updates_per_step = 0
     world.herd(collectors=1)
     world.submit()
-    for _ in range(100):
-        world.step()
+    world.steps(100)
     liar = of(world, "collector")
     for _ in range(200):
         liar.say(ChunkReady(liar.lease, world.write_chunk(liar, PolicyRef())))
-    for _ in range(5):
-        world.step()
+    world.steps(5)
     assert liar.refused == "dismissed"
     assert world.experiment().state == "running"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 
@@ -11,7 +10,7 @@ from remuda.coordinator.experiment.workers import FAILURES_IN_A_ROW, GOOD_LEASE_
 from remuda.coordinator.leases import Lease
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, Worker, World
-from remuda.training.snapshot import FailuresSnapshot, LeaseHolder
+from remuda.training.snapshot import LeaseHolder
 
 ABORTED = "signal 6 (SIGABRT)"
 
@@ -52,12 +51,6 @@ def test_work_of_short_leases_does_not_excuse_their_deaths() -> None:
     assert "(env.vectorization: async)" in ends[-1], "what would contain an environment that crashes"
 
 
-def test_a_week_in_which_a_worker_is_lost_every_few_minutes_is_no_failure() -> None:
-    leases, chance = Leases(), random.Random(1)
-    while leases.now_s < 7 * 24 * 3_600:
-        assert leases.live(chance.uniform(0.0, 600.0)) is None
-
-
 def test_deaths_on_one_bad_machine_do_not_count_while_others_of_the_role_work() -> None:
     leases = Leases()
     steady = lease_of("steady", -GOOD_LEASE_S)
@@ -87,15 +80,6 @@ def test_a_worker_that_was_lost_may_say_later_how_it_ended() -> None:
     assert f"{ABORTED} (4 times), lost, silent for 10.2 s" in end
 
 
-def test_it_comes_back_over_a_restart() -> None:
-    leases, after = Leases(), Failures()
-    for _ in range(FAILURES_IN_A_ROW - 1):
-        leases.live(1.0)
-    after.restore(FailuresSnapshot(), 0, leases.failures.deaths(leases.now_s), 0.0)
-    after.died(lease_of("w"), ABORTED, 1.0)
-    assert after.hopeless_deaths(1.0) is not None
-
-
 def test_a_lease_that_was_taken_up_and_whose_worker_died_with_the_coordinator_does_not_count() -> None:
     failures = Failures()
     for number in range(FAILURES_IN_A_ROW):
@@ -106,7 +90,7 @@ def test_a_lease_that_was_taken_up_and_whose_worker_died_with_the_coordinator_do
 
 
 def collector_of(world: World) -> Worker:
-    return next(worker for worker in world.workers.values() if worker.role == "collector")
+    return world.of("collector")[0]
 
 
 def let_it_abort(world: World, pause_s: float) -> None:
@@ -128,9 +112,7 @@ def let_it_abort(world: World, pause_s: float) -> None:
 @pytest.mark.parametrize("pause_s", [1.0, 15.0], ids=["started again at once", "lost first"])
 def test_a_run_whose_environment_aborts_fails_and_the_next_one_is_served(pause_s: float) -> None:
     """It hands in chunks in each of its incarnations, and is learned from."""
-    world = World(config(collector={"count": 1}, stop={"max_env_steps": 10**9}))
-    world.herd(collectors=1)
-    world.submit("bad")
+    world = World(config(collector={"count": 1}, stop={"max_env_steps": 10**9})).started(collectors=1, name="bad")
     let_it_abort(world, pause_s)
     status = world.experiment()
     assert status.state == "failed", status

@@ -79,14 +79,6 @@ def test_the_actions_of_all_evaluators_are_shown_once_the_evaluation_is_complete
     assert shown.histograms == {"action": Histogram(0.0, [1.0, 2.0], [20, 40])}
 
 
-def test_where_nobody_counts_actions_none_are_shown() -> None:
-    dispatch = dispatching(8)
-    dispatch.carry_out([StartEvaluation(record(1_000))], Counters(), 0.0)
-    done = EvaluationDone(8, 1, 0, [1.0] * 5, [10] * 5, 0.1)
-    reports = emitted(dispatch.played(done, "worker 8", Counters(), 1.0))
-    assert not any(isinstance(report, HistogramReport) for report in reports)
-
-
 def test_films_are_shown_of_checkpoints_that_there_are() -> None:
     dispatch = dispatching()
     assert dispatch.filmed(EvaluationFilmed(8, 0, 0, FILM)) == []

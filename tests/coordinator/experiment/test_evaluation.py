@@ -19,11 +19,6 @@ def evaluation(episodes: int) -> Evaluation:
     return Evaluation(1, RECORD, episodes, started_s=10.0)
 
 
-def test_episodes_are_shared_evenly() -> None:
-    dealt = evaluation(10).deal([1, 2, 3])
-    assert dealt == [(1, Share(0, 4)), (2, Share(4, 3)), (3, Share(7, 3))]
-
-
 def test_results_are_put_in_order_of_episode() -> None:
     one = evaluation(4)
     one.deal([1, 2])

@@ -63,27 +63,8 @@ def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
     assert experiments.known.get("19") is None
 
 
-def test_a_run_that_ends_is_shown_however_long_ago_it_was_submitted() -> None:
-    """It was forgotten the moment it ended, where a hundred that were submitted after it had ended before."""
-    world = World(short_config())
-    world.herd(collectors=2)
-    world.submit()
-    world.step()
-    [experiment] = world.coordinator.experiments
-    assert isinstance(experiment, Experiment)
-    late = FinishedRun(experiment.identity, experiment.status(world.now_s))
-    for number in range(FINISHED_KEPT):
-        world.coordinator.experiments.add_finished(replace(late, identity=replace(late.identity, id=f"{number}")))
-    while not experiment.over:
-        world.step()
-    assert world.coordinator.experiments.known.get(experiment.identity.id) is not None
-    assert world.coordinator.experiments.known.get("0") is None
-
-
 def test_its_replay_is_let_go_and_status_stays() -> None:
-    world = World(short_config())
-    world.herd(collectors=2)
-    world.submit()
+    world = World(short_config()).started()
     world.step()
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
@@ -97,8 +78,7 @@ def test_its_replay_is_let_go_and_status_stays() -> None:
     assert finished.state == "finished"
     status = world.experiment()
     assert (status.reason, status.env_step) == ("max_env_steps", world.unique_env_steps())
-    for _ in range(200):
-        world.step()
+    world.steps(200)
     assert world.experiment() == status
 
 
@@ -123,7 +103,7 @@ def test_late_chunks_are_refused_and_count_for_nothing(restarted: bool) -> None:
     world = over(World(short_config()))
     if restarted:
         world.crash()
-    collector = next(worker for worker in world.workers.values() if worker.role == "collector")
+    collector = world.of("collector")[0]
     meta = ChunkMeta(ChunkId(collector.uuid, 1, 999), "late", 8, 8, 1, 0, PolicyRef(), 0.1, [], [])
     [send] = said_by_somebody(world, ChunkReady(collector.assignments[0], meta))
     assert isinstance(send, fx.Send)
@@ -135,7 +115,7 @@ def test_late_chunks_are_refused_and_count_for_nothing(restarted: bool) -> None:
 
 def test_what_a_worker_did_that_did_not_let_go_is_shown() -> None:
     world = over(World(short_config()))
-    collector = next(worker for worker in world.workers.values() if worker.role == "collector")
+    collector = world.of("collector")[0]
     lease = collector.assignments[0]
     said, _ = said_by_somebody(world, WorkerFailed(lease, "dismissed: it did not let go", "in env.step"))
     assert said == LogLine(world.experiment().id, f"lease {lease}: dismissed: it did not let go\nin env.step", "error")

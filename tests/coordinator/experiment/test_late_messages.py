@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from remuda.coordinator import assignments, leases
+from remuda.coordinator import assignments
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment import workers
@@ -15,7 +15,7 @@ from remuda.tests.coordinator.simulation import Worker, World
 from remuda.tests.keys import somebody_for
 from remuda.training.effects import LogLine
 from remuda.wire.channel import Channel
-from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, PolicyRef, WorkerFailed
+from remuda.wire.messages import AnyMessage, WorkerFailed
 
 KEPT = 12
 SOMEBODY = count(1)
@@ -46,13 +46,9 @@ def is_known(world: World, lease: int, worker: Worker | None = None) -> bool:
     return any(isinstance(e, LogLine) for e in said_by_somebody(world, WorkerFailed(lease, "gone", "nowhere"), worker))
 
 
-def collector(world: World) -> Worker:
-    return next(worker for worker in world.workers.values() if worker.role == "collector")
-
-
 def lease_again(world: World) -> int:
     """The collector dies and is started again; gives its new lease."""
-    fresh = world.restart(collector(world))
+    fresh = world.restart(world.of("collector")[0])
     end_s = world.now_s + 60.0
     while not fresh.lease:
         assert world.now_s < end_s, world.said[-3:]
@@ -61,10 +57,8 @@ def lease_again(world: World) -> int:
 
 
 def busy_world() -> World:
-    world = World(config(collector={"count": 1, "chunk_env_steps": 64}))
-    world.herd(collectors=1)
-    world.submit()
-    while not (world.workers and collector(world).lease):
+    world = World(config(collector={"count": 1, "chunk_env_steps": 64})).started(collectors=1)
+    while not (world.workers and world.of("collector")[0].lease):
         world.step()
     return world
 
@@ -90,37 +84,9 @@ def test_of_a_run_that_goes_on_all_are_known_that_its_journal_has(restarted: boo
     world = busy_world()
     over: list[tuple[int, Worker]] = []
     for _ in range(4 * KEPT):
-        over.append((collector(world).lease, collector(world)))
+        over.append((world.of("collector")[0].lease, world.of("collector")[0]))
         newest = lease_again(world)
     if restarted:
         world.crash()
     assert all(is_known(world, lease, worker) for lease, worker in over)
-    assert not is_known(world, newest + 1, collector(world))
-
-
-def test_the_oldest_lease_goes_on_over_a_restart_however_many_came_and_went(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The learner's is the first; nothing that it said was heard, once its number was not among the newest."""
-    monkeypatch.setattr(leases, "NUMBERS_KEPT", 3)
-    world = busy_world()
-    for _ in range(2 * KEPT + 3):
-        lease_again(world)
-    learner = next(worker for worker in world.workers.values() if worker.role == "learner")
-    first = learner.lease
-    world.crash()
-    world.run()
-    assert learner.assignments == [first], "it was not replaced"
-    assert world.experiment().state == "finished"
-    assert world.experiment().env_step == world.unique_env_steps()
-
-
-def test_a_chunk_counts_that_comes_after_many_leases() -> None:
-    world = busy_world()
-    who = collector(world)
-    first, meta = who.lease, world.write_chunk(who, PolicyRef())
-    for _ in range(4 * KEPT):
-        lease_again(world)
-    counted = world.experiment().env_step
-    [answer, *_] = [e for e in said_by_somebody(world, ChunkReady(first, meta), who) if isinstance(e, fx.Send)]
-    assert isinstance(answer.envelope.message, ChunkAccepted)
-    assert answer.envelope.message.rejected is None
-    assert world.experiment().env_step == counted + meta.env_steps
+    assert not is_known(world, newest + 1, world.of("collector")[0])

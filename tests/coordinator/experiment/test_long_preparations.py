@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.ending import STAGE_LONGEST_S
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import config
@@ -16,12 +15,9 @@ LIMITS = Limits(lost_after_s=5.0, stuck_after_s=6.0, hopeless_after_s=8.0)
 
 @pytest.mark.parametrize(("phase", "setting"), [("preparing", "prepare_s"), ("saving", "save_s")])
 def test_a_worker_that_takes_too_long_is_dismissed_with_the_limit_that_it_broke(phase: Phase, setting: str) -> None:
-    world = World(config(stop={"max_env_steps": 10**9}, limits={setting: 20.0}), limits=LIMITS)
-    world.herd(collectors=2)
-    world.submit()
-    for _ in range(60):
-        world.step()
-    slow = next(worker for worker in world.workers.values() if worker.role == "learner")
+    world = World(config(stop={"max_env_steps": 10**9}, limits={setting: 20.0}), limits=LIMITS).started()
+    world.steps(60)
+    slow = world.of("learner")[0]
     slow.phase, slow.activity, slow.hung = phase, f"{phase} for long", True
     begun_s = world.now_s
     while slow.alive:
@@ -36,13 +32,12 @@ def test_a_worker_that_takes_too_long_is_dismissed_with_the_limit_that_it_broke(
 
 def test_the_end_of_a_run_waits_for_a_last_checkpoint_that_takes_long() -> None:
     """Longer than everything else may take there."""
-    world = World(config(stop={"max_env_steps": 1_000}, limits={"save_s": 1_000.0}), limits=LIMITS)
-    world.herd(collectors=1)
-    world.submit()
+    world = World(config(stop={"max_env_steps": 1_000}, limits={"save_s": 1_000.0}), limits=LIMITS).started(
+        collectors=1
+    )
     world.step()
-    learner = next(worker for worker in world.workers.values() if worker.role == "learner")
-    while world.experiment().state != "stopping":
-        world.step()
+    learner = world.of("learner")[0]
+    world.until(lambda: world.experiment().state == "stopping")
     learner.phase, learner.hung, learner.deaf = "saving", True, True
     begun_s = world.now_s
     while world.now_s < begun_s + STAGE_LONGEST_S["settling"] + 100.0:
@@ -54,8 +49,3 @@ def test_the_end_of_a_run_waits_for_a_last_checkpoint_that_takes_long() -> None:
     world.run(100.0)
     assert world.experiment().state == "finished"
     assert max(world.records) == world.experiment().train_iter
-
-
-def test_limits_have_defaults_of_half_an_hour() -> None:
-    limits = ExperimentConfig.model_validate({"name": "x", "env": {"id": "CartPole-v1"}}).limits
-    assert (limits.prepare_s, limits.save_s) == (1_800.0, 1_800.0)

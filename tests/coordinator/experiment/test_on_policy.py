@@ -30,22 +30,11 @@ def lags(world: World) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_strictly_on_policy_every_update_uses_what_the_policy_it_improves_has_collected(seed: int) -> None:
-    world = World(on_policy_config(lag=0), seed=seed)
-    world.herd(collectors=2)
-    world.submit()
+    world = World(on_policy_config(lag=0), seed=seed).started()
     finished(world)
     assert lags(world) == {0}
     assert all(len(rows) == 8 for _, _, rows in world.used)
     assert len(world.used) >= 4_000 // (8 * 16) - 1
-
-
-@pytest.mark.parametrize("lag", [1, 3])
-def test_a_lag_is_used_and_kept(lag: int) -> None:
-    world = World(on_policy_config(lag=lag))
-    world.herd(collectors=2)
-    world.submit()
-    finished(world)
-    assert max(lags(world)) <= lag
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -54,23 +43,9 @@ def test_lost_and_repeated_messages_change_nothing_of_that(seed: int) -> None:
         on_policy_config(lag=1, stop={"max_env_steps": 1_500}),
         seed=seed,
         faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2),
-    )
-    world.herd(collectors=2)
-    world.submit()
+    ).started()
     finished(world)
     assert max(lags(world)) <= 1
-
-
-@pytest.mark.parametrize("role", ["collector", "learner"])
-def test_a_worker_that_dies_brings_nothing_to_a_halt(role: str) -> None:
-    world = World(on_policy_config(lag=0))
-    world.herd(collectors=2)
-    world.submit()
-    while world.unique_env_steps() < 1_000:
-        world.step()
-    world.restart(next(worker for worker in world.workers.values() if worker.role == role and worker.lease))
-    finished(world)
-    assert lags(world) == {0}
 
 
 @pytest.mark.parametrize("lag", [0, 2])
@@ -78,13 +53,11 @@ def test_a_worker_that_dies_brings_nothing_to_a_halt(role: str) -> None:
 def test_what_came_last_is_learned_from_too(batches: int, lag: int) -> None:
     """Of a budget of one batch nothing was learned."""
     batch = 8 * 16
-    world = World(on_policy_config(lag=lag, stop={"max_env_steps": batches * batch}))
-    world.herd(collectors=2)
-    world.submit()
+    world = World(on_policy_config(lag=lag, stop={"max_env_steps": batches * batch})).started()
     finished(world)
     assert len(world.used) == world.unique_env_steps() // batch == batches
     assert max(world.records) == world.experiment().train_iter, "the last checkpoint is of the last update"
-    assert [text for _, text in world.said if "not learned from" in text] == []
+    assert world.logged("not learned from") == []
 
 
 def test_batches_that_nobody_learns_from_are_named_at_the_end() -> None:
@@ -95,6 +68,4 @@ def test_batches_that_nobody_learns_from_are_named_at_the_end() -> None:
     world.submit()
     world.run(3_000)
     assert world.experiment().state == "finished"
-    assert [text for _, text in world.said if "not learned from" in text] == [
-        "batches that were collected and not learned from: 3"
-    ]
+    assert world.logged("not learned from") == ["batches that were collected and not learned from: 3"]

@@ -17,7 +17,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.reanalysis import REQUESTS_AT_ONCE
 from remuda.logbook.reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import Faults, LearnerWork, ReanalyzerWork, Worker, World
+from remuda.tests.coordinator.simulation import Faults, ReanalyzerWork, Worker, World
 from remuda.tests.faults.sizes import LONG
 from remuda.wire.messages import (
     AnyMessage,
@@ -37,16 +37,10 @@ def muzero(count: int = 2, *, ratio: float = 0.5, **sections: object) -> Experim
 
 
 def world_of(config: ExperimentConfig, *, reanalyzers: int = 2, seed: int = 0, faults: Faults | None = None) -> World:
-    world = World(config, seed=seed, faults=faults)
-    world.herd(collectors=2, reanalyzers=reanalyzers)
-    world.submit()
+    world = World(config, seed=seed, faults=faults).started(collectors=2, reanalyzers=reanalyzers)
     while not world.status().experiments:
         world.step()
     return world
-
-
-def reanalyzers(world: World) -> list[Worker]:
-    return [worker for worker in world.workers.values() if worker.role == "reanalyzer"]
 
 
 def finished(world: World) -> ExperimentStatus:
@@ -92,13 +86,6 @@ def test_it_is_no_more_than_the_share_of_the_rows_that_are_drawn(ratio: float) -
     assert status.reanalyzed_rows <= ratio * (drawn + in_flight) + 80
 
 
-def test_learners_use_it_and_no_row_goes_back_to_an_older_target_network() -> None:
-    world = world_of(muzero())
-    finished(world)
-    (made,) = world.made.values()
-    assert len(made) > 300, "the simulated learner checks each"
-
-
 def test_a_run_needs_none_and_takes_those_that_come() -> None:
     world = world_of(muzero(), reanalyzers=0)
     while world.experiment().train_iter < 50:
@@ -107,14 +94,14 @@ def test_a_run_needs_none_and_takes_those_that_come() -> None:
     for number in range(3):
         world.add("reanalyzer", number)
     run_until_reanalyzed(world, 1)
-    assert sorted(bool(worker.lease) for worker in reanalyzers(world)) == [False, True, True]
+    assert sorted(bool(worker.lease) for worker in world.of("reanalyzer")) == [False, True, True]
     finished(world)
 
 
 def test_none_is_taken_where_there_is_nothing_to_do() -> None:
     world = world_of(muzero(ratio=0.0))
     assert finished(world).reanalyzed_rows == 0
-    assert not any(worker.assignments for worker in reanalyzers(world))
+    assert not any(worker.assignments for worker in world.of("reanalyzer"))
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -134,21 +121,13 @@ def test_each_table_of_the_buffer_tells_how_long_the_chunks_since_the_one_before
     assert min(taken_ms) - 1e-6 <= min(means) <= max(means) <= max(taken_ms) + 1e-6
 
 
-def test_runs_without_reanalyzers_have_no_such_column() -> None:
-    world = world_of(config(log={"buffer_interval_s": 5}), reanalyzers=0)
-    finished(world)
-    tables = [report for report in world.reports if isinstance(report, BufferThroughputReport)]
-    assert tables
-    assert all("reanalyze_time_ms" not in table.fields() for table in tables)
-
-
 def test_a_reanalyzer_that_does_nothing_is_asked_for_two_chunks_and_holds_up_nobody() -> None:
     world = world_of(muzero(), reanalyzers=1)
     world.reanalyzer_pace = 0.0
     finished_work: list[ReanalyzerWork] = []
     for _ in range(1_000_000):
         world.step()
-        (worker,) = reanalyzers(world)
+        (worker,) = world.of("reanalyzer")
         if isinstance(worker.work, ReanalyzerWork):
             finished_work = [worker.work]
         if world.closed:
@@ -162,7 +141,7 @@ def test_what_a_dead_one_was_asked_for_another_computes() -> None:
     longer = {"max_env_steps": 12_000}  # a death is noticed a while later
     world = world_of(muzero(buffer=kept, stop=longer), reanalyzers=1)
     run_until_reanalyzed(world, 1)
-    (worker,) = reanalyzers(world)
+    (worker,) = world.of("reanalyzer")
     world.reanalyzer_pace = 0.0
     while not (isinstance(worker.work, ReanalyzerWork) and len(worker.work.asked) == REQUESTS_AT_ONCE):
         world.step()
@@ -192,7 +171,7 @@ def test_nothing_is_lost_or_counted_twice_on_a_bad_network_with_deaths(seed: int
             case "":
                 world.crash()
             case role:
-                world.restart(chance.choice([worker for worker in world.workers.values() if worker.role == role]))
+                world.restart(chance.choice(world.of(role)))
         rows = world.experiment().reanalyzed_rows
         assert seen <= rows <= sum(meta.rows for meta in world.reanalyses.values())
         seen = rows
@@ -217,15 +196,6 @@ def test_a_restarted_coordinator_knows_what_was_computed_and_asked() -> None:
     finished(world)
 
 
-def test_a_new_learner_is_given_what_was_computed_before() -> None:
-    world = world_of(muzero())
-    run_until_reanalyzed(world, 1_000)
-    (learner,) = (worker for worker in world.workers.values() if worker.role == "learner")
-    assert world.made, "the simulated learner checks that none of these rows goes back"
-    world.restart(learner)
-    finished(world)
-
-
 def test_files_of_chunks_that_were_evicted_and_those_that_were_replaced_go() -> None:
     world = world_of(muzero(ratio=1.0))
     finished(world)
@@ -244,7 +214,7 @@ def busy() -> tuple[World, Worker, Reanalyze]:
     world = world_of(muzero(buffer={"capacity": 100_000, "min_rows": 200, "samples_per_insert": 4.0}))
     run_until_reanalyzed(world, 200)
     world.reanalyzer_pace = 0.0
-    while not (asking := [w for w in reanalyzers(world) if isinstance(w.work, ReanalyzerWork) and w.work.asked]):
+    while not (asking := [w for w in world.of("reanalyzer") if isinstance(w.work, ReanalyzerWork) and w.work.asked]):
         world.step()
     work = asking[0].work
     assert isinstance(work, ReanalyzerWork)
@@ -322,35 +292,12 @@ def test_a_target_network_that_nobody_has_published_counts_nothing() -> None:
     assert status.target_train_iter < 10**6
 
 
-def test_only_the_learner_of_this_epoch_publishes_target_networks() -> None:
-    world, _, _ = busy()
-    (learner,) = (worker for worker in world.workers.values() if worker.role == "learner")
-    learner.say(TargetPublished(learner.lease, PolicyRef(7, 0, 0)))
-    world.step()
-    world.step()
-    assert not learner.alive
-    assert PolicyRef(7, 0, 0) not in experiment_of(world).parts.snapshot(world.now_s).reanalysis.targets
-
-
-def test_a_learner_cannot_have_read_what_there_is_not() -> None:
-    world, _, _ = busy()
-    (learner,) = (worker for worker in world.workers.values() if worker.role == "learner")
-    work = learner.work
-    assert isinstance(work, LearnerWork)
-    request = work.prefetch.repeat() or [work.prefetch.request(work.train_iter, work.take_priorities())]
-    learner.say(replace(request[0], loaded_reanalysis=10**6))
-    world.step()
-    world.step()
-    assert not learner.alive
-
-
 def test_what_comes_after_its_lease_is_over_is_not_counted() -> None:
     world, worker, asked = busy()
     before, said = world.experiment().reanalyzed_rows, honest(world, worker, asked)
     world.restart(worker)
     world.to_coordinator(worker.peer, worker.channel.post(said, world.now_s))
     assert said.meta.file in world.disk
-    for _ in range(20):
-        world.step()
+    world.steps(20)
     assert world.experiment().reanalyzed_rows == before
     finished(world)

@@ -42,15 +42,6 @@ def test_hopeless_takes_both_number_and_time() -> None:
     assert failures.hopeless(LEAST_S)
 
 
-def test_few_failures_are_never_hopeless() -> None:
-    failures = Failures()
-    for number in range(FAILURES_IN_A_ROW - 1):
-        failures.failed(A, 1_000.0 * number)
-    assert not failures.hopeless(1e9)
-    failures.counted(1e9)  # one that nobody rests for counts as well
-    assert failures.hopeless(1e9)
-
-
 def test_however_many_workers_fail_those_that_failed_last_are_kept() -> None:
     failures = Failures()
     for number in range(5_000):
@@ -104,10 +95,3 @@ def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> f
         case _:
             failures.counted(now_s)
     return now_s
-
-
-def test_an_older_journal_knows_of_no_rests() -> None:
-    failures = Failures()
-    failures.restore(FailuresSnapshot(), 3, [], 10.0)
-    assert failures.in_a_row == 3
-    assert failures.resting(10.0) == frozenset()

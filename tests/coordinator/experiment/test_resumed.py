@@ -8,13 +8,13 @@ import pytest
 from msgspec import structs
 
 from remuda.config.environment import EnvConfig
+
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import EvaluatorConfig, LogConfig, StopConfig
-from remuda.training.commander.commander import Commander, Save, StartEvaluation
+from remuda.training.commander.commander import Commander, Save
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 
@@ -45,35 +45,11 @@ def chunk(env_steps: int) -> ChunkMeta:
     return ChunkMeta(name, "f", env_steps, env_steps, 1, 0, PolicyRef(4), 0.1, [7.0], [5])
 
 
-def test_counters_go_on() -> None:
-    replay = ReplayAccounting(config(), 0.0, resumed=resumed())
-    assert (replay.ledger.env_step, replay.ledger.episode) == (2_500, 30)
-    replay.ledger.open(1, chunk(64).chunk.worker, 4)
-    replay.accept(chunk(64), 1)
-    assert (replay.ledger.env_step, replay.ledger.episode, replay.ledger.rows) == (2_564, 31, 64)
-
-
-def test_the_next_incarnation_has_a_higher_epoch() -> None:
-    assert resumed().generation == 4
-
-
-def test_replay_starts_empty() -> None:
-    replay = ReplayAccounting(config(), 0.0, resumed=resumed())
-    assert replay.sampleable_batches(1) == 0
-    assert replay.replay_for_new_learner() == ([], [])
-
-
 def test_a_evaluated_checkpoint_is_neither_saved_nor_evaluated_again() -> None:
     commander = Commander(config(), resumed())
     assert commander.started() == []
     assert commander.progressed(COUNTERS) == []
     assert commander.last_record == LAST
-
-
-def test_an_unevaluated_checkpoint_is_evaluated_first() -> None:
-    unevaluated = structs.replace(LAST, reward=None)
-    commander = Commander(config(), resumed(record=unevaluated))
-    assert commander.started() == [StartEvaluation(unevaluated)]
 
 
 def test_boundaries_lie_beyond_the_checkpoint() -> None:
@@ -91,12 +67,6 @@ def test_the_best_score_must_be_beaten(reward: float, best: bool) -> None:
     assert outcome.best is best
     assert commander.best is not None
     assert commander.best.reward_mean == max(reward, 80.0)
-
-
-def test_a_run_that_had_reached_its_stop_value_ends_at_once() -> None:
-    decisions = Commander(config(stop_value=50.0), resumed()).started()
-    assert [type(decision) for decision in decisions] == [End]
-    assert Commander(config(stop_value=51.0), resumed()).started() == []
 
 
 def test_the_final_evaluation_is_not_played_twice() -> None:

@@ -6,7 +6,7 @@ from remuda.coordinator.events import HeldUp
 from remuda.coordinator.limits import Hold
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.reports import EventReport
-from remuda.tests.coordinator.experiment.test_failures import fail, of, running
+from remuda.tests.coordinator.experiment.test_failures import fail, running
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.coordinator.test_state import finished
 
@@ -21,8 +21,8 @@ def kinds(world: World, worker: str) -> list[str]:
 
 def test_workers_come_fail_die_and_go() -> None:
     world = running()
-    failing, dying = of(world, "collector")
-    [learner] = of(world, "learner")
+    failing, dying = world.of("collector")
+    [learner] = world.of("learner")
     assert kinds(world, learner.uuid) == ["worker_joined"]
     fail(failing)
     world.kill(dying)
@@ -36,16 +36,6 @@ def test_workers_come_fail_die_and_go() -> None:
     assert len(ends) == 1
     assert "max_env_steps" in ends[0].what
     assert ends[0].env_step == world.experiment().env_step
-
-
-def test_each_has_the_counters_of_its_moment() -> None:
-    world = running()
-    finished(world)
-    found = events(world)
-    assert [report.wall_s for report in found] == sorted(report.wall_s for report in found)
-    assert [report.env_step for report in found] == sorted(report.env_step for report in found)
-    assert found[0].wall_s == 0.0
-    assert 0.0 < found[-1].wall_s <= world.experiment().wall_s
 
 
 def test_a_run_that_is_held_up_says_so_and_when_it_goes_on() -> None:

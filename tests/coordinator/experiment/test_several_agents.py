@@ -23,9 +23,7 @@ def on_policy(lag: int = 0) -> ExperimentConfig:
 
 
 def finished(settings: ExperimentConfig, *, seed: int = 0, faults: Faults | None = None, dies: str = "") -> World:
-    world = World(settings, seed=seed, faults=faults)
-    world.herd(collectors=2)
-    world.submit()
+    world = World(settings, seed=seed, faults=faults).started()
     if dies:
         while world.unique_env_steps() < 500:
             world.step()
@@ -51,8 +49,7 @@ def test_collectors_are_held_back_by_rows_not_by_steps() -> None:
     world.updates_per_step = 0  # the learner does nothing
     world.herd(collectors=2)
     world.submit()
-    for _ in range(300):
-        world.step()
+    world.steps(300)
     rows = sum(meta.rows for meta in world.written.values())
     chunk, in_flight = 3 * (64 + 7), 3 * 4 * 16
     assert 200 <= rows <= 200 + in_flight + 2 * (3 * 64 + 3 * COPIES) + 3 * chunk
@@ -85,15 +82,3 @@ def test_lost_and_repeated_messages_and_deaths_lose_no_step_that_was_acknowledge
     assert world.mishaps["lost"]
     assert world.mishaps["repeated"]
     assert world.experiment().env_step >= settings.stop.max_env_steps
-
-
-def test_the_same_after_the_coordinator_was_killed() -> None:
-    world = World(replayed(), seed=3)
-    world.herd(collectors=2)
-    world.submit()
-    while world.unique_env_steps() < 700:
-        world.step()
-    world.crash()
-    world.run(4_000)
-    assert world.experiment().state == "finished"
-    assert world.experiment().env_step == world.unique_env_steps()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remuda.coordinator.experiment.workers import may_be_overtaken
 from remuda.coordinator.scheduler import Demand, Holding, Plan, Return, plan
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import Role
 
 ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator")
@@ -196,15 +196,6 @@ def test_nobody_lends_to_one_of_lower_priority_or_where_it_would_not_help() -> N
     assert plan([demand("c", 2)], {**free, "learner": []}, [equal], herd).returns == ()
 
 
-def test_what_is_free_is_kept_while_the_rest_of_a_minimum_is_on_its_way() -> None:
-    free: dict[Role, list[str]] = {"learner": ["l"], "collector": ["c1"], "evaluator": ["e"]}
-    lender = Holding("a", "lender", 0, 0, {}, {"collector": 1})
-    running = Demand("a", 0, 0, {}, {"collector": 1}, started=True)
-    herd: dict[Role, int] = {"learner": 2, "collector": 4, "evaluator": 2}
-    decided = plan([running, demand("b", 1, collectors=2)], free, [lender], herd)
-    assert (decided.grants, decided.returns) == ((), ())
-
-
 def test_one_that_waits_lets_nobody_overtake_it_but_says_so() -> None:
     free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": ["c"], "evaluator": ["e1", "e2"]}
     herd: dict[Role, int] = {"learner": 3, "collector": 4, "evaluator": 3}
@@ -232,18 +223,6 @@ def test_one_that_waits_is_not_overtaken_while_the_rest_of_its_minimum_is_on_its
     assert decided.returns == (Return("a", "collector", 1, "big"),)
 
 
-@given(wishes=JOBS, counts=HERDS)
-def test_no_worker_is_idle_that_somebody_could_begin_with(
-    wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int]
-) -> None:
-    herd = herd_of(counts)
-    demands = [replace(wanted, yields=True) for job in jobs_of(wishes) if (wanted := job.demand()) is not None]
-    decided = plan(demands, herd.free, herd={role: 100 for role in ROLES})
-    dealt = Counter(grant.role for grant in decided.grants)
-    for waiting in (demand for demand in demands if demand.experiment in decided.waiting):
-        assert any(len(herd.free[role]) - dealt[role] < waiting.minimum[role] for role in ROLES)
-
-
 @given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))
 @settings(max_examples=20)
 def test_one_that_needs_many_begins_though_small_ones_keep_coming(
@@ -266,22 +245,15 @@ def test_one_that_needs_many_begins_though_small_ones_keep_coming(
     raise AssertionError("it is overtaken again and again")
 
 
-def test_a_learner_that_was_started_anew_goes_to_the_run_that_lost_it() -> None:
-    lost = Demand("a", 0, 1, {"learner": 1}, {"learner": 1}, started=True)
-    free: dict[Role, list[str]] = {"learner": ["l"], "collector": ["c"], "evaluator": ["e"]}
-    decided = plan([demand("queued", 0), lost], free)
-    assert [(grant.experiment, grant.role) for grant in decided.grants] == [("a", "learner")]
-
-
 def collectors_of(world: World, position: int) -> int:
     id = world.experiment(position).id
     return sum(worker.experiment == id and worker.role == "collector" for worker in world.status().workers)
 
 
 def test_a_running_experiment_lends_a_collector_and_gets_it_back_without_losing_a_step() -> None:
-    world = World(config(collector={"count": 3, "chunk_env_steps": 64}, stop={"max_env_steps": 3_000}))
-    world.herd(collectors=3, evaluators=2, learners=2)
-    world.submit("first")
+    world = World(config(collector={"count": 3, "chunk_env_steps": 64}, stop={"max_env_steps": 3_000})).started(
+        collectors=3, evaluators=2, learners=2, name="first"
+    )
     while world.unique_env_steps() < 500:
         world.step()
     assert collectors_of(world, 0) == 3
@@ -290,29 +262,10 @@ def test_a_running_experiment_lends_a_collector_and_gets_it_back_without_losing_
         world.step()
     assert (collectors_of(world, 0), collectors_of(world, 1)) == (2, 1)
     assert world.experiment(0).waiting_for == "runs with 2 of 3 collectors"
-    lent = [text for _, text in world.said if "goes back to the herd: second waits for a collector" in text]
+    lent = world.logged("goes back to the herd: second waits for a collector")
     waited = [text for _, text in world.said if text.startswith("waits for 1 collector (0 free")]
     assert len(lent) == len(waited) == 1
     world.run(3_000)
     for position in range(2):
         status = world.experiment(position)
         assert (status.state, status.env_step) == ("finished", world.unique_env_steps(status.id))
-
-
-def test_a_worker_that_is_taken_out_for_maintenance_hands_in_all_it_has() -> None:
-    """SIGTERM to `remuda worker`: it finishes its chunk, says goodbye, and the run goes on with the others."""
-    world = World(config(collector={"count": 3, "chunk_env_steps": 64}, stop={"max_env_steps": 3_000}))
-    world.herd(collectors=3)
-    world.submit()
-    while world.unique_env_steps() < 1_000:
-        world.step()
-    leaver = next(worker for worker in world.workers.values() if worker.role == "collector")
-    assert isinstance(leaver.work, CollectorWork)
-    leaver.leave()
-    world.run(3_000)
-    status = world.experiment()
-    assert (status.state, status.env_step) == ("finished", world.unique_env_steps())
-    written = {chunk for chunk in world.written if chunk.worker == leaver.uuid}
-    assert written
-    assert written <= world.accepted, "something that it had collected is lost"
-    assert any("leaves the herd" in text for _, text in world.said)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S, STOPPED_EVALUATION_S
-from remuda.coordinator.experiment.workers import FAILURES_IN_A_ROW
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.experiment.test_failures import fail
-from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World
-from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role, Shutdown, StopExperiment
+from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Worker, World
+from remuda.wire.messages import ExperimentStatus, Role, Shutdown, StopExperiment
 
 SAVE_S = 100.0
 """What saving may take."""
@@ -18,13 +16,9 @@ SAVE_S = 100.0
 def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
     """A run that has just been ended, and a worker of it that is deaf, or never ends its last evaluation."""
     stop = {"max_env_steps": 1_500} if role == "evaluator" else {"max_wall_s": 5.0}
-    world = World(config(**{"stop": stop, "limits": {"save_s": SAVE_S}, **sections}))
-    world.herd(collectors=2)
-    world.submit()
-    world.step()
-    while world.experiment().env_step < 1_000:
-        world.step()
-    worker = next(worker for worker in world.workers.values() if worker.role == role)
+    world = World(config(**{"stop": stop, "limits": {"save_s": SAVE_S}, **sections})).started()
+    world.until_env_step(1_000)
+    worker = world.of(role)[0]
     while world.experiment().state != "stopping":
         world.step()
         worker.deaf = deaf
@@ -40,20 +34,16 @@ def ended(world: World) -> tuple[ExperimentStatus, float]:
     return world.experiment(), world.now_s - began_s
 
 
-def told(world: World, part: str) -> list[str]:
-    return [text for _, text in world.said if part in text]
-
-
 def test_a_collector_that_does_not_let_go_costs_its_minute_and_nothing_else() -> None:
     world, deaf = at_its_end("collector", deaf=True)
     status, took_s = ended(world)
     assert status.state == "finished"
     assert took_s == pytest.approx(STAGE_LONGEST_S["draining"], abs=20 * STEP_S)
-    [dismissed] = told(world, "is dismissed")
+    [dismissed] = world.logged("is dismissed")
     assert deaf.uuid in dismissed
     assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
     assert status.train_iter in world.rewards, "and it is evaluated"
-    assert told(world, "no final checkpoint or evaluation") == []
+    assert world.logged("no final checkpoint or evaluation") == []
     assert status.env_step == world.unique_env_steps()
 
 
@@ -62,28 +52,26 @@ def test_a_learner_that_does_not_save_is_waited_for_as_long_as_saving_may_take_a
     status, took_s = ended(world)
     assert status.state == "finished"
     assert took_s == pytest.approx(STAGE_LONGEST_S["settling"] + SAVE_S + STAGE_LONGEST_S["releasing"], abs=20 * STEP_S)
-    assert len(told(world, "no final checkpoint or evaluation")) == 1
-    [dismissed] = told(world, "is dismissed")
+    assert len(world.logged("no final checkpoint or evaluation")) == 1
+    [dismissed] = world.logged("is dismissed")
     assert deaf.uuid in dismissed
 
 
 def test_an_evaluator_that_plays_for_ever_is_waited_for_as_long_and_lets_go_when_asked_to() -> None:
     world, _ = at_its_end("evaluator", deaf=False)
-    for _ in range(200):
-        world.step()
+    world.steps(200)
     world.crash()  # which adds only its own time
     status, took_s = ended(world)
     assert status.state == "finished"
     assert took_s == pytest.approx(STAGE_LONGEST_S["settling"] - 200 * STEP_S + world.downtime_s, abs=40 * STEP_S)
     assert max(world.records) == status.train_iter
     assert status.train_iter not in world.rewards
-    assert len(told(world, "no final checkpoint or evaluation")) == 1
-    assert told(world, "is dismissed") == []
+    assert len(world.logged("no final checkpoint or evaluation")) == 1
+    assert world.logged("is dismissed") == []
 
 
 def until_nobody_plays(world: World) -> None:
-    while world.experiment().waiting_for != "waits for 1 evaluator (0 free)":
-        world.step()
+    world.until(lambda: world.experiment().waiting_for == "waits for 1 evaluator (0 free)")
 
 
 @pytest.mark.parametrize(("max_wall_s", "longer_s"), [(5.0, 5.0), (60.0, 6.0)])
@@ -94,36 +82,23 @@ def test_the_last_evaluation_takes_little_longer_than_the_run_may(max_wall_s: fl
     assert took_s == pytest.approx(longer_s, abs=20 * STEP_S)
     assert max(world.records) == status.train_iter
     file = f"iteration_{status.train_iter}.pth.tar"
-    assert told(world, f"waits for the evaluation of {file}")
-    assert len(told(world, f"the evaluation of {file} is given up: stop.max_wall_s is over")) == 1
+    assert world.logged(f"waits for the evaluation of {file}")
+    assert len(world.logged(f"the evaluation of {file} is given up: stop.max_wall_s is over")) == 1
     assert all(not worker.lease for worker in world.workers.values())
 
 
 def test_who_asks_a_run_to_end_waits_little_for_its_last_evaluation() -> None:
-    world = World(config(stop={"max_env_steps": 10**6}))
-    world.herd(collectors=2)
-    world.submit()
-    world.step()
-    while world.experiment().env_step < 1_000:
-        world.step()
-    [worker] = [worker for worker in world.workers.values() if worker.role == "evaluator"]
+    world = World(config(stop={"max_env_steps": 10**6})).started()
+    world.until_env_step(1_000)
+    [worker] = world.of("evaluator")
     assert isinstance(worker.work, EvaluatorWork)
     worker.work.plays_on = True
-    while world.experiment().env_step < 2_000:
-        world.step()
+    world.until_env_step(2_000)
     world.ask(StopExperiment(world.experiment().id))
     status, took_s = ended(world)
     assert status.state == "stopped"
     assert took_s < STOPPED_EVALUATION_S + 40 * STEP_S
-    assert len(told(world, "is given up: somebody waits")) == 1
-
-
-def test_it_says_that_it_waits_for_the_last_evaluation() -> None:
-    world, _ = at_its_end("evaluator", deaf=False)
-    for _ in range(100):
-        world.step()
-    last = max(world.records)
-    assert world.experiment().waiting_for == f"waits for the evaluation of iteration_{last}.pth.tar"
+    assert len(world.logged("is given up: somebody waits")) == 1
 
 
 @pytest.mark.parametrize("coordinator_dies", [False, True])
@@ -140,27 +115,9 @@ def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(coordinator_d
     status, _ = ended(world)
     assert status.state == "finished"
     assert status.train_iter in world.rewards
-    assert told(world, "no final checkpoint or evaluation") == []
+    assert world.logged("no final checkpoint or evaluation") == []
     assert world.now_s - began_s < REPLACEMENT_S
     assert all(not worker.lease for worker in world.workers.values() if worker.alive)
-
-
-def test_one_that_always_fails_is_tried_again_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, failing = at_its_end("evaluator", deaf=False)
-    failures: list[Worker] = []
-
-    class Fails(EvaluatorWork):
-        def handle(self, message: AnyMessage) -> None:
-            if isinstance(message, Evaluate):
-                failures.append(self.worker)
-                fail(self.worker)
-
-    monkeypatch.setitem(WORK, "evaluator", Fails)
-    world.restart(failing)
-    status, _ = ended(world)
-    assert status.state == "finished"
-    assert len(failures) == FAILURES_IN_A_ROW
-    assert max(world.records) == status.train_iter
 
 
 def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
@@ -171,7 +128,7 @@ def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
     assert took_s == pytest.approx(REPLACEMENT_S + world.limits.lost_after_s, abs=20 * STEP_S)
     assert max(world.records) == status.train_iter
     assert status.train_iter not in world.rewards
-    assert len(told(world, "no final checkpoint or evaluation")) == 1
+    assert len(world.logged("no final checkpoint or evaluation")) == 1
 
 
 @pytest.mark.parametrize("waits_already", [False, True])
@@ -186,7 +143,7 @@ def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: b
     began_s = world.now_s
     world.run(REPLACEMENT_S)
     assert world.now_s - began_s < 20 * STEP_S
-    assert len(told(world, "no final checkpoint or evaluation")) == 1
+    assert len(world.logged("no final checkpoint or evaluation")) == 1
 
 
 def test_only_who_evaluates_is_replaced_at_the_end() -> None:
@@ -194,9 +151,9 @@ def test_only_who_evaluates_is_replaced_at_the_end() -> None:
     world.kill(dead)
     for role in ("collector", "learner", "evaluator"):
         world.add(role, 7)
-    joined = len(told(world, "joins as"))
+    joined = len(world.logged("joins as"))
     assert ended(world)[0].state == "finished"
-    assert len(told(world, "joins as")) == joined
+    assert len(world.logged("joins as")) == joined
 
 
 def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_last_and_evaluated() -> None:
@@ -211,29 +168,15 @@ def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_las
     assert took_s < 2 * world.limits.lost_after_s
     assert max(world.records) == newest
     assert newest in world.rewards
-    [said] = told(world, "no learner is ready to save once more")
+    [said] = world.logged("no learner is ready to save once more")
     assert said.endswith(f"the last checkpoint is iteration_{newest}.pth.tar")
-    assert told(world, "no final checkpoint or evaluation") == []
-
-
-def test_beyond_max_wall_s_a_learner_that_is_preparing_is_not_waited_for() -> None:
-    """Its last checkpoint is all that it has."""
-    world = World(config(stop={"max_wall_s": 20.0}))
-    world.herd(collectors=2)
-    world.submit()
-    while not world.records:
-        world.step()
-    [learner] = [worker for worker in world.workers.values() if worker.role == "learner"]
-    world.restart(learner).deaf = True
-    world.run(25.0)
-    assert world.experiment().reason == "max_wall_s"
+    assert world.logged("no final checkpoint or evaluation") == []
 
 
 def test_time_runs_from_the_first_worker_to_the_end_over_a_restart_too() -> None:
     world = World(config(stop={"max_wall_s": 5.0}))
     world.submit()
-    for _ in range(100):
-        world.step()
+    world.steps(100)
     assert (world.experiment().state, world.experiment().wall_s) == ("queued", 0.0)
     world.herd(collectors=2)
     while world.experiment().wall_s < 3.0:
@@ -243,6 +186,5 @@ def test_time_runs_from_the_first_worker_to_the_end_over_a_restart_too() -> None
     world.run()
     ended_s = world.experiment().wall_s
     assert 5.0 <= ended_s < 6.0
-    for _ in range(100):
-        world.step()
+    world.steps(100)
     assert world.experiment().wall_s == ended_s

@@ -92,11 +92,9 @@ def test_a_worker_that_is_killed_loses_nothing_that_was_acknowledged(worlds: Any
     world.kill(victim)
     world.step()
     if role == "learner":
-        for _ in range(10):
-            world.step()
+        world.steps(10)
         before = world.env_steps
-        for _ in range(10):
-            world.step()
+        world.steps(10)
         assert world.env_steps == before, "the others wait for it"
     world.join(role)
     finished(world)
@@ -162,8 +160,7 @@ def test_a_chunk_that_comes_twice_counts_once_for_all(worlds: Any) -> None:
 def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
     world = worlds()
     world.herd()
-    for _ in range(5):
-        world.step()
+    world.steps(5)
     worker = world.of("collector")[0]
     ready, sender = world.write_chunk(worker), Sender(worker.uuid, 1)
     (other,) = ready.others
@@ -186,8 +183,7 @@ def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
 def test_payloads_that_nobody_has_announced_count_if_all_policies_have_theirs(worlds: Any) -> None:
     world = worlds()
     world.herd()
-    for _ in range(5):
-        world.step()
+    world.steps(5)
     worker = world.of("collector")[0]
     ready = world.write_chunk(worker)
     before = world.env_steps
@@ -253,8 +249,7 @@ def test_in_self_play_each_is_evaluated_against_the_checkpoints_before_those_tha
     while world.env_steps[0] < 600:
         world.step()
     world.kill(world.of("evaluator")[0])
-    for _ in range(20):
-        world.step()
+    world.steps(20)
     world.join("evaluator")
     finished(world)
     saved = [newest(world, name, 1_000) for name in AGENTS]

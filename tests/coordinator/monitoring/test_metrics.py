@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from typing import get_args
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from remuda.coordinator.monitoring.metrics import Family, Sample, exposition_text, families
 from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
 from remuda.tests.client.statuses import status
 from remuda.tests.coordinator.monitoring.exposition_reader import Read, read
 from remuda.tests.coordinator.monitoring.snapshots import RUN, SNAPSHOT
-from remuda.wire.messages import ExperimentState
 
 
 def metrics(snapshot: Snapshot | None, now_s: float = 100.25) -> dict[str, Read]:
@@ -34,12 +28,6 @@ def test_counters_of_a_run_are_named_by_run_and_experiment() -> None:
     assert "remuda_last_return" not in found, "what is not known yet is not shown as a number"
 
 
-def test_two_runs_of_one_name_are_two_samples() -> None:
-    other = replace(RUN, experiment="bbbbbbbb-0000-4000-8000-000000000002", env_step=1)
-    found = metrics(replace(SNAPSHOT, runs=[RUN, other]))
-    assert sorted(found["remuda_env_steps_total"].samples.values()) == [1, 12_345]
-
-
 def test_the_coordinator_and_its_herd() -> None:
     found = metrics(SNAPSHOT)
     assert found["remuda_up"].value() == 1
@@ -52,13 +40,6 @@ def test_the_coordinator_and_its_herd() -> None:
     assert found["remuda_refusals_total"].value(reason="unknown_key") == 5
     assert found["remuda_refusals_total"].value(reason="forbidden") == 0
     assert found["remuda_malformed_messages_total"].value() == 2
-
-
-def test_the_queue_is_counted_and_every_state_is_shown() -> None:
-    queued = replace(RUN, experiment="bbbbbbbb-0000-4000-8000-000000000002", state="queued")
-    found = metrics(replace(SNAPSHOT, runs=[RUN, queued]))["remuda_experiments"]
-    assert found.value(state="queued") == 1
-    assert len(found.samples) == len(get_args(ExperimentState))
 
 
 def test_before_the_first_snapshot_there_is_one_metric() -> None:
@@ -95,11 +76,6 @@ def test_the_format_by_hand() -> None:
     )
 
 
-def test_a_backslash_a_quote_and_a_new_line_are_escaped() -> None:
-    family = Family("up", "gauge", 'a\\b"c\nd', (Sample(1, {"run": 'a\\b"c\nd'}),))
-    assert exposition_text([family]) == '# HELP up a\\\\b"c\\nd\n# TYPE up gauge\nup{run="a\\\\b\\"c\\nd"} 1\n'
-
-
 @given(st.text(), st.text())
 def test_any_text_comes_back_as_it_was(help: str, label: str) -> None:
     (family,) = read(exposition_text([Family("up", "gauge", help, (Sample(1, {"run": label}),))])).values()
@@ -107,36 +83,5 @@ def test_any_text_comes_back_as_it_was(help: str, label: str) -> None:
     assert family.value(run=label) == 1
 
 
-@given(st.floats(allow_nan=False))
-def test_any_number_comes_back_as_it_was(number: float) -> None:
-    (family,) = read(exposition_text([Family.single("up", "gauge", "", number)])).values()
-    assert family.value() == number
-
-
-def test_what_is_no_number_is_written_as_the_format_says() -> None:
-    written = exposition_text([Family.single("up", "gauge", "", math.nan)])
-    assert written.endswith("up NaN\n")
-    assert math.isnan(read(written)["up"].value())
-
-
 def test_half_a_surrogate_pair_can_be_sent() -> None:
     assert exposition_text([Family("up", "gauge", "", (Sample(1, {"run": "a\ud800b"}),))]).encode().count(b"a?b") == 1
-
-
-def test_a_family_without_samples_is_left_out() -> None:
-    assert exposition_text([Family("up", "gauge", "Up.", ())]) == ""
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "up 1",
-        "# HELP up Up.\n# TYPE up gauge\nup one\n",
-        "# HELP up Up.\n# TYPE up gauge\nup 1\nup 2\n",
-        '# HELP up Up.\n# TYPE up gauge\nup{run="a"b"} 1\n',
-        "# HELP up Up.\n# TYPE up gauge\ndown 1\n",
-    ],
-)
-def test_the_reader_is_strict(wrong: str) -> None:
-    with pytest.raises(AssertionError):
-        read(wrong)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.coordinator.monitoring.address import listen
-from remuda.coordinator.monitoring.server import END_OF_HEAD, MOST_CONNECTIONS, MOST_REQUEST_BYTES, Page, Server, answer
+from remuda.coordinator.monitoring.server import END_OF_HEAD, MOST_REQUEST_BYTES, Page, Server, answer
 from remuda.tests.patience import HANG_S
 
 LARGE = bytes(32 << 20)
@@ -34,27 +33,6 @@ def ask(line: bytes, headers: bytes = b"") -> tuple[int, bytes]:
 @pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
 def test_a_page_with_its_status(version: bytes) -> None:
     assert ask(b"GET /health " + version, b"Host: here\r\nX: y\r\n") == (503, b"{}\n")
-
-
-def test_the_whole_answer() -> None:
-    assert answer(b"GET /health HTTP/1.1\r\n\r\n", PAGES) == (
-        b"HTTP/1.1 503 Service Unavailable\r\n"
-        b"Content-Type: application/json\r\n"
-        b"Content-Length: 3\r\n"
-        b"Cache-Control: no-store\r\n"
-        b"X-Content-Type-Options: nosniff\r\n"
-        b"Connection: close\r\n\r\n{}\n"
-    )
-
-
-def test_head_is_get_without_the_body() -> None:
-    whole = answer(b"HEAD /health HTTP/1.1\r\n\r\n", PAGES)
-    assert whole.endswith(b"\r\n\r\n")
-    assert b"Content-Length: 3\r\n" in whole
-
-
-def test_what_follows_the_question_mark_is_ignored() -> None:
-    assert ask(b"GET /health?probe=1 HTTP/1.1") == (503, b"{}\n")
 
 
 def test_another_method_is_told_which_there_are() -> None:
@@ -148,15 +126,6 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_it_answers_and_hangs_up() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        for _ in range(20):
-            assert (await asked(connect)).endswith(b"\r\n\r\nwell\n")
-        await until(lambda: server.connections == 0)
-
-    served(test)
-
-
 def test_a_request_may_come_in_pieces() -> None:
     async def test(server: Server, connect: Connect) -> None:
         reader, writer = await connect()
@@ -186,15 +155,6 @@ def test_headers_without_an_end_are_not_kept() -> None:
         assert (await asked(connect)).endswith(b"well\n")
 
     served(test)
-
-
-def test_one_that_sends_nothing_is_let_go_at_its_deadline() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        reader, _ = await connect()
-        assert await reader.read() == b""
-        await until(lambda: server.connections == 0)
-
-    served(test, deadline_s=0.05)
 
 
 def test_one_that_sends_a_byte_now_and_then_is_let_go_as_well() -> None:
@@ -227,37 +187,5 @@ def test_the_oldest_makes_room_so_that_nobody_is_kept_out() -> None:
             assert server.connections <= 4
         await until(lambda: server.connections == 4)
         assert (await asked(connect)).endswith(b"well\n")
-
-    served(test)
-
-
-def test_one_that_came_amid_many_is_answered() -> None:
-    waiting: list[socket.socket] = []
-
-    def before(port: int) -> None:
-        for number in range(200):
-            waiting.append(socket.create_connection(("127.0.0.1", port), timeout=HANG_S))
-            if number == 50:
-                waiting[number].sendall(SMALL)
-                waiting[number].setblocking(False)
-
-    async def test(server: Server, connect: Connect) -> None:
-        assert b" 200 " in await asyncio.get_running_loop().sock_recv(waiting[50], 1_000)
-
-    try:
-        served(test, most=MOST_CONNECTIONS, before=before)
-    finally:
-        for each in waiting:
-            each.close()
-
-
-def test_one_that_goes_in_the_middle_is_forgotten() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        _, writer = await connect()
-        writer.write(b"GET /sm")
-        await until(lambda: server.connections == 1)
-        writer.transport.abort()
-        await until(lambda: server.connections == 0)
-        assert (await asked(connect)).endswith(b"well\n"), "others are answered"
 
     served(test)

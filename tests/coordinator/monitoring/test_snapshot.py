@@ -24,13 +24,5 @@ def test_a_loop_that_has_not_turned_for_too_long_is_stalled() -> None:
     assert found.reason == "the coordinator's loop has not turned for 7.5 s; 5 s are allowed"
 
 
-def test_a_coordinator_that_drains_takes_no_work() -> None:
-    assert health(replace(SNAPSHOT, draining=True), NOW_S).status == "draining"
-
-
 def test_a_loop_that_stalls_while_it_drains_is_stalled() -> None:
     assert health(replace(SNAPSHOT, draining=True), NOW_S + 60.0).status == "stalled"
-
-
-def test_before_the_first_turn_it_starts() -> None:
-    assert health(None, NOW_S).status == "starting"

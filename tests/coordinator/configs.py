@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from remuda.config.schema import ExperimentConfig
+from remuda.training.snapshot import LeaseHolder
+from remuda.wire.messages import Role
 
 _REPLAY: dict[str, dict[str, object]] = {
     "env": {"id": "CartPole-v1", "num_envs": 8},
@@ -66,3 +68,7 @@ def _merged(usual: dict[str, dict[str, object]], changes: dict[str, dict[str, ob
 
 def _validated(usual: dict[str, dict[str, object]], sections: dict[str, object]) -> ExperimentConfig:
     return ExperimentConfig.model_validate({"name": "x", **usual, **sections})
+
+
+def holder(lease: int, role: Role = "collector", worker: str = "a", incarnation: int = 1) -> LeaseHolder:
+    return LeaseHolder(lease, worker, incarnation, role, "here", 42)

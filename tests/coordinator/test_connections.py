@@ -10,7 +10,7 @@ from remuda.coordinator.connections import MOST_KEPT, MOST_KEPT_OF_WORKERS_BYTES
 from remuda.coordinator.effects import Send
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
-from remuda.wire.channel import Channel, Received
+from remuda.wire.channel import Received
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import (
     Ack,
@@ -69,22 +69,6 @@ def test_who_confirms_nothing_is_forgotten_and_told_nothing_more() -> None:
         if received.id:
             told += len(peers.answer(PEER, Rejected("unknown", "x" * 1_000), 0.0, to=received.id))
     assert told <= MOST_KEPT + 1
-
-
-def test_questions_whose_answers_wait_for_the_disk_are_bounded() -> None:
-    peers = Connections()
-    heard = [receive(peers, PEER, Envelope(id, 0, 1, LogRequest("x")), 0.0)[0].id for id in range(1, 10 * MOST_KEPT)]
-    assert sum(id > 0 for id in heard) <= MOST_KEPT + 1
-    assert peers.answer(PEER, LARGE, 0.0, to=1) == []
-
-
-def test_who_confirms_may_ask_for_ever() -> None:
-    peers, client = Connections(), Channel()
-    for _ in range(4 * MOST_KEPT):
-        asked = client.post(StopExperiment("x"), 0.0)
-        received, _ = receive(peers, PEER, asked, 0.0)
-        [sent] = peers.answer(PEER, Rejected("unknown", "no"), 0.0, to=received.id)
-        assert isinstance(client.receive(sent.envelope, 0.0).message, Rejected)
 
 
 def test_a_worker_that_does_not_read_is_named() -> None:

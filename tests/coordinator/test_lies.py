@@ -24,7 +24,7 @@ from remuda.wire.codec import Envelope, encode
 from remuda.wire.messages import Rejected
 from remuda.wire.sockets import worker_identity
 
-SHORT, LONG = 1_500, 1_000_000
+SHORT, LONG = 1_000, 1_000_000
 PER_WORLD = 500
 MOST_GROWTH_BYTES = 600 << 20
 LONGEST_STALL_S = 2 * STALLED_S

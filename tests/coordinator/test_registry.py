@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from msgspec.structs import replace
+import re
 
+import pytest
+
+from remuda.coordinator.events import Received
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry, Worker
-from remuda.training.snapshot import LeaseHolder
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import World
+from remuda.tests.keys import somebody_for
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Phase, Register
 
 UUID = "00000000-0000-4000-8000-000000000001"
@@ -28,26 +32,6 @@ def admitted(registry: Registry, incarnation: int = 1, now_s: float = 0.0) -> Wo
 def beat(registry: Registry, worker: Worker, progress: int, now_s: float, phase: Phase = "working") -> bool:
     worker.last_message_s = now_s
     return registry.beat(worker, Beat(progress, "busy with it", worker.lease, phase=phase), now_s)
-
-
-def test_what_a_worker_may_use_is_shown_and_known_again_once_it_is_back_from_a_restart() -> None:
-    message, peer = register(1)
-    message = replace(message, cpus=3, memory_bytes=2**30)
-
-    def shown(registry: Registry) -> tuple[int, int]:
-        worker = registry.find(UUID)
-        assert worker is not None
-        status = worker.status(0.0)
-        return status.cpus, status.memory_bytes
-
-    registry = Registry(LIMITS)
-    registry.admit(message, peer, 0.0)
-    assert shown(registry) == (3, 2**30)
-    restarted = Registry(LIMITS)
-    restarted.expect(LeaseHolder(5, UUID, 1, "collector", message.host, message.pid), {}, 0.0)
-    assert shown(restarted) == (0, 0)
-    assert restarted.admit(message, peer, 1.0).back
-    assert shown(restarted) == (3, 2**30)
 
 
 def test_an_older_incarnation_is_refused_and_told_why() -> None:
@@ -147,3 +131,61 @@ def test_whoever_goes_on_to_something_else_has_its_time_from_then_on() -> None:
     now_s = beats_for(registry, worker, 19, "working", now_s)
     beat(registry, worker, 0, now_s + 5.0, phase="working")
     assert registry.newly_stuck(now_s + 5.0) == [worker]
+
+
+def at_work(limits: Limits) -> World:
+    world = World(config(stop={"max_env_steps": 10**9}), limits=limits).started(collectors=4)
+    world.steps(100)
+    assert world.experiment().state == "running"
+    return world
+
+
+@pytest.mark.parametrize("away_s", [4.0, 15.0, 29.0, 200.0])
+def test_the_clock_is_looked_at_before_all_that_was_said_meanwhile_is_heard(away_s: float) -> None:
+    """It hears so many messages a turn, and of a large herd more are waiting."""
+    world = at_work(Limits())
+    leases = [worker.lease for worker in world.workers.values()]
+    world.now_s += away_s
+    world.tick()
+    world.steps(100)
+    assert not any("lost" in text or "stuck" in text for _, text in world.said)
+    assert [worker.lease for worker in world.workers.values()] == leases
+    assert all(worker.forgotten == 0 for worker in world.workers.values())
+
+
+def test_who_is_heard_before_that_is_not_heard_in_the_future() -> None:
+    world = at_work(Limits())
+    for worker in world.workers.values():
+        heard = worker.channel.post(Beat(1, "working", worker.lease), world.now_s)
+        world.coordinator.handle(Received(worker.peer, heard, somebody_for(heard.message)), world.now_s + 15.0)
+    world.now_s += 15.0
+    world.tick()
+    assert [worker.beat_age_s for worker in world.status().workers] == [0.0] * len(world.workers)
+
+
+def test_who_died_meanwhile_is_lost_after_the_usual_time() -> None:
+    world = at_work(Limits())
+    died = world.of("collector")[0]
+    world.kill(died)
+    world.now_s += 15.0
+    world.tick()
+    back_s = world.now_s
+    while not any("is lost" in text for _, text in world.said):
+        world.step()
+    assert world.now_s - back_s == pytest.approx(Limits().lost_after_s, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        (["last_after_s=3"], "unknown limit 'last_after_s=3'; known: beat_interval_s, lost_after_s"),
+        (["lost_after_s=soon"], "'lost_after_s=soon': expected a positive number"),
+        (["lost_after_s=-1"], "expected a positive number of seconds"),
+        (["lost_after_s=nan"], "expected a positive number of seconds"),
+        (["lost_after_s=1"], "lost_after_s=1: expected at least two heartbeats"),
+        (["hopeless_after_s=30"], "hopeless_after_s=30: expected at least stuck_after_s"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(settings: list[str], wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        Limits.of(settings)

@@ -16,8 +16,7 @@ from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
 from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.tests.buffer.chunks import meta_of
-from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.holders import holder
+from remuda.tests.coordinator.configs import config, holder
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.tests.coordinator.work import operations
 from remuda.training.replay.limiters import CHUNKS_AHEAD
@@ -43,16 +42,6 @@ def test_credit_for_one_does_not_cost_more_with_more_collectors_that_are_held_ba
         return operations(rounds) / 20
 
     assert per_chunk(MANY) < MORE * per_chunk(FEW)
-
-
-def test_what_credit_keeps_does_not_grow_while_little_of_it_goes_round() -> None:
-    book = CreditBook(64)
-    for lease in range(10):
-        book.open(lease)
-    for _ in range(5_000):
-        for lease in book.extend(64):
-            book.arrived(lease, 64)
-    assert len(book._candidates) < 200  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_lease_costs_as_much_to_open_and_close_however_many_there_are() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.coordinator.scheduler import Demand, plan
-from remuda.wire.messages import Role
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import World
+from remuda.wire.messages import Done, ExperimentStatus, Prioritize, Rejected, Role, StopExperiment
 
 MINIMUM: dict[Role, int] = {"learner": 1, "collector": 1, "evaluator": 1}
 
@@ -73,3 +76,59 @@ def test_nobody_gets_one_that_rests_and_nobody_is_dealt_twice(
         got = granted(decided, each.experiment)
         assert each.experiment in decided.waiting or all(got[role] >= 1 for role in MINIMUM)
         assert not got or all(got[role] >= 1 for role in MINIMUM)
+
+
+def busy_world() -> World:
+    """One experiment has all workers of the herd, and two wait for them."""
+    world = World(config(stop={"max_env_steps": 10**9}))
+    world.herd(collectors=1)
+    for name in ("x", "early", "late"):
+        world.submit(name)
+    world.steps(40)
+    assert [each.state for each in world.status().experiments] == ["running", "queued", "queued"]
+    return world
+
+
+def of(world: World, name: str) -> ExperimentStatus:
+    return next(each for each in world.status().experiments if each.name == name)
+
+
+def until_one_begins(world: World) -> str:
+    world.ask(StopExperiment("x", now=True))
+    for _ in range(400):
+        world.step()
+        begun = [each.name for each in world.status().experiments if each.name != "x" and each.state != "queued"]
+        if begun:
+            return begun[0]
+    raise AssertionError(f"nobody begins: {world.status().experiments}")
+
+
+@pytest.mark.parametrize(("priority", "first"), [(0, "early"), (1, "late"), (-1, "early")])
+def test_the_next_workers_go_by_the_new_priority(priority: int, first: str) -> None:
+    world = busy_world()
+    world.ask(Prioritize("late", priority))
+    world.step()
+    world.step()
+    assert any(isinstance(reply, Done) for reply in world.replies)
+    assert of(world, "late").priority == priority
+    assert until_one_begins(world) == first
+
+
+def test_a_restarted_coordinator_knows_the_new_priority() -> None:
+    world = busy_world()
+    world.ask(Prioritize("late", 7))
+    world.steps(3)
+    world.crash()
+    assert of(world, "late").priority == 7
+    assert until_one_begins(world) == "late"
+
+
+def test_an_experiment_that_is_over_or_unknown_has_no_priority_to_change() -> None:
+    world = busy_world()
+    world.ask(StopExperiment("early"))
+    world.steps(20)
+    for name, code in (("early", "invalid"), ("nobody", "unknown")):
+        world.ask(Prioritize(name, 1))
+        world.steps(3)
+        refused = [reply for reply in world.replies if isinstance(reply, Rejected)]
+        assert refused[-1].code == code

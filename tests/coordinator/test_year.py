@@ -37,9 +37,9 @@ RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["one coordina
 def test_a_short_year(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
     for (module, name), bound in LOWERED.items():
         monkeypatch.setattr(module, name, bound)
-    year = live_through(tmp_path, runs=80, samples=20, restarts=restarts)
-    assert year.leases > 250
-    assert year.deaths > 50
+    year = live_through(tmp_path, runs=60, samples=15, restarts=restarts)
+    assert year.leases > 180
+    assert year.deaths > 35
 
 
 @pytest.mark.faults_long

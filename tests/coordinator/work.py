@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,3 +29,21 @@ def operations(call: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+_SHARED = (type, ModuleType, FunctionType, CodeType, MethodType)
+
+
+def size_of(thing: object, skip: Callable[[object], bool] = lambda each: False) -> int:
+    """Objects that it refers to, directly or through others; code and what `skip` names are not followed."""
+    seen: set[int] = set()
+    waiting: list[object] = [thing]
+    kept: list[object] = []  # so that no id is used twice
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen or isinstance(each, _SHARED) or skip(each):
+            continue
+        seen.add(id(each))
+        kept.append(each)
+        waiting += gc.get_referents(each)
+    return len(kept)

@@ -25,8 +25,7 @@ from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
-from remuda.tests.coordinator.sizes import size_of
-from remuda.tests.coordinator.work import operations
+from remuda.tests.coordinator.work import operations, size_of
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.snapshot import LeaseHolder

@@ -9,7 +9,7 @@ import pytest
 from remuda.logbook.reports import VitalsReport
 from remuda.logbook.series import Usage
 from remuda.logbook.timers import Flat
-from remuda.tests.coordinator.sizes import size_of
+from remuda.tests.coordinator.work import size_of
 from remuda.training.vitals import MOST_PROCESSES, OTHERS, WORKERS_TOLD, Vitals
 from remuda.wire.messages import Counters, TimedBlock, WorkerVitals
 

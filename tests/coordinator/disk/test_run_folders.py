@@ -124,9 +124,7 @@ def test_who_died_while_it_began_goes_on_where_it_was(
     folders.close()
 
 
-@pytest.mark.parametrize(
-    "config_json", ["", "{", "[]", '{"name": "x"}', SUBMIT.config_json.replace('"seed":7', '"seed":-7')]
-)
+@pytest.mark.parametrize("config_json", ["{", SUBMIT.config_json.replace('"seed":7', '"seed":-7')])
 def test_a_config_that_is_not_valid_leaves_nothing(folders: RunFolders, tmp_path: Path, config_json: str) -> None:
     rejection = refused(folders, replace(SUBMIT, config_json=config_json))
     assert rejection.code == "invalid"
@@ -193,13 +191,6 @@ def test_a_run_that_is_not_over_is_not_disturbed(
         assert rejection.code == "exists"
         assert f"in use by experiment {EXPERIMENT}" in rejection.reason
     assert tree(run.root) == before
-
-
-def test_beside_a_run_that_is_not_over_another_may_be_made(folders: RunFolders, run: RunFolder) -> None:
-    prepared = folders.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="rename")))
-    assert isinstance(prepared, PreparedRun)
-    assert Path(prepared.run_dir) != run.root
-    assert Path(prepared.run_dir).name.startswith("mine_")
 
 
 def test_resumed_with_another_task_it_begins_a_new_best_over_a_restart_too(folders: RunFolders, run: RunFolder) -> None:
@@ -317,14 +308,6 @@ def test_checkpoints_are_listed_pruned_and_linked(folders: RunFolders, run: RunF
     assert not run.interrupt.exists()
     carry_out(folders, recorded(run, 4, interrupted=True))
     assert run.interrupt.samefile(run.checkpoint(4))
-
-
-def test_a_checkpoint_that_is_being_played_stays(folders: RunFolders, run: RunFolder) -> None:
-    for train_iter in (0, 1, 2):
-        carry_out(folders, recorded(run, train_iter))
-    carry_out(folders, RecordCheckpoint(EXPERIMENT, record(run, 3), 1, interrupted=False, in_use=(1,)))
-    assert run.checkpoint(1).exists()
-    assert not run.checkpoint(2).exists()
 
 
 def test_closing_sweeps_what_is_not_kept_and_nothing_else(folders: RunFolders, run: RunFolder) -> None:

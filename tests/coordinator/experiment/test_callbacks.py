@@ -76,14 +76,14 @@ def test_the_coordinator_may_die_at_any_point(part: int) -> None:
     whole = world_of(configured())
     whole.crash_at = count
     exact(whole)
-    for point in range(part, points, 4 if LONG else 4 * 7):
+    for point in range(part, points, 4 if LONG else 4 * 20):
         world, passed = world_of(configured()), iter(range(10**9))
         world.crash_at = lambda passed=passed, point=point: next(passed) == point  # type: ignore[misc]
         exact(world)
         assert world.crashes == 1
 
 
-@pytest.mark.parametrize("seed", range(12 if LONG else 4))
+@pytest.mark.parametrize("seed", range(12 if LONG else 2))
 def test_the_learner_may_die_as_well_on_a_bad_network(seed: int) -> None:
     world = world_of(configured(), seed, Faults(loss=0.03, repeat=0.1, delay_s=0.1))
     chance = random.Random(seed)

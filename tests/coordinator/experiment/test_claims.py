@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -41,6 +39,7 @@ from remuda.wire.messages import (
     PolicyPublished,
     PolicyRef,
     Role,
+    TargetPublished,
     WorkerFailed,
 )
 from remuda.wire.sockets import worker_identity
@@ -57,10 +56,6 @@ def busy_world() -> World:
     return world
 
 
-def of(world: World, role: Role, position: int = 0) -> Worker:
-    return world.of(role)[position]
-
-
 def say(world: World, peer: bytes, message: AnyMessage) -> list[AnyMessage]:
     """Says it over a connection that has said nothing before; returns what the coordinator answers."""
     effects = world.coordinator.handle(
@@ -74,6 +69,12 @@ def said_by(world: World, worker: Worker, message: AnyMessage) -> None:
     """The worker itself says it, in the middle of all else."""
     worker.say(message)
     world.steps(3)
+
+
+def lose(world: World, worker: Worker) -> None:
+    """The worker dies, and the coordinator notices."""
+    world.kill(worker)
+    world.until(lambda: world.coordinator.registry.find(worker.uuid) is None)
 
 
 def unknown_peer(uuid: str = STRANGER, incarnation: int = 1) -> bytes:
@@ -102,7 +103,7 @@ def test_a_chunk_of_somebody_else_counts_for_nothing_and_ends_nobody(registered:
     stranger = world.add("collector", 77) if registered else None
     world.step()
     peer = unknown_peer() if stranger is None else stranger.peer
-    lease, before = of(world, "collector").lease, world.experiment()
+    lease, before = world.of("collector")[0].lease, world.experiment()
     meta = chunk_of(STRANGER if stranger is None else stranger.uuid, env_steps=2**53, rows=1)
     if stranger is None:
         [answer, *_] = say(world, peer, ChunkReady(lease, meta))
@@ -113,13 +114,13 @@ def test_a_chunk_of_somebody_else_counts_for_nothing_and_ends_nobody(registered:
         assert stranger.refused == "dismissed"
     assert world.experiment().state == "running"
     assert world.experiment().env_step <= before.env_step + 1_000
-    assert of(world, "collector").lease == lease, "who has the lease keeps it"
+    assert world.of("collector")[0].lease == lease, "who has the lease keeps it"
 
 
 def test_no_chunk_may_name_the_file_of_another() -> None:
     """A chunk that was refused had its file deleted, whoever's that was."""
     world = busy_world()
-    own, other = of(world, "collector", 0), of(world, "collector", 1)
+    own, other = world.of("collector")[0], world.of("collector")[1]
     victim = world.write_chunk(other, PolicyRef()).file
     said_by(world, own, ChunkReady(own.lease, chunk_of(own.uuid, own.incarnation, file=victim, rows=10**9)))
     assert victim in world.disk
@@ -130,11 +131,9 @@ def test_no_chunk_may_name_the_file_of_another() -> None:
 
 def test_a_late_chunk_counts_only_for_the_worker_that_had_the_lease() -> None:
     world = busy_world()
-    lost = of(world, "collector")
+    lost = world.of("collector")[0]
     lease, meta = lost.lease, world.write_chunk(lost, PolicyRef())
-    world.kill(lost)
-    while any(worker.uuid == lost.uuid for worker in world.coordinator.registry):
-        world.step()
+    lose(world, lost)
     for peer in (unknown_peer(), unknown_peer(lost.uuid, lost.incarnation + 1)):
         [answer, *_] = say(world, peer, ChunkReady(lease, meta))
         assert isinstance(answer, ChunkAccepted)
@@ -153,11 +152,9 @@ def test_a_late_chunk_counts_only_for_the_worker_that_had_the_lease() -> None:
 def test_a_worker_whose_lease_is_over_counts_no_more_than_it_was_granted() -> None:
     """It could announce chunk after chunk, until the run's budget was used up."""
     world = busy_world()
-    lost = of(world, "collector")
+    lost = world.of("collector")[0]
     lease = lost.lease
-    world.kill(lost)
-    while any(worker.uuid == lost.uuid for worker in world.coordinator.registry):
-        world.step()
+    lose(world, lost)
     answers: list[str | None] = []
     for number in range(2 * ANNOUNCED_AHEAD):
         meta = chunk_of(lost.uuid, lost.incarnation, 900 + number, rows=64, env_steps=64)
@@ -172,21 +169,19 @@ def test_a_worker_whose_lease_is_over_counts_no_more_than_it_was_granted() -> No
 def test_nobody_fails_in_the_name_of_another() -> None:
     """Five such words ended a run."""
     world = busy_world()
-    lease = of(world, "learner").lease
+    lease = world.of("learner")[0].lease
     for _ in range(20):
         assert len(say(world, unknown_peer(), WorkerFailed(lease, "dismissed: no", "nowhere"))) == 1  # an Ack
-    assert of(world, "learner").lease == lease
+    assert world.of("learner")[0].lease == lease
     assert world.experiment().state == "running"
 
 
 @pytest.mark.parametrize("hung", [True, False])
 def test_a_worker_that_was_given_up_counts_as_a_failure_where_it_hung_whatever_its_text(hung: bool) -> None:
     world = busy_world()
-    lost = of(world, "collector")
+    lost = world.of("collector")[0]
     lease = lost.lease
-    world.kill(lost)
-    while any(worker.uuid == lost.uuid for worker in world.coordinator.registry):
-        world.step()
+    lose(world, lost)
     failed = WorkerFailed(lease, "dismissed: no", "in env.step", hung=hung)
     say(world, unknown_peer(lost.uuid, lost.incarnation), failed)
     [experiment] = world.coordinator.experiments
@@ -196,7 +191,7 @@ def test_a_worker_that_was_given_up_counts_as_a_failure_where_it_hung_whatever_i
 
 def test_a_failure_that_is_said_again_is_one_failure() -> None:
     world = busy_world()
-    collector = of(world, "collector")
+    collector = world.of("collector")[0]
     lease = collector.lease
     for _ in range(20):
         collector.say(WorkerFailed(lease, "no", "nowhere"))
@@ -206,12 +201,6 @@ def test_a_failure_that_is_said_again_is_one_failure() -> None:
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Lie:
-    role: Role
-    of: Callable[[World, Worker], AnyMessage]
 
 
 def request(world: World, worker: Worker, **changes: object) -> BatchRequest:
@@ -226,53 +215,71 @@ def saved(worker: Worker, **changes: object) -> CheckpointSaved:
     return CheckpointSaved(worker.lease, 1, "final", replace(record, **changes))
 
 
-LIES = {
-    "rows never told of": Lie("learner", lambda w, me: request(w, me, loaded_row=2**53)),
-    "a request far ahead": Lie("learner", lambda w, me: request(w, me, request=2**50, oldest=2**50)),
-    "all batches in the world": Lie("learner", lambda w, me: request(w, me, batches=4_096, batch_size=1_000_000)),
-    "another epoch": Lie("learner", lambda w, me: PolicyPublished(me.lease, PolicyRef(2**53, 1, 1))),
-    "another's checkpoint": Lie("learner", lambda w, me: saved(me, file="iteration_0.pth.tar")),
-    "a checkpoint of steps to come": Lie("learner", lambda w, me: saved(me, env_step=2**53)),
-    "a learner's word from a collector": Lie("collector", lambda w, me: LearnerReport(me.lease, 2**53, {})),
-    "loaded rows from a collector": Lie("collector", lambda w, me: request(w, me, loaded_row=2**53)),
-    "an unreadable file from an evaluator": Lie("evaluator", lambda w, me: ChunkUnreadable(me.lease, "x", "no")),
-    "an evaluation by a learner": Lie("learner", lambda w, me: EvaluationDone(me.lease, 1, 0, [1e9], [1], 0.1)),
-    "a film by a learner": Lie("learner", lambda w, me: EvaluationFilmed(me.lease, 0, 0, Film(b"", 1, 1))),
-    "steps beyond a chunk": Lie(
-        "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, env_steps=2**53))
-    ),
-    "more rows than steps": Lie(
-        "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, rows=1_000))
-    ),
-    "a policy that is not published yet": Lie(
-        "collector",
-        lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, policy=PolicyRef(2**53, 1, 1))),
-    ),
-    "a metric that nobody declared": Lie(
-        "collector",
-        lambda w, me: ChunkReady(
-            me.lease, chunk_of(me.uuid, me.incarnation, metrics={"visit_entropy_mean": MetricMean(1.0, 8)})
-        ),
-    ),
-    "a report of a metric that nobody declared": Lie(
-        "collector", lambda w, me: CollectorReport(me.lease, 1, 0, 8, 0.1, 0.0, 0.0, metrics={"speed": 1.0})
-    ),
-    "the end of the run": Lie("collector", lambda w, me: WorkerFailed(me.lease, "no", "nowhere", hopeless=True)),
-    "the learner's lease": Lie("collector", lambda w, me: request(w, of(w, "learner"), loaded_row=2**53)),
-    "an end of the learner's lease": Lie("collector", lambda w, me: Drained(of(w, "learner").lease)),
-}
+def announced(worker: Worker, **changes: object) -> ChunkReady:
+    return ChunkReady(worker.lease, chunk_of(worker.uuid, worker.incarnation, **changes))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_who_says_what_cannot_be_loses_its_lease_and_nobody_else_does(lie: Lie) -> None:
+def lies(world: World) -> dict[Role, dict[str, AnyMessage]]:
+    """By the role that tells them."""
+    learner, collector, evaluator = (world.of(role)[0] for role in ("learner", "collector", "evaluator"))  # type: ignore[arg-type]
+    beyond, lease = PolicyRef(2**53, 1, 1), collector.lease
+    visits = {"visit_entropy_mean": MetricMean(1.0, 8)}
+    return {
+        "learner": {
+            "rows never told of": request(world, learner, loaded_row=2**53),
+            "a reanalysis never told of": request(world, learner, loaded_reanalysis=10**6),
+            "a request far ahead": request(world, learner, request=2**50, oldest=2**50),
+            "all batches in the world": request(world, learner, batches=4_096, batch_size=1_000_000),
+            "another epoch": PolicyPublished(learner.lease, beyond),
+            "a target network of another epoch": TargetPublished(learner.lease, beyond),
+            "another's checkpoint": saved(learner, file="iteration_0.pth.tar"),
+            "a checkpoint of steps to come": saved(learner, env_step=2**53),
+            "an evaluation": EvaluationDone(learner.lease, 1, 0, [1e9], [1], 0.1),
+            "a film": EvaluationFilmed(learner.lease, 0, 0, Film(b"", 1, 1)),
+        },
+        "collector": {
+            "a learner's word": LearnerReport(lease, 2**53, {}),
+            "loaded rows": request(world, collector, loaded_row=2**53),
+            "steps beyond a chunk": announced(collector, env_steps=2**53),
+            "more rows than steps": announced(collector, rows=1_000),
+            "a policy that is not published yet": announced(collector, policy=beyond),
+            "a task that has not begun": announced(collector, task=1),
+            "a metric that nobody declared": announced(collector, metrics=visits),
+            "a report of a metric that nobody declared": CollectorReport(
+                lease, 1, 0, 8, 0.1, 0.0, 0.0, metrics={"speed": 1.0}
+            ),
+            "the end of the run": WorkerFailed(lease, "no", "nowhere", hopeless=True),
+            "the learner's lease": request(world, learner, loaded_row=2**53),
+            "an end of the learner's lease": Drained(learner.lease),
+        },
+        "evaluator": {"an unreadable file": ChunkUnreadable(evaluator.lease, "x", "no")},
+    }
+
+
+def test_what_cannot_be_is_refused() -> None:
     world = busy_world()
-    liar = of(world, lie.role)
+    [experiment] = world.coordinator.experiments
+    assert isinstance(experiment, Experiment)
+    for role, told in lies(world).items():
+        liar = world.of(role)[0]
+        believed = [lie for lie, message in told.items() if experiment.refusal(message, sender_of(liar)) is None]
+        assert believed == []
+
+
+def sender_of(worker: Worker) -> Sender:
+    return Sender(worker.uuid, worker.incarnation)
+
+
+@pytest.mark.parametrize("role", ["collector", "learner", "evaluator"])
+def test_who_says_what_cannot_be_loses_its_lease_and_nobody_else_does(role: Role) -> None:
+    world = busy_world()
+    liar, lie = world.of(role)[0], next(iter(lies(world)[role].values()))
     others = {worker.uuid: worker.lease for worker in world.workers.values() if worker is not liar}
-    said_by(world, liar, lie.of(world, liar))
+    said_by(world, liar, lie)
     assert liar.refused == "dismissed"
     assert {worker.uuid: worker.lease for worker in world.workers.values() if worker is not liar} == others
     assert world.experiment().state == "running"
-    assert any("rejects message from" in text for _, text in world.said)
+    assert world.logged("rejects message from")
     world.restart(liar)
     before = world.experiment().env_step
     world.steps(60)
@@ -281,9 +288,9 @@ def test_who_says_what_cannot_be_loses_its_lease_and_nobody_else_does(lie: Lie) 
 
 def test_the_mean_of_a_declared_metric_is_over_the_steps_of_its_chunk_at_most() -> None:
     world = World(config(policy={"type": "muzero", "n_step": 1, "unroll_steps": 1})).started()
-    while not world.status().experiments or not of(world, "collector", 1).lease:
+    while not world.status().experiments or not world.of("collector")[1].lease:
         world.step()
-    honest, liar = of(world, "collector", 0), of(world, "collector", 1)
+    honest, liar = world.of("collector")[0], world.of("collector")[1]
     for worker, more in ((honest, 0), (liar, 1)):
         meta = world.write_chunk(worker, PolicyRef())
         metrics = {"visit_entropy_mean": MetricMean(0.5, meta.env_steps + more)}
@@ -302,7 +309,7 @@ def test_a_collector_cannot_run_far_ahead_of_its_credit() -> None:
     world.herd(collectors=1)
     world.submit()
     world.steps(100)
-    liar = of(world, "collector")
+    liar = world.of("collector")[0]
     for _ in range(200):
         liar.say(ChunkReady(liar.lease, world.write_chunk(liar, PolicyRef())))
     world.steps(5)

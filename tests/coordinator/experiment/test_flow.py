@@ -77,16 +77,6 @@ def sent(steps: Sequence[Step], kind: type[T]) -> list[T]:
     return [message for message in messages if isinstance(message, kind)]
 
 
-def test_a_batch_that_is_asked_for_early_is_collected_once_the_policy_is_published() -> None:
-    run = Run()
-    assert {credit.lease for credit in run.granted} == set(COLLECTORS)
-    assert len(run.collect(PolicyRef(1, 0, 0)) + sent(run.request(0), Batches)) == 1
-    asked = run.request(1)
-    assert not sent(asked, Credit), "its policy is being written"
-    assert not sent(asked, Batches)
-    assert [credit.policy.version for credit in sent(run.publish(1), Credit)] == [1, 1]
-
-
 def test_an_answer_is_stamped_with_the_steps_that_were_accepted_when_its_rows_were_drawn() -> None:
     """By which the learner finds the values of settings that may change."""
     run = Run()

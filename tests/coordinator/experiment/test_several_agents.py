@@ -55,7 +55,7 @@ def test_collectors_are_held_back_by_rows_not_by_steps() -> None:
     assert 200 <= rows <= 200 + in_flight + 2 * (3 * 64 + 3 * COPIES) + 3 * chunk
 
 
-@pytest.mark.parametrize("dies", ["", "collector", "learner"])
+@pytest.mark.parametrize("dies", ["collector", "learner"])
 def test_on_policy_an_update_has_a_segment_of_each_agent_of_all_copies_of_all_collectors(dies: str) -> None:
     world = finished(on_policy(), dies=dies)
     assert {len(rows) for _, _, rows in world.used} == {2 * COPIES * len(AGENTS)}
@@ -74,11 +74,10 @@ def test_on_policy_an_update_has_a_segment_of_each_agent_of_all_copies_of_all_co
 @pytest.mark.parametrize(
     "settings", [replayed(stop={"max_env_steps": 1_200}), on_policy(1)], ids=["replay", "on-policy"]
 )
-@pytest.mark.parametrize("seed", [1, 2])
 def test_lost_and_repeated_messages_and_deaths_lose_no_step_that_was_acknowledged(
-    settings: ExperimentConfig, seed: int
+    settings: ExperimentConfig,
 ) -> None:
-    world = finished(settings, seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2), dies="collector")
+    world = finished(settings, seed=1, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2), dies="collector")
     assert world.mishaps["lost"]
     assert world.mishaps["repeated"]
     assert world.experiment().env_step >= settings.stop.max_env_steps

@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 
 from remuda.config.environment import EnvConfig
-
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import EvaluatorConfig, LogConfig, StopConfig
 from remuda.training.commander.commander import Commander, Save

@@ -9,7 +9,6 @@ import pytest
 
 from remuda.coordinator.disk.disk import Disk
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.events import ShutdownRequested
 from remuda.coordinator.measuring import SAY_INTERVAL_S, WINDOW_S, Measuring, TurnWatch
 from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
 from remuda.tests.coordinator.configs import config
@@ -97,10 +96,3 @@ def test_workers_and_runs_are_those_of_the_status(disk: Disk) -> None:
         seen |= {state for _, state in states}
     assert {"idle", "busy", "draining"} <= seen
     assert snapshot.runs == [RunMeasures.of(status) for status in world.status().experiments]
-
-
-def test_it_drains_once_it_is_told_to_end(disk: Disk) -> None:
-    world = World(config())
-    assert not measured(world, disk).draining
-    world.coordinator.handle(ShutdownRequested("enough"), world.now_s)
-    assert measured(world, disk).draining

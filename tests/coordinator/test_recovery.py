@@ -9,13 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import DiskEffect
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.configs import config, on_policy_config
 from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
 from remuda.tests.faults.sizes import LONG
-from remuda.training.effects import RecordCheckpoint
 from remuda.wire.messages import ChunkReady, PolicyRef
 
 
@@ -75,22 +73,6 @@ def test_it_may_die_again_and_again_on_a_bad_network(seed: int) -> None:
     world.crash_at = lambda: chance.random() < 0.002
     finished(world)
     assert world.crashes >= 10
-
-
-def test_a_checkpoint_that_is_told_of_again_is_not_evaluated_again() -> None:
-    """The coordinator dies when it has journaled the checkpoint, and before the learner hears so."""
-    world = world_of(0)
-    recorded: list[int] = []
-
-    def note(effect: DiskEffect) -> None:
-        if isinstance(effect, RecordCheckpoint):
-            recorded.append(effect.record.train_iter)
-
-    world.noted = note
-    world.crash_at = lambda: len(recorded) > world.crashes and world.crashes < 3
-    finished(world)
-    assert world.crashes == 3
-    assert recorded == sorted(set(recorded))
 
 
 def test_a_worker_that_was_changing_runs_as_the_coordinator_died_serves_one_of_them() -> None:
@@ -205,12 +187,3 @@ def test_workers_that_have_seen_more_than_the_journal_begin_anew_and_the_run_goe
         assert len(worker.assignments) == 2
     gone = world.logged("is gone: the coordinator does not know all it did")
     assert len(gone) == len(seen)
-
-
-def test_after_a_crash_on_the_same_machine_nobody_begins_anew() -> None:
-    world = World(config()).started()
-    world.until_env_step(700)
-    world.crash()
-    world.run(600)
-    assert world.experiment().env_step == world.unique_env_steps()
-    assert all(len(worker.assignments) == 1 for worker in world.workers.values())

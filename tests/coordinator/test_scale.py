@@ -10,7 +10,6 @@ from remuda.buffer.limiter import SamplesPerInsertLimiter
 from remuda.buffer.samplers import FifoSampler
 from remuda.coordinator import assignments
 from remuda.coordinator.experiment import credit
-from remuda.coordinator.experiment.credit import CreditBook
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
@@ -25,23 +24,6 @@ from remuda.wire.messages import PROTOCOL_VERSION, Beat, PolicyRef, Register
 FEW, MANY = 50, 800
 MORE = 1.5
 """Where a turn may cost so much more with sixteen times as many: a heap is a little deeper."""
-
-
-def test_credit_for_one_does_not_cost_more_with_more_collectors_that_are_held_back() -> None:
-    def per_chunk(count: int) -> float:
-        book = CreditBook(64)
-        for lease in range(count):
-            book.open(lease)
-        book.extend(64 * count)
-
-        def rounds() -> None:
-            for lease in range(20):
-                book.arrived(lease, 64)
-                assert book.extend(64 * count)
-
-        return operations(rounds) / 20
-
-    assert per_chunk(MANY) < MORE * per_chunk(FEW)
 
 
 def test_a_lease_costs_as_much_to_open_and_close_however_many_there_are() -> None:
@@ -111,19 +93,6 @@ def test_a_large_assignment_is_dealt_over_several_turns_and_nothing_else_is_deci
     world.add("collector", 100)
     world.run(3_000)
     assert world.experiment().state == "finished"
-
-
-def test_credit_for_a_large_run_is_handed_out_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credit, "GRANTS_PER_TURN", 4)
-    book = CreditBook(64)
-    for lease in range(14):
-        book.open(lease)
-    turns: list[list[int]] = []
-    while grown := book.extend(10**9):
-        turns.append(grown)
-    assert [len(grown) for grown in turns] == [4] * 7
-    assert sorted(lease for grown in turns for lease in grown) == sorted([*range(14), *range(14)])
-    assert [lease for grown in turns[:3] for lease in grown] == [*range(12)], "all begin before any gets a second chunk"
 
 
 def test_the_rest_of_the_credit_is_handed_out_although_nobody_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,23 +29,6 @@ def herd(learners: int, collectors: int, evaluators: int) -> dict[Role, list[str
     }
 
 
-def granted(plan_: object, name: str) -> Counter[str]:
-    return Counter(grant.role for grant in plan_.grants if grant.experiment == name)  # type: ignore[attr-defined]
-
-
-def test_minimum_of_all_comes_before_the_wishes_of_one() -> None:
-    decided = plan([demand("a", 0, 3), demand("b", 1, 3)], herd(2, 3, 2))
-    assert granted(decided, "a")["collector"] == 2
-    assert granted(decided, "b")["collector"] == 1
-
-
-def test_one_that_cannot_start_does_not_block_a_later_one_that_can() -> None:
-    big = Demand("big", 5, 0, {"collector": 10}, {"collector": 10})
-    decided = plan([big, demand("small", 1, 1)], herd(1, 2, 1))
-    assert granted(decided, "small") == {"learner": 1, "collector": 1, "evaluator": 1}
-    assert "10 collectors (2 free)" in decided.waiting["big"]
-
-
 def test_an_experiment_that_waits_for_one_that_rests_says_so_and_takes_nothing() -> None:
     tired = replace(demand("a", 0, 1), resting=frozenset({"c0"}))
     decided = plan([tired], herd(1, 1, 1))
@@ -73,7 +56,7 @@ def test_nobody_gets_one_that_rests_and_nobody_is_dealt_twice(
     dealt = [grant.worker for grant in decided.grants]
     assert len(dealt) == len(set(dealt))
     for each in demands:
-        got = granted(decided, each.experiment)
+        got = Counter(grant.role for grant in decided.grants if grant.experiment == each.experiment)
         assert each.experiment in decided.waiting or all(got[role] >= 1 for role in MINIMUM)
         assert not got or all(got[role] >= 1 for role in MINIMUM)
 

@@ -111,19 +111,6 @@ def test_a_folder_that_is_being_made_is_waited_for_but_not_without_end() -> None
     assert HELD_UP_S < world.now_s - begun_s < HELD_UP_S + 1.0
 
 
-def test_a_run_whose_disk_answers_after_the_end_has_begun_is_stopped_too() -> None:
-    world = World(config(stop={"max_env_steps": 10**9})).started()
-    world.until(lambda: world.experiment().env_step > 300)
-    world.crashes += 1
-    world.coordinator = world._new_coordinator()  # pyright: ignore[reportPrivateUsage]
-    shut_down(world)
-    world._journal_and_apply(  # pyright: ignore[reportPrivateUsage]
-        world.coordinator.recover(world.left_behind(), world.now_s, late=True)
-    )
-    world.until(lambda: world.exited)
-    assert world.experiment().state == "stopped"
-
-
 def working_world() -> World:
     """A run that has learned something since its initial checkpoint, and saves nothing by itself."""
     world = World(config(stop=ENDLESS, checkpoint=RARELY, evaluator=RARELY)).started()

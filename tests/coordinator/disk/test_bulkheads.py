@@ -9,7 +9,7 @@ import pytest
 from remuda.coordinator.effects import Abandon, FindRoom
 from remuda.coordinator.events import HeldUp, ShutdownRequested, Tick
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.limits import Hold, Limits
+from remuda.coordinator.limits import Hold
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.training.replay.accounting import ReplayAccounting
@@ -162,28 +162,6 @@ def test_workers_that_lack_room_have_it_looked_for_while_the_journal_is_written_
     assert len(sought) <= 3, "it is known to be held up"
     assert world.experiment(0).train_iter > before, "its other workers are heard"
     assert world.journal[sick].snapshot != journaled
-
-
-def test_a_worker_whose_assignment_waits_for_a_disk_is_not_stuck() -> None:
-    """Its run was held up just as it was chosen: it has not heard so, and its work has not begun."""
-    world = World(config(stop={"max_env_steps": 1_200}), limits=Limits(lost_after_s=5.0, stuck_after_s=6.0))
-    world.submit("sick")
-    for_seconds(world, 1.0)
-    sick = world.experiment().id
-    world.lags = lambda experiment: True
-    world.herd(collectors=1)
-    for worker in world.workers.values():
-        worker.hung = True
-    for_seconds(world, 2.0)
-    held_up(world, sick, "its disk does not answer")
-    for_seconds(world, 20.0)
-    assert [worker.state for worker in world.status().workers] == ["busy"] * 3
-    for worker in world.workers.values():
-        assert worker.assignments == []
-        worker.hung = False
-    held_up(world, sick, None)
-    world.run()
-    assert world.experiment().state == "finished"
 
 
 def test_a_run_that_is_held_up_can_be_given_up_by_a_client() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.disk import run_folder, run_folders
+from remuda.coordinator.disk import run_folder
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.effects import CloseRun, DeleteChunks, PrepareRun, Requester
-from remuda.coordinator.events import PreparedRun, RunRefused
+from remuda.coordinator.events import PreparedRun
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_runs_folder import in_state, submitted
 from remuda.tests.coordinator.disk.writing import carry_out
@@ -108,17 +108,3 @@ def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(
     carry_out(folders, closing)
     assert not run.owner.exists()
     begin(folders, OTHER, replace(SUBMIT, on_exists="resume"))
-
-
-@pytest.mark.parametrize("point", ["sweep_orphans", "policy_file_of"])
-def test_a_run_that_could_not_be_begun_is_in_nobody_s_hands(
-    folders: RunFolders, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    run = begin(folders)
-    carry_out(folders, saved(run))
-    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
-    resume = replace(SUBMIT, on_exists="resume")
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folders, point, refuse)
-        assert isinstance(folders.prepare(PrepareRun(Requester(b"client", 7), OTHER, resume)), RunRefused)
-    begin(folders, OTHER, resume)

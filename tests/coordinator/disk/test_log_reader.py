@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -99,19 +98,3 @@ def test_who_has_read_everything_opens_no_file(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tail, "read", note)
     assert reader.read() == []
     assert opened == []
-
-
-def test_it_is_over_once_all_is_read(tmp_path: Path) -> None:
-    for number in range(COLLECTORS):
-        append(tmp_path, number, "x")
-    with open(path_of(tmp_path, 1), "a") as file:
-        file.write("torn")
-    reading = Reading(tmp_path)
-    reading.over = True
-    reader = reader_of(reading, None)
-    lines: Counter[str] = Counter()
-    while not reader.over:
-        for piece in reader.read():
-            lines[piece.position.file] += len(piece.text.splitlines())
-    assert sum(lines.values()) == COLLECTORS + 1
-    assert os.path.getsize(path_of(tmp_path, 1)) == 6

@@ -16,10 +16,8 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import write_chunk
 from remuda.config.current import task_of
 from remuda.coordinator.disk import run_folders
-from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
-from remuda.coordinator.disk.run_thread import HerdLogLine
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PrepareRun, Requester
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.progress import ProgressRow
@@ -35,7 +33,6 @@ from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.effects import LogLine, RecordCheckpoint, RecordReward, WriteProgress
 from remuda.training.recovery import catch_up
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
-from remuda.worker.process import open_files
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 ASKED = Requester(b"client", 7)
@@ -72,21 +69,6 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 
 
 # --- prepare ---
-
-
-def test_who_died_while_it_began_in_a_folder_of_a_dated_name_goes_on_there(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "mine" / "log").mkdir(parents=True)
-    renamed = replace(SUBMIT, on_exists="rename")
-    made = set[str]()
-    for _ in range(2):
-        folders = RunFolders(tmp_path / "runs")
-        prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, renamed))
-        assert isinstance(prepared, PreparedRun)
-        made.add(prepared.run_dir)
-        folders.close()
-    (folder,) = made
-    assert Path(folder).name.startswith("mine_")
-    assert len(list((tmp_path / "runs").iterdir())) == 2, "nothing was left behind"
 
 
 class KilledError(Exception):
@@ -265,30 +247,6 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
 
 
 # --- effects ---
-
-
-def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_open(
-    folders: RunFolders, run: RunFolder
-) -> None:
-    before = open_files()
-    said = LogLine(EXPERIMENT, "the run waits", "warning")
-    carry_out(folders, said)
-    RunWriter(folders, None, EXPERIMENT).carry_out(HerdLogLine("a collector joins the herd", "info", said.at))
-    assert f"][test_run_folders.py:{said.at.line}][WARNING] the run waits\n" in run.commander_log.read_text()
-    assert not run.coordinator_log.exists() or not run.coordinator_log.read_text()
-    assert open_files() == before
-
-
-def test_rows_go_to_the_sinks_of_the_config_too(folders: RunFolders, tmp_path: Path) -> None:
-    config = small_config()
-    log = config.log.model_copy(update={"sinks": ("csv", "jsonl")})
-    submit = replace(SUBMIT, config_json=config.model_copy(update={"log": log}).model_dump_json())
-    assert isinstance(folders.prepare(PrepareRun(ASKED, EXPERIMENT, submit)), PreparedRun)
-    carry_out(folders, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
-    run = RunFolder(tmp_path / "runs" / "mine")
-    assert run.progress_csv.read_text().splitlines()[1].startswith("40,0,0,1.0,")
-    assert json.loads(run.progress_jsonl.read_text())["env_step"] == 40
-    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
 
 
 def write_chunks(run: RunFolder, count: int) -> list[str]:

@@ -235,14 +235,3 @@ def test_what_waits_is_bounded_and_refused_beyond_that() -> None:
         jobs.put("slow", lambda: done.append(-1))
     gate.set()
     until(lambda: len(done) > WAITING_AT_MOST, "those that were taken")
-
-
-def test_one_may_wait_for_the_calls_of_a_key_and_not_for_ever() -> None:
-    jobs, gate = Jobs(), threading.Event()
-    done: list[int] = []
-    jobs.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
-    assert jobs.wait("quick", 0.0), "there is none"
-    assert not jobs.wait("slow", 0.01)
-    gate.set()
-    assert jobs.wait("slow", HANG_S)
-    assert done == [0]

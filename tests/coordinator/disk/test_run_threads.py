@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.disk import SLOW_S, Disk, Found
 from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
-from remuda.coordinator.disk.jobs import Jobs, Wakeup
+from remuda.coordinator.disk.jobs import Wakeup
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
@@ -28,7 +28,7 @@ from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FORMAT, FinishedRunSnapshot, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, RunSnapshot
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Submit
 from remuda.worker.process import open_files
@@ -286,33 +286,6 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     again.close()
 
 
-def test_the_end_waits_until_an_abandoned_run_is_listed_as_over(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next coordinator would take it up again."""
-    abandon = broken_run(scene)
-    gate, wait, note_over = threading.Event(), Jobs.wait, RunsFolder.note_over
-
-    def notes(herd: RunsFolder, last: FinishedRunSnapshot) -> None:
-        assert gate.wait(HANG_S)
-        note_over(herd, last)
-
-    def waits(jobs: Jobs, key: str, longest_s: float) -> bool:
-        gate.set()
-        return wait(jobs, key, longest_s)
-
-    monkeypatch.setattr(RunsFolder, "note_over", notes)
-    monkeypatch.setattr(Jobs, "wait", waits)
-    scene.disk.write([], [abandon])
-    try:
-        assert scene.close() == []
-        herd = RunsFolder(tmp_path)
-        assert [run.identity.id for run in herd.finished()] == [EXPERIMENT]
-        herd.close()
-    finally:
-        gate.set()
-
-
 def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +299,7 @@ def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
     scene.close()
 
 
-@pytest.mark.parametrize("earlier", ["none", "refused", "accepted"])
+@pytest.mark.parametrize("earlier", ["refused", "accepted"])
 def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(scene: Scene, earlier: str) -> None:
     """In that of the first run also what was said before it was submitted, as workers may join before it."""
     if earlier == "refused":

@@ -146,28 +146,6 @@ def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_pa
         assert found.state == "finished"
 
 
-def test_to_note_a_run_costs_as_much_after_a_year_as_in_the_beginning(tmp_path: Path) -> None:
-    """Each of them looked through the whole list for others in the same folder."""
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    turn = submitted(folders, FIRST, "one")
-
-    def cost() -> int:
-        """In steps of SQLite's machine."""
-        steps: list[None] = []
-        herd._db.set_progress_handler(lambda: steps.append(None), 1)  # pyright: ignore[reportPrivateUsage]
-        herd.note(turn)
-        herd.note(in_state(turn, "finished"))
-        herd._db.set_progress_handler(None, 1)  # pyright: ignore[reportPrivateUsage]
-        return len(steps)
-
-    at_first = cost()
-    rows = [(f"{number}", f"/runs/{number}", 1, b"0" * 600) for number in range(2_000)]
-    herd._db.executemany("insert into run values (?, ?, ?, ?)", rows)  # pyright: ignore[reportPrivateUsage]
-    assert cost() < 2 * at_first
-    folders.close()
-    herd.close()
-
-
 def test_a_run_whose_coordinator_died_between_its_journal_and_the_list_is_listed_as_over(tmp_path: Path) -> None:
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = submitted(folders, FIRST, "one")

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from remuda.coordinator.disk.runs_folder import unrecoverable_run
-from remuda.coordinator.service import LEASES_PER_START
-from remuda.coordinator.state import Coordinator
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.tests.coordinator.simulation import World
 from remuda.training.journal_database import JournalDamagedError
 from remuda.wire.messages import (
     CheckpointRecord,
-    ChunkAccepted,
-    ChunkReady,
     Done,
     LogRequest,
     LogText,
@@ -75,40 +70,6 @@ def test_once_its_folder_is_resumed_it_is_not_shown_any_more() -> None:
     world.step()
     assert [each.name for each in world.status().experiments] == ["other", "x"]
     assert world.experiment(1).state != "failed"
-
-
-def test_chunks_for_an_unrecoverable_run_are_not_counted_for_another_under_the_same_lease() -> None:
-    """Leases of a coordinator that was started again have numbers of their own."""
-    world = World(config()).started(collectors=1)
-    world.until_env_step(300)
-    collector = world.of("collector")[0]
-    assert isinstance(collector.work, CollectorWork)
-    id = str(UUID(int=9, version=4))
-    world.coordinator = Coordinator(id=id, address="sim", pid=1, now_s=world.now_s, leases=LEASES_PER_START)
-    world.coordinator.recover([LOST], world.now_s)
-    old_lease = collector.lease
-    world.submit("other")
-    while not collector.lease > LEASES_PER_START:
-        world.step()
-    counted = world.experiment(1).env_step
-    meta = world.write_chunk(collector, PolicyRef())
-    refused: list[ChunkAccepted] = []
-    world.noted = lambda effect: None
-    work, handle = collector.work, collector.work.handle
-
-    def note(message: object) -> None:
-        if isinstance(message, ChunkAccepted) and message.chunk == meta.chunk:
-            refused.append(message)
-        handle(message)  # type: ignore[arg-type]
-
-    work.handle = note  # type: ignore[method-assign]
-    collector.say(ChunkReady(old_lease, meta))
-    while not refused:
-        world.step()
-    assert refused[0].rejected == "no such lease"
-    world.written.pop(meta.chunk)
-    assert world.experiment(1).env_step >= counted
-    assert world.experiment(1).env_step == world.unique_env_steps(world.experiment(1).id)
 
 
 def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tmp_path: Path) -> None:

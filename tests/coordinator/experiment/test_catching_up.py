@@ -120,14 +120,3 @@ def test_a_learner_that_comes_no_further_is_waited_for_a_minute() -> None:
     assert took_s == pytest.approx(STAGE_LONGEST_S["draining"], abs=20 * STEP_S)
     assert len(owed_at_the_end(world)) == 1
     assert max(world.records) == status.train_iter
-
-
-def test_the_time_that_a_run_may_take_bounds_it_too() -> None:
-    world, _ = at_its_end()
-    reached_s = world.experiment().wall_s
-    world, _ = at_its_end(max_wall_s=reached_s + 5.0)
-    world.updates_per_step = 0
-    status, _ = ended(world)
-    assert (status.state, status.reason) == ("finished", "max_env_steps")
-    assert status.wall_s == pytest.approx(reached_s + 5.0, abs=20 * STEP_S)
-    assert len(owed_at_the_end(world)) == 1

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import chunk_name
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.leases import NOBODY, Sender, sender_at
 from remuda.logbook.episode_reports import WorkerReport
@@ -147,23 +146,6 @@ def test_a_late_chunk_counts_only_for_the_worker_that_had_the_lease() -> None:
     assert isinstance(answer, ChunkAccepted)
     assert answer.rejected is None
     assert world.experiment().env_step == before + meta.env_steps
-
-
-def test_a_worker_whose_lease_is_over_counts_no_more_than_it_was_granted() -> None:
-    """It could announce chunk after chunk, until the run's budget was used up."""
-    world = busy_world()
-    lost = world.of("collector")[0]
-    lease = lost.lease
-    lose(world, lost)
-    answers: list[str | None] = []
-    for number in range(2 * ANNOUNCED_AHEAD):
-        meta = chunk_of(lost.uuid, lost.incarnation, 900 + number, rows=64, env_steps=64)
-        [answer, *_] = say(world, unknown_peer(lost.uuid, lost.incarnation), ChunkReady(lease, meta))
-        assert isinstance(answer, ChunkAccepted)
-        answers.append(answer.rejected)
-    counted = answers.count(None)
-    assert 0 < counted < 2 * ANNOUNCED_AHEAD
-    assert all(why is not None and "far beyond its credit" in why for why in answers[counted:])
 
 
 def test_nobody_fails_in_the_name_of_another() -> None:

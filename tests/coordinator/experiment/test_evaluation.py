@@ -38,17 +38,21 @@ def evaluation(episodes: int) -> Evaluation:
     return Evaluation(1, RECORD, episodes, started_s=10.0)
 
 
-def test_results_are_put_in_order_of_episode() -> None:
+def test_results_of_all_shares_are_gathered_in_order_of_episode_also_over_a_restart() -> None:
     one = evaluation(4)
     one.deal([1, 2])
-    assert one.finished(2, 2, [3.0, 4.0], [30, 40])
+    seen = {"action": Histogram(0.0, [1.0, 2.0], [30, 40], 60.0)}
+    assert one.finished(2, 2, [3.0, 4.0], [30, 40], info={"won": [1.0]}, actions=seen, cut=1)
     assert not one.complete
-    assert one.finished(1, 0, [1.0, 2.0], [10, 20])
-    result = one.result(now_s=12.5)
-    assert result.returns == (1.0, 2.0, 3.0, 4.0)
-    assert result.lengths == (10, 20, 30, 40)
-    assert result.reward_mean == 2.5
-    assert result.duration_s == 2.5
+    again = Evaluation.of(one.snapshot(12.0), 20.0)
+    seen = {"action": Histogram(0.0, [1.0, 2.0], [5, 25], 30.0)}
+    assert again.finished(1, 0, [1.0, 2.0], [10, 20], info={"won": [0.0], "boxes": [7.0]}, actions=seen, cut=1)
+    assert again.actions == {"action": Histogram(0.0, [1.0, 2.0], [35, 65], 90.0)}
+    result = again.result(now_s=20.5)
+    assert (result.returns, result.lengths) == ((1.0, 2.0, 3.0, 4.0), (10, 20, 30, 40))
+    assert (result.reward_mean, result.duration_s, result.cut) == (2.5, 2.5, 2)
+    assert result.info == {"won": [1.0, 0.0], "boxes": [7.0]}
+    assert EvaluationResult.of(result.snapshot()) == result
 
 
 @pytest.mark.parametrize(
@@ -81,27 +85,6 @@ def test_random_losses_never_lose_or_repeat_an_episode() -> None:
         assert one.result(0.0).returns == tuple(float(e) for e in range(one.episodes))
 
 
-def test_what_episodes_reported_is_gathered_over_shares_and_restarts() -> None:
-    one = Evaluation(1, RECORD, 4, 0.0)
-    one.deal([1, 2])
-    assert one.finished(2, 2, [3.0, 4.0], [30, 40], info={"won": [1.0]})
-    again = Evaluation.of(one.snapshot(5.0), 10.0)
-    assert again.finished(1, 0, [1.0, 2.0], [10, 20], info={"won": [0.0], "boxes": [7.0]})
-    result = again.result(11.0)
-    assert result.info == {"won": [1.0, 0.0], "boxes": [7.0]}
-    assert EvaluationResult.of(result.snapshot()) == result
-
-
-def test_actions_are_gathered_over_shares_and_restarts() -> None:
-    one = Evaluation(1, RECORD, 4, 0.0)
-    one.deal([1, 2])
-    assert one.actions == {}
-    assert one.finished(2, 2, [3.0, 4.0], [30, 40], actions={"action": Histogram(0.0, [1.0, 2.0], [30, 40], 60.0)})
-    again = Evaluation.of(one.snapshot(5.0), 10.0)
-    assert again.finished(1, 0, [1.0, 2.0], [10, 20], actions={"action": Histogram(0.0, [1.0, 2.0], [5, 25], 30.0)})
-    assert again.actions == {"action": Histogram(0.0, [1.0, 2.0], [35, 65], 90.0)}
-
-
 def test_what_a_worker_invents_of_actions_stays_small() -> None:
     """Other buckets than those before, and more names than there may be: what is journaled can be read again."""
     one = Evaluation(1, RECORD, 3, 0.0)
@@ -114,18 +97,6 @@ def test_what_a_worker_invents_of_actions_stays_small() -> None:
     assert len(snapshot.actions) == MOST_ACTION_DIMENSIONS
     assert snapshot.actions["action"].counts == [2**53]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=EvaluationSnapshot) == snapshot
-
-
-def test_cut_episodes_are_counted_by_those_who_played_them_also_over_a_restart() -> None:
-    """Whoever sees only lengths could not tell an episode that ended by itself with its last step."""
-    one = evaluation(4)
-    one.deal([1, 2])
-    assert one.finished(2, 2, [3.0, 4.0], [50, 50], cut=1)
-    again = Evaluation.of(one.snapshot(now_s=11.0), now_s=12.0)
-    assert again.finished(1, 0, [1.0, 2.0], [50, 20], cut=1)
-    result = again.result(now_s=13.0)
-    assert result.cut == 2
-    assert EvaluationResult.of(result.snapshot()) == result
 
 
 LEARNER = 7

@@ -6,7 +6,6 @@ import pytest
 
 from remuda.coordinator.events import HeldUp
 from remuda.coordinator.limits import Hold
-from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.reports import EventReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Worker, World
@@ -70,24 +69,6 @@ def test_a_worker_that_failed_serves_again_in_the_same_incarnation() -> None:
     [text] = world.logged("failure of")
     assert text.startswith(f"1st failure of {role} {victim.uuid}: RuntimeError: the floor gave way")
     assert "my_envs.py" in text
-
-
-def test_many_that_fail_at_the_same_moment_do_not_end_the_run_at_once() -> None:
-    """The cause may pass within seconds, as that of a file system that hiccups does."""
-    world = running(collectors=8)
-    for worker in world.of("collector"):
-        fail(worker)
-    world.step()
-    world.step()
-    status = world.experiment()
-    assert status.state == "running"
-    assert status.waiting_for is not None
-    assert "takes no workers for 7 s: 8 failures in a row" in status.waiting_for
-    failed_s, before = world.now_s, status.env_step
-    while world.experiment().env_step == before:
-        world.step()
-    assert 6 < world.now_s - failed_s < 8
-    finished(world)
 
 
 def test_where_all_fail_all_the_time_the_run_ends_within_seconds() -> None:
@@ -176,12 +157,3 @@ def test_a_run_that_is_held_up_says_so_and_when_it_goes_on() -> None:
         ),
         ("goes_on", "continues: its disk accepts writes again (before: its disk refuses: still full)"),
     ]
-
-
-def test_evaluations_say_which_is_the_best_and_when_it_was_saved() -> None:
-    world = running()
-    finished(world)
-    reports = [report for report in world.reports if isinstance(report, EvaluationReport)]
-    best = [report.train_iter for report in reports if report.best]
-    assert best == [train_iter for train_iter, (_, is_best) in sorted(world.rewards.items()) if is_best]
-    assert [report.wall_s for report in reports] == [world.records[report.train_iter].wall_s for report in reports]

@@ -164,21 +164,3 @@ def test_a_chunk_that_is_announced_again_is_a_repetition(crashes: bool) -> None:
             assert now.repeated == before + 1
     now = counts(world)
     assert (now.accepted, now.refused, now.lost_collectors) == (len(world.accepted), 0, 0)
-
-
-@pytest.mark.parametrize("crashes", [False, True])
-def test_a_collector_that_dies_has_lost_something_and_one_that_lets_go_has_not(crashes: bool) -> None:
-    world = busy_world()
-    world.kill(collector(world))
-    while not counts(world).lost_collectors:
-        world.step()
-    if crashes:
-        world.crash()
-    assert counts(world).lost_collectors == 1
-    world.run()
-    last = world.experiment()
-    assert last.state == "finished"
-    assert counts(world).lost_collectors == 1, "the other has let go"
-    if crashes:
-        world.crash()
-        assert world.experiment() == last

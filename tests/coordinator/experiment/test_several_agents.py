@@ -69,15 +69,3 @@ def test_on_policy_an_update_has_a_segment_of_each_agent_of_all_copies_of_all_co
         and world.collected[row].epoch == epoch
     ]
     assert stale == [], "strictly on-policy"
-
-
-@pytest.mark.parametrize(
-    "settings", [replayed(stop={"max_env_steps": 1_200}), on_policy(1)], ids=["replay", "on-policy"]
-)
-def test_lost_and_repeated_messages_and_deaths_lose_no_step_that_was_acknowledged(
-    settings: ExperimentConfig,
-) -> None:
-    world = finished(settings, seed=1, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2), dies="collector")
-    assert world.mishaps["lost"]
-    assert world.mishaps["repeated"]
-    assert world.experiment().env_step >= settings.stop.max_env_steps

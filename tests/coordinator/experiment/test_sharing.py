@@ -187,23 +187,6 @@ def test_the_one_that_has_most_to_spare_lends_and_the_waiting_one_says_so() -> N
     assert decided.waiting == {"c": "waits for 1 collector (0 free, 1 coming back from much)"}
 
 
-def test_nobody_lends_to_one_of_lower_priority_or_where_it_would_not_help() -> None:
-    herd: dict[Role, int] = {"learner": 3, "collector": 6, "evaluator": 3}
-    free: dict[Role, list[str]] = {"learner": ["l"], "collector": [], "evaluator": ["e"]}
-    important = Holding("a", "important", 1, 0, {"collector": 1})
-    assert plan([demand("c", 2)], free, [important], herd).returns == ()
-    equal = Holding("a", "equal", 0, 0, {"collector": 1})
-    assert plan([demand("c", 2)], {**free, "learner": []}, [equal], herd).returns == ()
-
-
-def test_one_that_waits_lets_nobody_overtake_it_but_says_so() -> None:
-    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": ["c"], "evaluator": ["e1", "e2"]}
-    herd: dict[Role, int] = {"learner": 3, "collector": 4, "evaluator": 3}
-    decided = plan([demand("big", 0, collectors=3), demand("small", 1)], free, [], herd)
-    assert decided.grants == ()
-    assert decided.waiting["small"] == "waits for 1 collector (1 free, kept for those before it)"
-
-
 def test_what_is_not_enough_for_one_that_waits_goes_to_one_that_can_begin() -> None:
     """It was kept for the first one for as long as that waited, which may be days."""
     free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": list("abcde"), "evaluator": ["e1", "e2"]}
@@ -211,16 +194,6 @@ def test_what_is_not_enough_for_one_that_waits_goes_to_one_that_can_begin() -> N
     decided = plan([demand("big", 0, collectors=10, yields=True), demand("small", 1)], free, [], herd)
     assert {grant.experiment for grant in decided.grants} == {"small"}
     assert decided.waiting == {"big": "waits for 10 collectors (5 free)"}
-
-
-def test_one_that_waits_is_not_overtaken_while_the_rest_of_its_minimum_is_on_its_way() -> None:
-    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": ["c"], "evaluator": ["e1", "e2"]}
-    lender = Holding("a", "lender", 0, 0, {"collector": 1})
-    herd: dict[Role, int] = {"learner": 3, "collector": 4, "evaluator": 3}
-    waiting = [demand("big", 1, collectors=2, yields=True), demand("small", 2)]
-    decided = plan(waiting, free, [lender], herd)
-    assert decided.grants == ()
-    assert decided.returns == (Return("a", "collector", 1, "big"),)
 
 
 @given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))

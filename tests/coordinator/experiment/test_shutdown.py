@@ -147,16 +147,6 @@ def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: b
     assert len(world.logged("no final checkpoint or evaluation")) == 1
 
 
-def test_only_who_evaluates_is_replaced_at_the_end() -> None:
-    world, dead = at_its_end("collector", deaf=True)
-    world.kill(dead)
-    for role in ("collector", "learner", "evaluator"):
-        world.add(role, 7)
-    joined = len(world.logged("joins as"))
-    assert ended(world)[0].state == "finished"
-    assert len(world.logged("joins as")) == joined
-
-
 def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_last_and_evaluated() -> None:
     rarely = {"count": 1, "episodes": 4, "interval_env_steps": 10**6}
     world, dead = at_its_end("learner", deaf=True, evaluator=rarely)

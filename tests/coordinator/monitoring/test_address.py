@@ -41,15 +41,6 @@ def test_a_port_in_use_is_named() -> None:
             listen(str(port), patience_s=0.1)
 
 
-def test_a_port_that_is_given_back_soon_is_waited_for() -> None:
-    with listen("0") as taken:
-        port = taken.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)):
-            pass
-    with listen(str(port)) as again:  # although its last connection is not forgotten yet
-        assert again.getsockname()[1] == port
-
-
 @needs_ipv6
 @pytest.mark.parametrize("reached", ["127.0.0.1", "::1"])
 def test_every_interface_of_ipv6_is_every_interface_of_ipv4(reached: str) -> None:

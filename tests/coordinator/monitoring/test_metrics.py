@@ -85,10 +85,6 @@ def test_any_text_comes_back_as_it_was(help: str, label: str) -> None:
     assert family.value(run=label) == 1
 
 
-def test_half_a_surrogate_pair_can_be_sent() -> None:
-    assert exposition_text([Family("up", "gauge", "", (Sample(1, {"run": "a\ud800b"}),))]).encode().count(b"a?b") == 1
-
-
 NOW_S = SNAPSHOT.measured_s
 
 

@@ -33,13 +33,13 @@ from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
-from remuda.environments.assignment import config_of_policy
+from remuda.environments.assignment import configs_of_policies
 from remuda.learner.callbacks import LeaseCallbacks
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
-from remuda.policy.row_plan import row_plan
+from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.tests.keys import somebody_for
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.outcomes import evaluation_report
@@ -89,6 +89,7 @@ from remuda.wire.messages import (
     Leave,
     LogText,
     NotReanalyzed,
+    Opponents,
     Phase,
     PolicyAvailable,
     PolicyPublished,
@@ -263,12 +264,24 @@ class Worker:
 class CollectorWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
-        self.taken, self.credit, self.policy = 0, assign.credit_env_steps, PolicyRef()
+        self.taken, self.credit, self.policies = 0, assign.credit_env_steps, [PolicyRef()] * len(worker.world.policies)
+        self.opponents: dict[int, list[str]] = {}
+        """In self-play, the older checkpoints of each policy, by index."""
         self.unaccepted: set[ChunkId] = set()
         self.draining = False
         self.task = Task()
         self.hear(assign.task)
         worker.say(Ready(assign.lease))
+
+    @property
+    def policy(self) -> PolicyRef:
+        return self.policies[0]
+
+    def credited(self, message: ChunkAccepted | Credit) -> None:
+        self.credit = max(self.credit, message.credit_env_steps)
+        news = [message.policy, *(other.policy for other in message.others)]
+        self.policies = [max(pair) for pair in zip(self.policies, news, strict=False)] or self.policies
+        self.hear(message.task)
 
     def hear(self, task: Task) -> None:
         if task.number > self.task.number:
@@ -278,15 +291,13 @@ class CollectorWork:
         match message:
             case ChunkAccepted():
                 self.unaccepted.discard(message.chunk)
-                self.credit = max(self.credit, message.credit_env_steps)
-                self.policy = max(self.policy, message.policy)
-                self.hear(message.task)
+                self.credited(message)
             case Credit():
-                self.credit = max(self.credit, message.credit_env_steps)
-                self.policy = max(self.policy, message.policy)
-                self.hear(message.task)
+                self.credited(message)
             case PolicyAvailable():
-                self.policy = max(self.policy, message.policy)
+                self.policies[message.policy_index] = max(self.policies[message.policy_index], message.policy)
+            case Opponents():
+                self.opponents[message.policy_index] = [each.file for each in message.checkpoints]
             case Drain():
                 self.draining = True
             case Registered():
@@ -299,10 +310,11 @@ class CollectorWork:
             if not self.unaccepted:
                 self.worker.drained()
         elif self.taken < self.credit and len(self.unaccepted) < 2:
-            meta = self.worker.world.write_chunk(self.worker, self.policy, self.task.number)
-            self.taken += self.worker.world.plan.slots(meta)
+            world = self.worker.world
+            meta = world.write_chunk(self.worker, self.policy, self.task.number, self.policies[1:])
+            self.taken += world.joint.slots([meta, *world.others[meta.chunk]])
             self.unaccepted.add(meta.chunk)
-            self.worker.say(ChunkReady(self.assign.lease, meta))
+            self.worker.say(ChunkReady(self.assign.lease, meta, world.others[meta.chunk]))
 
 
 class LearnerWork:
@@ -320,7 +332,11 @@ class LearnerWork:
         self.unpublished: PolicyRef | None = None
         """What is being published while it goes on, as the real one does where a lag is allowed."""
         self.disk = random.Random(self.train_iter)
-        plan = world.plan
+        self.policy = assign.policy
+        index = world.policies.index(self.policy)
+        plan = self.plan = world.plans[index]
+        self.collected = world.collected if index == 0 else {}
+        self.used = world.used if index == 0 else []
         self.prefetch = Prefetch(
             lease=assign.lease,
             batches=plan.batches_per_request,
@@ -348,11 +364,12 @@ class LearnerWork:
         world, id = self.worker.world, chunk.meta.chunk
         if id.sequence >= world.sequences.get((id.worker, id.incarnation), 0):
             raise ChunkError("missing", Path(chunk.meta.file), "nobody wrote it: its announcement was a lie")
-        assert chunk.meta.file in world.disk, f"{chunk.meta.file} was deleted before the learner read it"
-        if chunk.meta.file in world.damaged:
+        file = world.path(self.policy, chunk.meta.file)
+        assert file in world.disk, f"{file} was deleted before the learner read it"
+        if file in world.damaged:
             raise ChunkError("wrong checksum", Path(chunk.meta.file), "the test damaged it")
         rows = range(chunk.first_row, chunk.first_row + chunk.meta.rows)
-        world.collected |= dict.fromkeys(rows, chunk.meta.policy)
+        self.collected |= dict.fromkeys(rows, chunk.meta.policy)
         return {"row": np.array(rows), "again": np.zeros((len(rows), 2), np.int64)}
 
     def read_again(self, meta: Reanalysis) -> dict[str, np.ndarray]:
@@ -392,6 +409,7 @@ class LearnerWork:
                     f"iteration_{self.train_iter}.pth.tar",
                     "0" * 64,
                     "now",
+                    message.counters.episode,
                 )
                 self.worker.say(CheckpointSaved(self.assign.lease, message.request, message.reason, record))
             case CallCallbacks():
@@ -436,15 +454,15 @@ class LearnerWork:
             again = batch.columns["again"]
             assert np.array_equal(again[:, 0], again[:, 1]), "a row is of two target networks"
             self.check_never_older(batch.rows, again[:, 0])
-            world.used.append((self.assign.epoch, self.version, batch.rows))
+            self.used.append((self.assign.epoch, self.version, batch.rows))
             self.train_iter += 1
             self.publish_target()
             self.trained_on.append(batch.rows)
-            if self.train_iter % (1 if world.plan.on_policy else 10) == 0:
+            if self.train_iter % (1 if self.plan.on_policy else 10) == 0:
                 self.version += 1
                 self.publish()
                 self.unpublished = PolicyRef(self.assign.epoch, self.version, self.train_iter)
-                if not world.plan.on_policy:
+                if not self.plan.on_policy:
                     self.publish()
                 elif world.config.buffer.max_policy_lag == 0:  # it asks while the policy is being written
                     if self.disk.random() < 0.5:
@@ -470,17 +488,18 @@ class EvaluatorWork:
         self.draining = False
         self.plays_on = False
         """What it is asked to play takes it forever; it gives that up when it is to drain."""
-        self.newest = (0, 0)
+        self.newest = (0, 0, 0)
         worker.say(Ready(assign.lease))
 
     def handle(self, message: AnyMessage) -> None:
         match message:
             case Registered():
                 pass
-            case Evaluate() if self.plays_on or (message.evaluation, message.first_episode) == self.newest:
+            case Evaluate() if self.plays_on or _numbers(message) == self.newest:
                 pass
             case Evaluate():
-                self.newest = message.evaluation, message.first_episode
+                self.newest = _numbers(message)
+                self.worker.world.check_kept(message)
                 self.worker.world.told_task(self.assign.experiment, message.task)
                 self.worker.world.played[message.evaluation] = message.task.number
                 returns = [self.worker.world.skill(message.env_step)] * message.episodes
@@ -492,6 +511,7 @@ class EvaluatorWork:
                         returns,
                         [10] * message.episodes,
                         0.1,
+                        policy_index=message.policy_index,
                     )
                 )
             case Drain():
@@ -501,6 +521,10 @@ class EvaluatorWork:
 
     def step(self) -> None:
         pass
+
+
+def _numbers(message: Evaluate) -> tuple[int, int, int]:
+    return message.policy_index, message.evaluation, message.first_episode
 
 
 class ReanalyzerWork:
@@ -556,8 +580,13 @@ class Journaled:
     chunks: dict[int, bytes] = field(default_factory=dict[int, bytes])
     episodes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     priorities: Prioritized | None = None
+    others: list[Journaled] = field(default_factory=list["Journaled"])
+    """Parts of the other policies of the run."""
 
     def write(self, entry: JournalEntry) -> None:
+        self.others = self.others or [Journaled() for _ in entry.others]
+        for other, part in zip(self.others, entry.others, strict=True):
+            other.write(part)
         self.snapshot = msgspec.msgpack.encode(entry.snapshot)
         self._write_rows(entry.changes)
         self.chunks |= {chunk.first_row: msgspec.msgpack.encode(chunk) for chunk in entry.added}
@@ -596,7 +625,9 @@ class Journaled:
         snapshot = (
             msgspec.msgpack.decode(self.snapshot, type=RunSnapshot).with_rows(self.changes()).with_episodes(episodes)
         )
-        return Recovered(snapshot, tuple(chunks), self.priorities)
+        return Recovered(
+            snapshot, tuple(chunks), self.priorities, others=tuple(each.recovered() for each in self.others)
+        )
 
 
 @dataclass
@@ -654,7 +685,20 @@ class World:
         self.beat_interval_s = STEP_S
         self.patience_s = math.inf
         """A worker that hears nothing from the coordinator for this time ends."""
-        self.plan = row_plan(config_of_policy(config))
+        configs = configs_of_policies(config)
+        self.policies = list(configs)
+        """Names of the policies; empty for a single policy. Notes without a name are of the first."""
+        self.plans = [row_plan(own) for own in configs.values()]
+        self.plan, self.joint = self.plans[0], joint_plan(self.plans)
+        self.of_policies: list[fx.PolicyEffect] = []
+        """Effects on the files of policies, of several."""
+        self.kept: dict[str, set[str]] = {name: set() for name in self.policies}
+        """Checkpoints of each policy that are not pruned."""
+        self.others: dict[ChunkId, list[ChunkMeta]] = {}
+        """Parts of a chunk for the policies after the first."""
+        self.policy_lags: dict[str, list[int]] = {name: [] for name in self.policies}
+        """For each chunk, the number of versions by which each policy was behind."""
+        self.asked_to_play: list[Evaluate] = []
         self.used: list[tuple[int, int, np.ndarray]] = []
         """Of each update: the epoch and version of the policy it improved, and its rows."""
         self.collected: dict[int, PolicyRef] = {}
@@ -774,6 +818,8 @@ class World:
         """Chunks in data/ that this journal has not counted."""
         id, ledger = recovered.snapshot.identity.id, _ledger_of(recovered)
         own = [meta for chunk, meta in self.written.items() if self.owner[chunk] == id and meta.file in self.disk]
+        if self.plans[1:]:
+            return ()
         found = tuple(sorted((meta for meta in own if ledger.lacks(meta.chunk)), key=lambda meta: meta.chunk))
         self.adopting[id] = {meta.chunk for meta in found}
         return found
@@ -888,7 +934,11 @@ class World:
             if isinstance(effect, fx.PrepareRun):
                 run_dir = effect.submit.run_dir
                 config = ExperimentConfig.model_validate_json(effect.submit.config_json)
-                prepared = PreparedRun(effect, config, run_dir, run_dir + "/policy/p")
+                first, *others = [
+                    PreparedRun(effect, config, run_dir, run_dir + "/policy/p", policy=name)
+                    for name in configs_of_policies(config)
+                ]
+                prepared = replace(first, others=tuple(others))
                 ready = RunPrepared(effect, prepared_experiment(prepared, self.now_s))
                 if self.prepares_at_once:
                     effects += self._handle(ready)
@@ -950,17 +1000,23 @@ class World:
 
     # --- what they do to the world ---
 
-    def write_chunk(self, worker: Worker, policy: PolicyRef, task: int = 0) -> ChunkMeta:
+    def path(self, policy: str, file: str) -> str:
+        return f"{policy}/{file}" if policy else file
+
+    def write_chunk(
+        self, worker: Worker, policy: PolicyRef, task: int = 0, others: Sequence[PolicyRef] = ()
+    ) -> ChunkMeta:
+        """Write a payload for each policy; return the part of the first."""
         key = (worker.uuid, worker.incarnation)
         sequence = self.sequences.get(key, 0)
         self.sequences[key] = sequence + 1
         if self.plan.on_policy:
             env_steps, rows = self.plan.chunk_slots - self.rng.randint(0, 7), self.plan.num_envs
         else:
-            env_steps = self.plan.chunk_slots + self.rng.randint(0, 7)
+            env_steps = self.joint.chunk_slots + self.rng.randint(0, 7) * (1 if len(self.plans) == 1 else -1)
             rows = max(env_steps * self.plan.agents - (2 if sequence == 0 else 0), 1)
         file = chunk_name(ChunkId(worker.uuid, worker.incarnation, sequence))
-        self.disk.add(file)
+        self.disk |= {self.path(name, file) for name in self.policies}
         if self.rng.random() < self.damage:
             self.damaged.add(file)
         meta = ChunkMeta(
@@ -977,9 +1033,23 @@ class World:
             task=task,
         )
         self.written[meta.chunk] = meta
+        self.others[meta.chunk] = [
+            msgspec.structs.replace(
+                meta, rows=plan.num_envs if plan.on_policy else env_steps * plan.agents, policy=acting
+            )
+            for plan, acting in zip(self.plans[1:], others, strict=False)
+        ]
         assert isinstance(worker.work, CollectorWork)
         self.owner[meta.chunk] = worker.work.assign.experiment
+        self._note_lags(worker.work.assign.experiment, [policy, *others])
         return meta
+
+    def _note_lags(self, experiment: str, acting: Sequence[PolicyRef]) -> None:
+        run = self.coordinator.experiments.experiment(experiment)
+        for name, member, policy in zip(self.policies, () if run is None else run.members, acting, strict=False):
+            newest = member.parts.flow.policy
+            if newest.epoch == policy.epoch:
+                self.policy_lags[name].append(newest.version - policy.version)
 
     def write_reanalysis(self, worker: Worker, asked: Reanalyze) -> Reanalysis:
         """With the target network that is in the file, which may be newer than the one asked for."""
@@ -1002,6 +1072,23 @@ class World:
         snapshot = msgspec.msgpack.decode(self.journal[experiment].snapshot, type=RunSnapshot)
         assert snapshot.experiment.dispatch.commander.task.number >= task.number
         return task
+
+    def check_kept(self, message: Evaluate) -> None:
+        """All checkpoints of an evaluation are present."""
+        self.asked_to_play.append(message)
+        if not self.plans[1:]:
+            return
+        files = [other.file for other in message.others]
+        files.insert(message.policy_index, message.checkpoint)
+        for name, file in zip(self.policies, files, strict=True):
+            assert file in self.kept[name], f"{file} of {name} is gone"
+        for name, older in zip(self.policies, message.older, strict=False):
+            assert {each.file for each in older} <= self.kept[name], f"{older} of {name}: one is gone"
+
+    def checkpoints(self, policy: str) -> list[RecordCheckpoint]:
+        """Saved checkpoints of a policy, of several."""
+        own = [each.effect for each in self.of_policies if each.policy == policy]
+        return [effect for effect in own if isinstance(effect, RecordCheckpoint)]
 
     def skill(self, env_step: int) -> float:
         return float(env_step) / 10
@@ -1063,6 +1150,8 @@ class World:
                     raise AssertionError("handled before")
                 case fx.Exit():
                     self.exited = True
+                case fx.PolicyEffect():
+                    self._note_effect_of_policy(effect)
                 case _:
                     self._note_effect(effect)
 
@@ -1088,6 +1177,19 @@ class World:
                 self.said.append((effect.experiment, effect.text))
             case fx.CloseRun():
                 self.closed.append(effect)
+
+    def _note_effect_of_policy(self, noted: fx.PolicyEffect) -> None:
+        effect = noted.effect
+        self.of_policies.append(noted)
+        if isinstance(effect, fx.DeleteChunks):
+            self.disk -= {self.path(noted.policy, file) for file in effect.files}
+            return
+        if isinstance(effect, RecordCheckpoint):
+            listed = [each.record.train_iter for each in self.checkpoints(noted.policy)]
+            kept = {*(listed[-effect.keep :] if effect.keep else listed), *effect.in_use}
+            self.kept[noted.policy] = {f"iteration_{train_iter}.pth.tar" for train_iter in kept}
+        if noted.policy == self.policies[0] and not isinstance(effect, fx.CloseRun):
+            self._note_effect(effect)
 
     # --- time ---
 
@@ -1115,7 +1217,7 @@ class World:
         return self
 
     def until_env_step(self, env_step: int) -> Self:
-        return self.until(lambda: self.experiment().env_step >= env_step)
+        return self.until(lambda: bool(self.status().experiments) and self.experiment().env_step >= env_step)
 
     def logged(self, part: str) -> list[str]:
         """Lines of all logs that contain the part."""

@@ -2,128 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import CloseRun, PolicyEffect, SendToLease
+from remuda.coordinator.experiment.team import Team
 from remuda.coordinator.leases import Sender
-from remuda.tests.coordinator.experiment.teams import AGENTS, World, counters_of, team_config
-from remuda.wire.messages import CollectorReport, Drain, StopExperiment
+from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
+from remuda.training.snapshot import LeaseHolder
+from remuda.wire.messages import ChunkReady, CollectorReport, Drain, ExperimentStatus, Role, StopExperiment
+
+AGENTS = {"fox": 1, "hare": 3}
+COPIES, HORIZON = 4, 16
 
 
-@pytest.fixture
-def worlds(tmp_path: Path) -> Iterator[Any]:
-    made: list[World] = []
+def team_config(**sections: Any) -> ExperimentConfig:
+    """A fox and three hares, in four copies: the fox by DQN, the hares by PPO."""
+    hares = [f"hare_{number}" for number in range(AGENTS["hare"])]
+    settings: dict[str, Any] = {
+        "name": "hunt",
+        "env": {"kind": "pettingzoo", "make": "hunt:make", "num_envs": COPIES, "agents": ["fox", *hares]},
+        "policy": {"type": "dqn"},
+        "policies": {
+            "hare": {"agents": ["hare_*"], "policy": {"type": "ppo", "horizon_steps": HORIZON}},
+            "fox": {"agents": ["fox"]},
+        },
+        "learner": {"batch_size": 16, "prefetch_batches": 4},
+        "collector": {"count": 2},
+        "evaluator": {"count": 1, "episodes": 4, "interval_env_steps": 500},
+        "buffer": {"capacity": 1_000, "min_rows": 100, "samples_per_insert": 2.0, "max_policy_lag": 0},
+        "checkpoint": {"interval_env_steps": 700},
+        "stop": {"max_env_steps": 2_000},
+    }
+    return ExperimentConfig.model_validate({**settings, **sections})
 
-    def make(**sections: Any) -> World:
-        made.append(World(team_config(**sections), tmp_path))
-        return made[-1]
 
-    yield make
-    for world in made:
-        world.close()
+def world_of(faults: Faults | None = None, seed: int = 0, **sections: Any) -> World:
+    return World(team_config(**sections), faults=faults, seed=seed).started(learners=2)
 
 
-def finished(world: World) -> None:
-    world.run()
-    status = world.team.status(world.now_s)
+def team(world: World) -> Team:
+    [run] = world.coordinator.experiments
+    assert isinstance(run, Team)
+    return run
+
+
+def env_steps(world: World) -> list[int]:
+    """Steps as each policy counts them."""
+    return [member.replay.ledger.env_step for member in team(world).members]
+
+
+def finished(world: World) -> ExperimentStatus:
+    world.run(1_000)
+    status = world.experiment()
     assert (status.state, status.reason) == ("finished", "max_env_steps")
-    assert world.env_steps[0] == world.env_steps[1] == status.env_step >= 2_000
-    assert sum(world.written[chunk][0].env_steps for chunk in world.acknowledged) <= status.env_step
-    assert world.workers == {}, "everybody has let go"
+    assert status.env_step == world.unique_env_steps() >= 2_000
+    assert {each.name for each in status.policies} == set(AGENTS)
+    assert all(each.episode == status.policies[0].episode for each in status.policies)
+    assert not any(worker.lease for worker in world.workers.values() if worker.alive), "everybody has let go"
+    return status
 
 
-def test_a_run_with_two_policies_from_start_to_end(worlds: Any) -> None:
-    world = worlds()
-    world.herd()
-    finished(world)
-    assert world.env_steps == [world.written_env_steps()] * 2
-    status = world.team.status(world.now_s)
-    assert [one.name for one in status.policies] == list(AGENTS)
-    assert all(one.train_iter > 10 for one in status.policies)
-    assert status.train_iter == sum(one.train_iter for one in status.policies)
-    for name in AGENTS:
+def test_a_run_with_two_policies_from_start_to_end() -> None:
+    """On-policy collectors wait for the update that they need: both collect a chunk, then the hares learn."""
+    world = world_of()
+    status = finished(world)
+    assert all(each.train_iter > 10 for each in status.policies)
+    assert status.train_iter == sum(each.train_iter for each in status.policies)
+    for name, last in zip(AGENTS, status.policies, strict=True):
         saved = world.checkpoints(name)
         assert saved[0].record.train_iter == 0
+        assert saved[-1].record.train_iter == last.train_iter
         assert saved[-1].record.env_step == status.env_step
-        assert [step for step in world.effects if step.policy == name and isinstance(step.effect, CloseRun)]
-
-
-def test_on_policy_collectors_wait_for_the_update_of_the_policy_that_needs_it(worlds: Any) -> None:
-    """Both collectors collect one chunk, then the hares' policy is updated; nothing is collected by an older one."""
-    world = worlds()
-    world.herd()
-    finished(world)
-    assert set(world.lags["hare"]) == {0}
-    hares = counters_of(world)[1]
-    assert hares.train_iter == pytest.approx(len(world.written) / 2, abs=2), "a segment of each lane of both collectors"
+        assert [each for each in world.of_policies if each.policy == name and isinstance(each.effect, CloseRun)]
+    assert set(world.policy_lags["hare"]) == {0}
+    assert status.policies[1].train_iter == pytest.approx(len(world.written) / 2, abs=2)
 
 
 @pytest.mark.parametrize("role", ["collector", "learner", "evaluator"])
-def test_a_worker_that_is_killed_loses_nothing_that_was_acknowledged(worlds: Any, role: Any) -> None:
-    world = worlds()
-    world.herd()
-    while world.env_steps[0] < 700:
-        world.step()
+def test_a_worker_that_is_killed_on_a_bad_network_loses_nothing_that_was_acknowledged(role: Role) -> None:
+    world = world_of(Faults(loss=0.05, repeat=0.1, delay_s=0.1)).until_env_step(700)
     victim = world.of(role)[-1]
     world.kill(victim)
-    world.step()
+    world.until(lambda: world.coordinator.registry.find(victim.uuid) is None)
     if role == "learner":
-        world.steps(10)
-        before = world.env_steps
-        world.steps(10)
-        assert world.env_steps == before, "the others wait for it"
-    world.join(role)
+        world.steps(100)
+        before = env_steps(world)
+        world.steps(100)
+        assert env_steps(world) == before, "the others wait for it"
+    world.add(role, 7)
     finished(world)
-    assert world.env_steps == [world.written_env_steps()] * 2
 
 
-@pytest.mark.parametrize("at", [600])
-def test_all_policies_are_at_the_same_task_over_a_killed_coordinator(worlds: Any, at: int | None) -> None:
-    """Which begins by steps, and then once the evaluations of both have reached it."""
-    schedule = [{"env_step": 600, "kwargs": {"size": 1}}, {"mean_return": 1.0, "kwargs": {"size": 2}}]
-    world = worlds(env={**team_config().env.model_dump(), "schedule": schedule})
-    world.herd()
-    while world.env_steps[0] < (at or 0):
-        world.step()
-    if at is not None:
-        world.crash()
+@pytest.mark.parametrize("at", [600, 1_000])
+def test_all_policies_are_at_the_same_task_and_step_over_a_killed_coordinator(at: int) -> None:
+    """A task that begins by steps, and then one once the evaluations of both have reached a return."""
+    schedule = [{"env_step": 600, "kwargs": {"size": 1}}, {"mean_return": 120.0, "kwargs": {"size": 2}}]
+    world = world_of(env={**team_config().env.model_dump(), "schedule": schedule}).until_env_step(at)
+    before = env_steps(world)
+    world.crash()
+    assert env_steps(world)[0] == env_steps(world)[1] >= before[0]
+    members = team(world).members
     finished(world)
-    curricula = [member.parts.commander.curriculum for member in world.team.members]
+    curricula = [member.parts.commander.curriculum for member in members]
     assert [curriculum.number for curriculum in curricula] == [2, 2]
     assert curricula[0].state.since_env_step == curricula[1].state.since_env_step
-    told = {asked.task.number: asked.task.kwargs_json for asked in world.played}
-    assert told == {0: "", 1: '{"size": 1}', 2: '{"size": 2}'}
-    assert {metas[0].task for metas in world.written.values()} == {0, 1, 2}
-    for member in world.team.members:
+    played = {asked.task.number: asked.task.kwargs_json for asked in world.asked_to_play}
+    assert played == {0: "", 1: '{"size": 1}', 2: '{"size": 2}'}
+    assert {meta.task for meta in world.written.values()} == {0, 1, 2}
+    for member in members:
         best = member.parts.commander.best
         assert best is not None
         assert best.record.task == curricula[0].name
 
 
-@pytest.mark.parametrize("at", [0, 1_000])
-def test_a_coordinator_that_is_killed_goes_on_with_all_policies_from_the_same_moment(worlds: Any, at: int) -> None:
-    world = worlds()
-    world.herd()
-    while world.env_steps[0] < at:
-        world.step()
-    before = world.env_steps
-    world.crash()
-    assert world.env_steps[0] == world.env_steps[1] >= before[0]
-    finished(world)
-    assert world.env_steps == [world.written_env_steps()] * 2
+def collecting(world: World) -> tuple[Worker, ChunkReady, Sender]:
+    """A collector with a chunk that nobody knows of."""
+    worker = world.until_env_step(100).of("collector")[0]
+    assert isinstance(worker.work, CollectorWork)
+    meta = world.write_chunk(worker, worker.work.policy, 0, worker.work.policies[1:])
+    ready = ChunkReady(worker.lease, meta, world.others[meta.chunk])
+    return worker, ready, Sender(worker.uuid, worker.incarnation)
 
 
-def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
-    world = worlds()
-    world.herd()
-    world.steps(5)
-    worker = world.of("collector")[0]
-    ready, sender = world.write_chunk(worker), Sender(worker.uuid, 1)
+def test_a_chunk_counts_for_all_policies_or_for_none() -> None:
+    world = world_of()
+    worker, ready, sender = collecting(world)
     (other,) = ready.others
     lies = [
         replace(ready, others=[]),
@@ -131,131 +138,117 @@ def test_a_chunk_counts_for_all_policies_or_for_none(worlds: Any) -> None:
         replace(ready, others=[replace(other, env_steps=other.env_steps - 1)]),
         replace(ready, others=[replace(other, rows=other.rows + 1)]),
         replace(ready, others=[replace(other, chunk=replace(other.chunk, sequence=99))]),
+        CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, policy_index=2),
     ]
-    before = world.env_steps
-    for lie in lies:
-        assert world.team.refusal(lie, sender) is not None
-    assert world.team.refusal(CollectorReport(worker.lease, 0, 0, 0, 0.0, 0.0, 0.0, policy_index=2), sender) is not None
-    assert world.env_steps == before
-    world.say(worker, ready)
-    assert world.env_steps == [before[0] + ready.meta.env_steps] * 2
+    before = env_steps(world)
+    assert all(team(world).refusal(lie, sender) is not None for lie in lies)
+    for _ in range(2):  # the second time it is a repetition
+        team(world).receive(ready, sender, world.now_s)
+        assert env_steps(world) == [before[0] + ready.meta.env_steps] * 2
 
 
-def test_payloads_that_nobody_has_announced_count_if_all_policies_have_theirs(worlds: Any) -> None:
-    world = worlds()
-    world.herd()
-    world.steps(5)
-    worker = world.of("collector")[0]
-    ready = world.write_chunk(worker)
-    before = world.env_steps
-    world.do(world.team.adopt([ready.meta, *ready.others], world.now_s))
-    assert world.env_steps == [before[0] + ready.meta.env_steps] * 2
-    world.say(worker, ready)
-    assert world.env_steps == [before[0] + ready.meta.env_steps] * 2, "its worker lives and announces it"
+def test_payloads_that_nobody_has_announced_count_if_all_policies_have_theirs() -> None:
+    world = world_of()
+    _, ready, sender = collecting(world)
+    before = env_steps(world)
+    team(world).adopt([ready.meta, *ready.others], world.now_s)
+    assert env_steps(world) == [before[0] + ready.meta.env_steps] * 2
+    team(world).receive(ready, sender, world.now_s)
+    assert env_steps(world) == [before[0] + ready.meta.env_steps] * 2, "its worker lives and announces it"
 
 
-def self_play(keep: int) -> dict[str, Any]:
-    return {
-        "self_play": {"share": 0.5, "keep": keep},
-        "checkpoint": {"interval_env_steps": 100, "keep": keep},
-        "evaluator": {"count": 1, "episodes": 4, "interval_env_steps": 200},
-    }
+KEEP = 3
+SELF_PLAY: dict[str, Any] = {
+    "self_play": {"share": 0.5, "keep": KEEP},
+    "checkpoint": {"interval_env_steps": 100, "keep": KEEP},
+    "evaluator": {"count": 1, "episodes": 4, "interval_env_steps": 200},
+}
 
 
-def newest(world: World, name: str, keep: int) -> list[str]:
-    return list(dict.fromkeys(each.record.file for each in world.checkpoints(name)))[-keep:]
+def saved_files(world: World, name: str) -> list[str]:
+    return list(dict.fromkeys(each.record.file for each in world.checkpoints(name)))
 
 
-@pytest.mark.parametrize("keep", [3])
-def test_in_self_play_collectors_are_told_the_newest_checkpoints_of_each_policy(worlds: Any, keep: int) -> None:
+def test_in_self_play_collectors_are_told_the_newest_checkpoints_of_each_policy() -> None:
     """Those who join late, or whose coordinator was killed, as well."""
-    world = worlds(**self_play(keep))
-    world.herd()
+    world = world_of(**SELF_PLAY).until_env_step(600)
 
     def told() -> bool:
-        due = {place: newest(world, name, keep) for place, name in enumerate(AGENTS)}
-        return all(collector.opponents == due for collector in world.of("collector"))
+        due = {place: saved_files(world, name)[-KEEP:] for place, name in enumerate(AGENTS)}
+        works = [worker.work for worker in world.of("collector") if worker.alive]
+        return all(isinstance(work, CollectorWork) and work.opponents == due for work in works)
 
-    while world.env_steps[0] < 600:
-        world.step()
-    assert told()
-    assert all(len(newest(world, name, keep)) == keep for name in AGENTS)
-    for collector in world.of("collector"):
-        collector.opponents.clear()
+    world.until(told)
+    assert all(len(saved_files(world, name)) >= KEEP for name in AGENTS)
+    for worker in world.of("collector"):
+        assert isinstance(worker.work, CollectorWork)
+        worker.work.opponents.clear()
     world.crash()
-    assert told()
-    world.kill(world.of("collector")[0])
-    world.join("collector")
-    assert told()
+    world.until(told)
+    world.restart(world.of("collector")[0])
+    world.until(told)
     finished(world)
 
 
-@pytest.mark.parametrize("keep", [3])
-def test_in_self_play_each_is_evaluated_against_the_checkpoints_before_those_that_play(worlds: Any, keep: int) -> None:
+def test_in_self_play_each_is_evaluated_against_the_checkpoints_before_those_that_play() -> None:
     """Which are there until that is done, though newer ones were saved meanwhile, and an evaluator is killed."""
-    world = worlds(**self_play(keep))
-    world.herd()
-    while world.env_steps[0] < 600:
-        world.step()
+    world = world_of(**SELF_PLAY).until_env_step(600)
     world.kill(world.of("evaluator")[0])
-    world.steps(20)
-    world.join("evaluator")
+    world.steps(150)
+    world.add("evaluator", 7)
     finished(world)
-    saved = [newest(world, name, 1_000) for name in AGENTS]
-    assert not any(asked.older for asked in world.played if asked.train_iter == 0), "nothing is older"
-    for asked in world.played:
+    assert {asked.policy_index for asked in world.asked_to_play} == {0, 1}
+    assert not any(asked.older for asked in world.asked_to_play if asked.train_iter == 0), "nothing is older"
+    saved = [saved_files(world, name) for name in AGENTS]
+    for asked in world.asked_to_play:
         files = [other.file for other in asked.others]
         files.insert(asked.policy_index, asked.checkpoint)
-        before = [its[: its.index(file)][-keep:] for its, file in zip(saved, files, strict=True)]
-        assert [[one.file for one in older] for older in asked.older] == (before if any(before) else [])
-    assert any(len(older) == keep for asked in world.played for older in asked.older)
+        before = [its[: its.index(file)][-KEEP:] for its, file in zip(saved, files, strict=True)]
+        assert [[each.file for each in older] for older in asked.older] == (before if any(before) else [])
+    assert any(len(older) == KEEP for asked in world.asked_to_play for older in asked.older)
 
 
-def test_returns_that_all_policies_have_reached_end_the_run(worlds: Any) -> None:
-    world = worlds(stop={"max_env_steps": 100_000, "stop_value": 3.0})
-    world.herd()
-    while world.env_steps[0] < 1_000:
-        world.step()
-    assert world.team.state == "running"
-    world.returns = 3.5
+def test_returns_that_all_policies_have_reached_end_the_run() -> None:
+    world = world_of(stop={"max_env_steps": 100_000, "stop_value": 100.0})
     world.run()
-    status = world.team.status(world.now_s)
-    assert (status.state, status.reason, status.last_return) == ("finished", "stop_value", 3.5)
+    status = world.experiment()
+    assert (status.state, status.reason) == ("finished", "stop_value")
+    assert all((each.last_return or 0.0) >= 100.0 for each in status.policies)
 
 
-def test_a_run_that_is_stopped_saves_all_policies(worlds: Any) -> None:
-    world = worlds()
-    world.herd()
-    while world.env_steps[0] < 500:
-        world.step()
-    world.do(world.team.stop(now=True, explanation=StopExperiment.__name__, now_s=world.now_s))
+def test_a_run_that_is_stopped_saves_all_policies() -> None:
+    world = world_of().until_env_step(500)
+    world.ask(StopExperiment("x", now=True))
     world.run()
-    assert world.team.state == "stopped"
-    for name, counters in zip(AGENTS, counters_of(world), strict=True):
-        assert world.checkpoints(name)[-1].record.train_iter == counters.train_iter
-        assert world.checkpoints(name)[-1].interrupted
+    assert world.experiment().state == "stopped"
+    for policy in world.experiment().policies:
+        last = world.checkpoints(policy.name)[-1]
+        assert (last.record.train_iter, last.interrupted) == (policy.train_iter, True)
 
 
-def test_it_demands_a_learner_for_each_policy_and_everybody_else_once(worlds: Any) -> None:
-    world = worlds()
-    demand = world.team.demand(0.0)
+def test_it_demands_a_learner_for_each_policy_and_everybody_else_once() -> None:
+    world = World(team_config())
+    world.submit()
+    world.steps(2)
+    run = team(world)
+    demand = run.demand(world.now_s)
     assert demand is not None
     assert demand.wanted == {"learner": 2, "collector": 2, "evaluator": 1, "reanalyzer": 0}
     assert demand.minimum == {"learner": 2, "collector": 1, "evaluator": 1, "reanalyzer": 0}
-    world.join("learner")
-    left = world.team.demand(0.0)
+    for lease in (1, 2):
+        assert run.takes("learner")
+        run.assign(LeaseHolder(lease, f"{lease}", 1, "learner", "here", 1), world.now_s)
+    assert not run.takes("learner")
+    left = run.demand(world.now_s)
     assert left is not None
-    assert left.wanted["learner"] == 1
-    world.join("learner")
-    assert not world.team.takes("learner")
-    assert {worker.place for worker in world.of("learner")} == {0, 1}
+    assert left.wanted["learner"] == 0
+    run.stop(now=False, explanation="asked", now_s=world.now_s)
+    assert run.state == "stopping"
 
 
-def test_workers_that_are_shared_are_asked_once(worlds: Any) -> None:
-    world = worlds()
-    world.herd()
-    world.step()
-    steps = world.team.lend("collector", 1, "another")
+def test_workers_that_are_shared_are_asked_once() -> None:
+    world = world_of().until_env_step(100)
+    steps = team(world).lend("collector", 1, "another")
     told = [step for step in steps if isinstance(step, SendToLease) and isinstance(step.message, Drain)]
     assert len(told) == 1
     assert all(isinstance(step, PolicyEffect) for step in steps if step not in told)

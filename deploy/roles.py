@@ -168,7 +168,7 @@ def _beginner(
         if role == "collector":
             return CollectorWork(assign, identity, link, stores)
         if role == "evaluator":
-            return EvaluatorWork(assign, identity, link, guard, stores)
+            return EvaluatorWork.under(assign, identity, link, guard, stores)
         if role == "reanalyzer":
             return ReanalyzerWork(assign, identity, link, stores)
         return LearnerWork(assign, link, stores, recruits)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from remuda.config.current import evaluated, on_task
 from remuda.config.schema import ExperimentConfig
@@ -13,15 +16,100 @@ from remuda.environments.copies import LocalCopies, make_local_copies
 from remuda.environments.lanes import AGENT
 from remuda.environments.seeding import episode_seed, generator
 from remuda.environments.spaces import Array
-from remuda.evaluator.actions import ActionCounts
 from remuda.evaluator.evaluate import Episode, Game, Player, Progress, play
 from remuda.evaluator.films import Films
+from remuda.logbook.statistics import counted, put_together
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
 from remuda.policy.spaces import ActionSpec
-from remuda.wire.messages import Task
+from remuda.wire.messages import MOST_ACTION_DIMENSIONS, Histogram, Task
 
-Finished = Callable[[Episode, int], None]
+BUCKETS = 64
+"""Buckets for each number of an action; also the most buckets of discrete actions, shared above this number."""
+_WIDEST = 1_000.0
+"""Above this range a number is counted as unbounded."""
+_AT_ONCE = 4_096
+"""Most actions kept before counting."""
+
+
+class ActionCounts:
+    """Histograms of the actions of one evaluation. Buckets depend on the action space alone, so that histograms of
+    several evaluators can be merged."""
+
+    def __init__(self, action: ActionSpec) -> None:
+        self._edges = _edges(action)
+        self._waiting: list[NDArray[np.generic]] = []
+        self._kept = 0
+        self._counted: dict[str, Histogram] = {}
+
+    def add(self, actions: NDArray[np.generic]) -> None:
+        """Count actions [n, …] in the form of the environment."""
+        self._waiting.append(actions.copy())
+        self._kept += len(actions)
+        if self._kept >= _AT_ONCE:
+            self._count()
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Return histograms of all actions so far: `action` for discrete actions; `action_0`, `action_1` … for the
+        numbers of a Box or the components of other spaces, up to MOST_ACTION_DIMENSIONS. Empty without actions."""
+        self._count()
+        return dict(self._counted)
+
+    def _count(self) -> None:
+        if not self._kept:
+            return
+        actions = np.concatenate(self._waiting)
+        columns = actions.reshape(len(actions), -1)
+        self._waiting, self._kept = [], 0
+        for column, (name, edges) in enumerate(self._edges.items()):
+            new, before = counted(columns[:, column], edges), self._counted.get(name)
+            self._counted[name] = new if before is None else put_together(before, new)
+
+
+def _edges(action: ActionSpec) -> dict[str, NDArray[np.float64]]:
+    if action.n is not None:
+        return {"action": _edges_of(action.n, action.start)}
+    if action.counts:
+        each = [_edges_of(count, start) for count, start in zip(action.counts, action.starts, strict=True)]
+    else:
+        each = [_edges_between(low, high) for low, high in zip(action.low, action.high, strict=True)]
+    return {f"action_{number}": edges for number, edges in enumerate(each[:MOST_ACTION_DIMENSIONS])}
+
+
+def _edges_of(count: int, start: int) -> NDArray[np.float64]:
+    """Return the edges of one bucket for each of `count` integers, or of fewer buckets for many integers."""
+    first = start - 0.5
+    return np.linspace(first, first + count, min(count, BUCKETS) + 1)
+
+
+def _edges_between(low: float | None, high: float | None) -> NDArray[np.float64]:
+    """Return the edges of buckets of equal width between bounds. Without bounds, buckets grow from 0.001 to 1000 on
+    both sides of 0, with one bucket beyond."""
+    if low is not None and high is not None and 0.0 < high - low <= _WIDEST:
+        return np.linspace(low, high, BUCKETS + 1)
+    outer = np.append(np.geomspace(1e-3, 1e3, BUCKETS // 2 - 1), 1e9)
+    return np.concatenate([-outer[::-1], outer])
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Result of an evaluation, from the view of one policy."""
+
+    episodes: Sequence[Episode]
+    actions: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
+    """Histograms of its actions; empty if log.histograms is off."""
+
+
+@dataclass(frozen=True)
+class _Games:
+    """The newest episodes of all policies together."""
+
+    key: tuple[object, Sequence[int]]
+    games: Sequence[Game]
+    actions: Sequence[ActionCounts | None]
+    """Of each policy."""
+    viewed: set[int]
+    """Policies that have used these games."""
 
 
 class EpisodePlayer:
@@ -38,7 +126,9 @@ class EpisodePlayer:
     ) -> None:
         """`policies` are the settings of each policy of the run, by name. `broke` receives a text for the log about
         each replaced environment. Raises EnvironmentBuildError."""
-        self._given, self._num_envs, self._broke = config, max(1, num_envs), broke
+        self._given, self._num_envs, self._log_broken = config, max(1, num_envs), broke
+        self.env_restarts = 0
+        """Number of replaced environments."""
         self._names = tuple(policies)
         self.agents = tuple(own.env.agents or (AGENT,) for own in policies.values())
         """Agents of each policy."""
@@ -48,6 +138,7 @@ class EpisodePlayer:
 
     def _build(self, task: Task) -> None:
         self._task, self._config = task, evaluated(on_task(self._given, task.kwargs_json))
+        self._known: _Games | None = None
         config = self._config
         self.films = Films(config, self.agents)
         """Films of the evaluations."""
@@ -63,16 +154,15 @@ class EpisodePlayer:
             self.films.close()
             raise
 
+    def _broke(self, text: str) -> None:
+        self.env_restarts += 1
+        self._log_broken(text)
+
     def begin(self, task: Task) -> None:
         """Play at this task from now on. Raises EnvironmentBuildError."""
         if task != self._task:
             self.close()
             self._build(task)
-
-    def action_counts(self, policy_index: int = 0) -> ActionCounts | None:
-        """Return a counter for the actions of a policy in an evaluation; None if log.histograms is off."""
-        space = self.copies.lanes[policy_index].group.action
-        return ActionCounts(ActionSpec.of(space)) if self._config.log.histograms else None
 
     def evaluate(
         self,
@@ -81,30 +171,40 @@ class EpisodePlayer:
         numbers: Sequence[int],
         *,
         older: Sequence[Sequence[Policy]] = (),
-        actions: ActionCounts | None = None,
+        key: object = None,
         progress: Progress = lambda env_steps: None,
-        finished: Finished = lambda episode, count: None,
-    ) -> list[Episode]:
-        """Let the policies play, greedily, the episodes of these numbers; return them from the view of the policy with
-        the index `judged`. `actions` counts its actions. In self-play it also plays against `older` policies: see
-        `against_older`. Raises EvaluationError and BrokenEnvironmentError."""
+        finished: Callable[[Episode, int], None] = lambda episode, count: None,
+    ) -> Evaluated:
+        """Let the policies play, greedily, the episodes of these numbers; return the view of the policy with the index
+        `judged`. In self-play it also plays against `older` policies: see `against_older`. Equal policies have an equal
+        `key`: then the newest episodes serve each policy once. Raises EvaluationError and BrokenEnvironmentError."""
         players, agents = [Player(policy) for policy in policies], self.agents[judged]
+        known = self._known
+        if key is not None and known is not None and known.key == (key, numbers) and judged not in known.viewed:
+            for count, game in enumerate(known.games, 1):
+                finished(game.of_policy(agents), count)
+        else:
+            actions = [self._action_counts(index) for index in range(len(players))]
 
-        def acted(policy_index: int, chosen: Array) -> None:
-            if actions is not None and policy_index == judged:
-                actions.add(chosen)
+            def acted(policy_index: int, chosen: Array) -> None:
+                if (counts := actions[policy_index]) is not None:
+                    counts.add(chosen)
 
-        games = self.play(
-            players,
-            numbers,
-            progress=progress,
-            finished=lambda game, count: finished(game.of_policy(agents), count),
-            acted=acted,
-        )
-        own = [game.of_policy(agents) for game in games]
+            games = self.play(
+                players,
+                numbers,
+                progress=progress,
+                finished=lambda game, count: finished(game.of_policy(agents), count),
+                acted=acted,
+            )
+            known = self._known = _Games((key, numbers), games, actions, set())
+        known.viewed.add(judged)
+        own = [game.of_policy(agents) for game in known.games]
         pools = [[Player(policy) for policy in pool] for pool in older]
         pools += [[] for _ in range(len(players) - len(pools))]
-        return self.against_older(judged, players, pools, numbers, own, progress=progress)
+        episodes = self.against_older(judged, players, pools, numbers, own, progress=progress)
+        counts = known.actions[judged]
+        return Evaluated(episodes, {} if counts is None else counts.histograms())
 
     def play(
         self,
@@ -158,6 +258,10 @@ class EpisodePlayer:
         """Close the copies."""
         self.copies.close()
         self.films.close()
+
+    def _action_counts(self, policy_index: int) -> ActionCounts | None:
+        space = self.copies.lanes[policy_index].group.action
+        return ActionCounts(ActionSpec.of(space)) if self._config.log.histograms else None
 
     def _play(
         self,

@@ -256,13 +256,17 @@ def _overrides(callback: Callback, method: str) -> bool:
 class LeaseCallbacks:
     """Answers each event once, and repeats the newest answer on request."""
 
-    def __init__(
-        self, assign: Assign, config: ExperimentConfig, *, ckpt: Path, send: Callable[[CallbacksDecided], None]
-    ) -> None:
-        """Raises UserCodeError."""
-        self._lease, self._send = assign.lease, send
+    def __init__(self, lease: int, host: CallbackHost, send: Callable[[CallbacksDecided], None]) -> None:
+        self.host = host
+        self._lease, self._send = lease, send
         self._newest: CallbacksDecided | None = None
-        self.host = CallbackHost(
+
+    @classmethod
+    def of(
+        cls, assign: Assign, config: ExperimentConfig, *, ckpt: Path, send: Callable[[CallbacksDecided], None]
+    ) -> LeaseCallbacks:
+        """Make the callbacks of the config, as the lease left them. Raises UserCodeError."""
+        host = CallbackHost(
             make_callbacks(config),
             config,
             ckpt=ckpt,
@@ -270,6 +274,7 @@ class LeaseCallbacks:
             states=assign.callbacks,
             changes=assign.changes,
         )
+        return cls(assign.lease, host, send)
 
     def call(self, message: CallCallbacks) -> None:
         """Deliver an event to the callbacks."""

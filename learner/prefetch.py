@@ -104,6 +104,11 @@ class Prefetch:
                 self._left_out(each.meta, error)
 
     @property
+    def loaded_row(self) -> int:
+        """All rows below this row are in the ring."""
+        return self._ring.next_row
+
+    @property
     def wants_request(self) -> bool:
         """True if the next request should be sent now."""
         return self._requested - self._begun < self._requests_in_flight

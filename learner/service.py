@@ -9,8 +9,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
 from remuda.config.current import Values
@@ -18,12 +16,12 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
 from remuda.learner.callbacks import LeaseCallbacks
-from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import choose_precision, update_threads
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, TargetPublisher, taken_over
+from remuda.learner.role import PUBLISH_DEADLINE_S, LearnerRole
 from remuda.learner.settings import LearnerSettings
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.role_logbooks import learner_logbook
@@ -36,21 +34,12 @@ from remuda.storage.checkpoint_index import unlisted
 from remuda.storage.fence import Fence, SupersededError
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import (
-    AnyMessage,
     Assign,
-    Batches,
-    CallCallbacks,
-    ChangeSettings,
-    CheckpointSaved,
     ChunkUnreadable,
     IndexedChunk,
-    LearnerReport,
     PolicyPublished,
     PolicyRef,
     Reanalysis,
-    Registered,
-    SaveCheckpoint,
-    StopTraining,
     shortened,
 )
 from remuda.worker.affinity import bind_cores
@@ -60,18 +49,17 @@ from remuda.worker.stores.ports import RunStores
 if TYPE_CHECKING:
     from remuda.learner.ranks.leading import LearnerRanks, Recruits
 
-PUBLISH_DEADLINE_S = 30.0
-
 
 class NotPublishedError(Exception):
     """The policy to start from is not in the policy file: the disk refuses."""
 
 
-class LearnerWork:
-    """Learns for one experiment. Training runs in this thread, publishing in another, and the network in the link's."""
+class LearnerWork(LearnerRole):
+    """Learns for one experiment in a worker process. Training runs in this thread; publishing and the network have
+    threads of their own."""
 
     def __init__(self, assign: Assign, link: Link, stores: RunStores, recruits: Recruits | None = None) -> None:
-        """`recruits` gets the other ranks, where they are there already; None: they are started for the lease."""
+        """`recruits` returns the other ranks, if they exist already; None: they are started for the lease."""
         config = config_of_policy(ExperimentConfig.model_validate_json(assign.config_json), assign.policy)
         self.timers = Timers()
         self._config = config
@@ -89,20 +77,14 @@ class LearnerWork:
         """Lines from the publishing thread; only this thread writes the log."""
         self._said: PolicyRef | None = None
         """The newest published version in the log."""
-        self._saved = 0
-        self._training = True
         self._draining = False
-        self._publish_due = False
         self._opened = ExitStack()
-        """What is closed with the lease, or at once if it cannot begin."""
+        """Closed with the lease, or at once if the lease cannot begin."""
         try:
-            self._told_train_iter = train_iter = self._begin()
-            self._say(place)
-            self._loop = self._new_loop(train_iter, recruits)
-            self._callbacks = LeaseCallbacks(assign, config, ckpt=self._folder.ckpt, send=link.send)
-            if self._callbacks.host.names:
-                self._say(self._callbacks.host.told)
-            self._publisher, self._target = self._new_publisher(), self._new_target_publisher()
+            train_iter = self._begin()
+            self._log_info(place)
+            self._start(train_iter, recruits)
+            self._target = self._new_target_publisher()
             self._load(assign.replay)
             self._prefetch.rewrite(assign.reanalyses)
             self._publish_first(train_iter)
@@ -112,36 +94,9 @@ class LearnerWork:
             raise
         self._progress_base = link.progressed - train_iter
 
-    def handle(self, message: AnyMessage) -> None:
-        """Batches, and requests to save or to stop."""
-        match message:
-            case Batches():
-                self._prefetch.arrived(message)
-            case SaveCheckpoint():
-                if message.request > self._saved:  # after a break the coordinator repeats itself
-                    self._saved = message.request
-                    with self.timers("save"), self._link.during("saving", "saving a checkpoint"):
-                        self._save(message)
-            case CallCallbacks():
-                with self.timers("callbacks"), self._link.during("saving", "calling callbacks"):
-                    self._callbacks.call(message)
-            case ChangeSettings():
-                self._callbacks.host.change(message.changes)
-                self._settings.change(message.changes)
-            case Registered():
-                for request in self._prefetch.repeat():
-                    self._link.send(request)
-            case StopTraining():
-                self._training = False
-                if self._loop.has_metrics:
-                    self._report()
-                self._link.activity("waiting", "waiting for the end")
-            case _:
-                pass
-
     def step(self) -> bool:
-        """One update, if there is a batch for it."""
-        trained = self._training and self._train()
+        """Make one update, if a batch is available."""
+        trained = super().step()
         if self._ranks is not None:
             if not trained:
                 self._ranks.wait()
@@ -149,34 +104,10 @@ class LearnerWork:
                 self._log.say("learner", found.text, level="info" if found.faster else "warning")
         return trained
 
-    def _train(self) -> bool:
-        if self._on_policy and self._publish_due:  # the disk has refused for long
-            self._publish()
-            if self._publish_due:
-                return False
-        self._request_batches()
-        step = self._loop.step()
-        if not step.trained:
-            self._ran_dry()
-            if self._publish_due:
-                self._publish()
-            return False
+    def _trained(self) -> None:
         self._link.activity("working", self._training_text)
         self._link.progress(self._progress_base + self._loop.train_iter)
         self._offer_target()
-        self._publish_due |= step.publish_due
-        if self._publish_due:
-            self._publish()
-        if step.report_due:
-            with self.timers("report"):
-                self._report()
-        return True
-
-    def _request_batches(self) -> None:
-        while self._prefetch.wants_request:
-            with self.timers("request batches"):
-                self._told_train_iter = self._loop.train_iter
-                self._link.send(self._prefetch.request(self._loop.train_iter, self._loop.take_priorities()))
 
     def drain(self) -> None:
         """Publish the last weights and let go."""
@@ -189,10 +120,10 @@ class LearnerWork:
             self._loop.require_finite()
             self._publisher.offer(self._algorithm.published_state(), self._loop.train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
-        self._pass_warnings_on()
-        self._say_published()
+        self._log_warnings()
+        self._log_published()
         if self._prefetch.rewritten_rows:
-            self._say(f"took over {self._prefetch.rewritten_rows} rows that were computed again")
+            self._log_info(f"took over {self._prefetch.rewritten_rows} rows that were computed again")
 
     @property
     def unstored(self) -> bool:
@@ -221,7 +152,7 @@ class LearnerWork:
             self._fence.remove(left)
         self._log = learner_logbook(self._folder, resumed=None if state is None else state.progress.counters)
         log_printed(partial(self._log.say, "learner"))
-        for close in (self._log.close, end_printed, self._pass_warnings_on):
+        for close in (self._log.close, end_printed, self._log_warnings):
             self._opened.callback(close)
         self._outputs = LearnerOutputs(self._folder, self._config, self._log, replace=self._fence.replacing)
         self._outputs.begin(self._algorithm)
@@ -229,32 +160,47 @@ class LearnerWork:
             weights = self._config.learner.initialize_from
             if weights is not None:
                 take_weights(Path(weights), self._algorithm)
-                self._say(f"loaded weights {weights}")
+                self._log_info(f"loaded weights {weights}")
             return 0
         self.warnings = warnings
         self._outputs.loaded(path, warnings)
         return state.progress.counters.train_iter
 
-    def _new_loop(self, train_iter: int, recruits: Recruits | None) -> LearnerLoop:
-        """What trains, with all ranks that there are to be."""
-        config, ranks = self._config, self._config.learner.ranks
-        trial = choose_precision(config, self._algorithm, timed=ranks == 1, say=self._say)
+    def _start(self, train_iter: int, recruits: Recruits | None) -> None:
+        """Make the parts of the role, with all ranks."""
+        config, assign, plan = self._config, self._assign, row_plan(self._config)
+        trial = choose_precision(config, self._algorithm, timed=config.learner.ranks == 1, say=self._log_info)
         self._ranks = self._start_ranks(recruits)
-        self._training_text = "training" if ranks == 1 else f"training, world_size {ranks}"
-        plan = row_plan(config)
-        self._on_policy, self._strictly = plan.on_policy, config.buffer.max_policy_lag == 0
-        self._prefetch = self._new_prefetch(plan)
-        self._settings = LearnerSettings(config, self._adjust, self._assign.changes)
-        return LearnerLoop.of(
+        prefetch = self._new_prefetch(plan)
+        settings = LearnerSettings(config, self._adjust, assign.changes)
+        loop = LearnerLoop.of(
             config,
             plan,
             self._algorithm,
-            self._prefetch,
+            prefetch,
             train_iter=train_iter,
             timers=self.timers,
             learn=trial if self._ranks is None else self._ranks.learn,
-            update_threads=update_threads(config, self._algorithm, plan, alone=False, say=self._say),
-            follow=self._settings.follow,
+            update_threads=update_threads(config, self._algorithm, plan, alone=False, say=self._log_info),
+            follow=settings.follow,
+        )
+        callbacks = LeaseCallbacks.of(assign, config, ckpt=self._folder.ckpt, send=self._link.send)
+        if callbacks.host.names:
+            self._log_info(callbacks.host.told)
+        super().__init__(
+            lease=assign.lease,
+            epoch=assign.epoch,
+            config=config,
+            plan=plan,
+            link=self._link,
+            timers=self.timers,
+            algorithm=self._algorithm,
+            outputs=self._outputs,
+            prefetch=prefetch,
+            settings=settings,
+            loop=loop,
+            publisher=self._new_publisher(),
+            callbacks=callbacks,
         )
 
     def _adjust(self, config: ExperimentConfig, values: Values) -> None:
@@ -317,7 +263,7 @@ class LearnerWork:
         trial = RanksTrial(self._config.learner.ranks)
         ranks = LearnerRanks(self._config, self._algorithm, recruits or RankProcesses, trial=trial)
         self._opened.callback(ranks.close)
-        self._say(
+        self._log_info(
             f"world_size {ranks.world_size}: each batch is split between this process, rank 0, and {ranks.describe()}"
         )
         return ranks
@@ -332,37 +278,6 @@ class LearnerWork:
             self._prefetch.load([chunk])
             self._link.progress(self._link.progressed + 1)
 
-    def _publish(self) -> None:
-        """Publish, unless too little time has passed since the last time, or the disk refuses: then it stays due."""
-        if self._on_policy:
-            with self.timers("publish policy"):
-                self._publish_every_update()
-        elif self._publisher.ready:
-            with self.timers("hand policy over"):
-                self._offer()
-
-    def _publish_every_update(self) -> None:
-        """Publish this policy: the next batch is collected with it, as soon as it is there. Where collectors may lag
-        behind, only the policy before it: this one is published while the next batch is trained on.
-
-        While it is not published the learner is not `working`: it waits for the disk, and is not stuck."""
-        self._link.activity("saving", "publishing the policy")
-        if self._strictly:
-            self._offer()
-            self._request_batches()  # while it is being written: collectors get credit with the news of the policy
-            self._publish_due = not self._publisher.flush(PUBLISH_DEADLINE_S)
-        elif self._publisher.flush(PUBLISH_DEADLINE_S):
-            self._offer()
-        self._pass_warnings_on()
-        if not self._publish_due:
-            self._link.activity("working", self._training_text)
-
-    def _offer(self) -> None:
-        self._publish_due = False
-        self._pass_warnings_on()
-        self._loop.require_finite()
-        self._publisher.offer(self._algorithm.published_state(), self._loop.train_iter)
-
     def _offer_target(self) -> None:
         if self._target is not None and self._target.is_due:
             with self.timers("hand target network over"):
@@ -372,13 +287,13 @@ class LearnerWork:
         """Publish the first weights; no collector could begin without them."""
         self._publisher.offer(self._algorithm.published_state(), train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
-        self._pass_warnings_on()
+        self._log_warnings()
         if self._publisher.last is None:
             raise NotPublishedError(
                 f"the first policy could not be published in {self._policy_file}; the learner's log "
                 f"({self._folder.learner_log}) says why"
             )
-        self._say_published()
+        self._log_published()
 
     def _read(self, chunk: IndexedChunk) -> Columns:
         return self._payloads.read_chunk(chunk.meta)
@@ -399,57 +314,26 @@ class LearnerWork:
         self._log.say("learner", f"payload {chunk.meta.file} is left out: {error}", level="warning")
         self._link.send(ChunkUnreadable(self._assign.lease, chunk.meta.file, shortened(str(error))))
 
-    def _ran_dry(self) -> None:
-        """Report the progress of training to the coordinator, once: it may be waiting for that."""
-        self._link.activity("waiting", "waiting for batches")
-        if self._told_train_iter != self._loop.train_iter:
-            self._told_train_iter = self._loop.train_iter
-            self._link.send(LearnerReport(self._assign.lease, self._loop.train_iter, {}))
-
     def _report(self) -> None:
-        metrics = self._loop.take_metrics()
-        train_iter = self._loop.train_iter
-        self._outputs.report(
-            metrics,
-            train_iter=train_iter,
-            env_step=self._prefetch.counters.env_step,
-            world_size=self._config.learner.ranks,
-            settings=self._settings.values,
-        )
-        self._say_published()
-        self._told_train_iter = train_iter
-        self._link.send(LearnerReport(self._assign.lease, train_iter, metrics))
-
-    def _save(self, message: SaveCheckpoint) -> None:
-        self._loop.require_finite()
-        train_iter = self._loop.train_iter
-        counters = msgspec.structs.replace(message.counters, train_iter=train_iter)
-        progress = Progress(
-            counters=counters,
-            policy=self._publisher.last or PolicyRef(self._assign.epoch),
-            exploration=declaration(self._config).exploration_at(counters.env_step),
-            best_reward=message.best_reward,
-        )
-        try:
-            record = self._outputs.save(self._algorithm, progress, message.reason)
-        except SupersededError as error:
-            raise taken_over(error) from error
-        self._link.send(CheckpointSaved(self._assign.lease, message.request, message.reason, record))
+        super()._report()
+        self._log_published()
 
     def _published(self, ref: PolicyRef) -> None:
         self._link.send(PolicyPublished(self._assign.lease, ref))
 
-    def _say_published(self) -> None:
+    def _log_published(self) -> None:
         last = self._publisher.last
         if last is not None and last != self._said:
             self._said = last
-            self._say(f"published policy version {last.version} of iteration {last.train_iter} in {self._policy_file}")
+            self._log_info(
+                f"published policy version {last.version} of iteration {last.train_iter} in {self._policy_file}"
+            )
 
-    def _pass_warnings_on(self) -> None:
+    def _log_warnings(self) -> None:
         while not self._warnings.empty():
             self._log.say("learner", self._warnings.get(), level="warning")
 
-    def _say(self, text: str) -> None:
+    def _log_info(self, text: str) -> None:
         self._log.say("learner", text)
 
 

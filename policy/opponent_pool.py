@@ -50,9 +50,9 @@ class OpponentPool:
 
     def load_only(
         self, policy_index: int, files: Sequence[CheckpointFile], fetch: Callable[[str, str], Path]
-    ) -> list[Policy]:
-        """Return the policies of these checkpoints, in their order, and forget all others. Each is loaded once; `fetch`
-        returns the path of a file by its name and checksum. Raises what `fetch` raises, and CheckpointError."""
+    ) -> list[Opponent]:
+        """Return these checkpoints, in their order, and forget all others. Each is loaded once; `fetch` returns the
+        path of a file by its name and checksum. Raises what `fetch` raises, and CheckpointError."""
         known = {one.sha256: one for one in self._opponents[policy_index]}
         for one in files:
             if one.sha256 not in known:
@@ -60,12 +60,12 @@ class OpponentPool:
                 known[one.sha256] = self._opponents[policy_index][-1]
         kept = [known[one.sha256] for one in files]
         self._opponents[policy_index] = deque(kept, maxlen=max(self._keep + 1, len(kept)))
-        return [one.policy for one in kept]
+        return kept
 
     def newest(self, policy_index: int) -> Sequence[Opponent]:
         """The newest checkpoints of a policy, `self_play.keep` at most, the oldest first."""
         return [*self._opponents[policy_index]][-self._keep :]
 
-    def all_but(self, policy_index: int, train_iter: int | None) -> list[Policy]:
-        """All checkpoints of a policy but the one of this update."""
-        return [one.policy for one in self._opponents[policy_index] if one.train_iter != train_iter]
+    def all_but(self, policy_index: int, train_iter: int) -> list[Opponent]:
+        """Return all checkpoints of a policy but the checkpoint of this update."""
+        return [one for one in self._opponents[policy_index] if one.train_iter != train_iter]

@@ -20,7 +20,6 @@ from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.policy.row_plan import check_buffer
-from remuda.runner.evaluations import Evaluations, JointEvaluations
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord
@@ -40,7 +39,8 @@ class BuiltPolicy:
     algorithm: Algorithm
     acting: Policy
     """What the collector acts with."""
-    evaluations: Evaluations
+    evaluated: Policy
+    """Plays evaluations with the weights of the algorithm."""
     past: SavedOpponents | None = None
     """Adds its checkpoints to the opponents, in self-play."""
 
@@ -100,8 +100,8 @@ class Built:
     """That the collector steps."""
     describe: Callable[[RunFolder], Sequence[str]]
     """Writes into the run folder what the environment is; returns warnings."""
-    joint: JointEvaluations
-    """Of all policies."""
+    player: EpisodePlayer
+    """Plays evaluations."""
     warnings: Warnings = field(default_factory=Warnings)
     """About environments that are made again."""
 
@@ -118,19 +118,19 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
     player = EpisodePlayer(config, configs, num_envs=num_players, broke=partial(warnings.say, "evaluator"))
     stack.enter_context(closing(player))
     pool = None if environments.opponents is None else environments.opponents.pool
-    joint, policies = JointEvaluations(player, pool), list[BuiltPolicy]()
+    policies: list[BuiltPolicy] = []
     for index, ((name, own), spaces) in enumerate(zip(configs.items(), environments.spaces, strict=True)):
         algorithm = new_algorithm(own, *spaces)
         past = None if pool is None else SavedOpponents(own, algorithm, pool, index)
         acting = make_policy(own, algorithm.observation, algorithm.action, device=own.collector.device)
-        evaluations = joint.add(algorithm, make_policy(own, algorithm.observation, algorithm.action))
-        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluations, past))
+        evaluated = make_policy(own, algorithm.observation, algorithm.action)
+        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluated, past))
         check_buffer(own, collectors=1)
 
     def describe(folder: RunFolder) -> Sequence[str]:
         return [*environments.describe(folder), *player.films.take_warnings()]
 
-    return Built([chosen, environments.said], policies, environments, describe, joint, warnings)
+    return Built([chosen, environments.said], policies, environments, describe, player, warnings)
 
 
 def _environments(

@@ -15,7 +15,6 @@ from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import Logbook
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm, Policy
-from remuda.runner.evaluations import Evaluations
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import RunJournal
@@ -68,7 +67,8 @@ class Components:
     """What the collector acts with."""
     rng: np.random.Generator
     """The collector's, for exploration."""
-    evaluations: Evaluations
+    evaluated: Policy
+    """Plays evaluations with the weights of the algorithm."""
     outputs: LearnerOutputs
     checkpoints: CheckpointIndex
     journal: RunJournal

@@ -6,8 +6,10 @@ Everything that the experiment asks for is done in a fixed order, so equal seeds
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from remuda.coordinator.effects import (
     Broken,
@@ -23,10 +25,13 @@ from remuda.coordinator.effects import (
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.leases import Sender
+from remuda.evaluator.player import EpisodePlayer
+from remuda.evaluator.service import CheckpointPolicies, EvaluatorWork
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.reports import EventReport
+from remuda.policy.base import Policy
+from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.runner.components import SERIAL_WORKER, Components, RunHooks
-from remuda.runner.evaluator import SerialEvaluator
 from remuda.runner.learner import SerialLearner
 from remuda.training.effects import (
     Emit,
@@ -51,11 +56,17 @@ from remuda.wire.messages import (
     Drained,
     Evaluate,
     IndexedChunk,
+    Phase,
     Ready,
     Role,
     SaveCheckpoint,
     WorkerMessage,
 )
+from remuda.worker.serve import AskedToEndError
+from remuda.worker.stores.files import FileCheckpoints
+
+LONG_S = 30.0
+"""An evaluation is logged each time that this time has passed."""
 
 
 class ChunkRefusedError(Exception):
@@ -115,6 +126,63 @@ def _effect(step: Step) -> Step:
     return step.effect if isinstance(step, PolicyEffect) else step
 
 
+class MemoryLink:
+    """The link of a worker in this process."""
+
+    def __init__(self, send: Callable[[WorkerMessage], None]) -> None:
+        self._send = send
+        self.progressed = 0
+        self.working: str | None = None
+        """Present activity, for people; None while waiting."""
+
+    def send(self, message: WorkerMessage) -> None:
+        self._send(message)
+
+    def drain_arrived(self, lease: int) -> bool:
+        return False
+
+    def progress(self, done: int) -> None:
+        self.progressed = done
+
+    def activity(self, phase: Phase, text: str, *, lacks_bytes: int = 0) -> None:
+        self.working = text if phase == "working" else None
+
+    @contextmanager
+    def during(self, phase: Phase, text: str) -> Generator[None]:
+        before = self.working
+        self.activity(phase, text)
+        try:
+            yield
+        finally:
+            self.working = before
+
+
+class MemoryPolicies(CheckpointPolicies):
+    """Gives evaluations the weights in memory, equal to those of the newest checkpoints."""
+
+    def __init__(
+        self, of_policies: Sequence[Components], pool: OpponentPool | None, train_iters: Callable[[], Sequence[int]]
+    ) -> None:
+        """`pool` has the opponents in self-play; `train_iters` returns the updates of each policy."""
+        super().__init__([own.config for own in of_policies], [FileCheckpoints(own.folder.ckpt) for own in of_policies])
+        self._of_policies, self._opponents, self._train_iters = of_policies, pool, train_iters
+
+    def older(self, message: Evaluate) -> list[list[Opponent]]:
+        """Return all older checkpoints of each policy, in self-play."""
+        pool = self._opponents
+        return [] if pool is None else [pool.all_but(index, at) for index, at in enumerate(self._train_iters())]
+
+    def key(self, message: Evaluate) -> object:
+        """Return the updates of all policies."""
+        return self._train_iters()
+
+    def load(self, paths: Sequence[Path]) -> Sequence[Policy]:
+        """Return the policy of each checkpoint."""
+        for own in self._of_policies:
+            own.evaluated.load_state(own.algorithm.published_state())
+        return [own.evaluated for own in self._of_policies]
+
+
 class SerialLink:
     """Carries messages between the experiment and the learners and the evaluator, and writes what is recorded.
 
@@ -126,6 +194,8 @@ class SerialLink:
         self,
         run: Run,
         members: Sequence[Member],
+        player: EpisodePlayer,
+        pool: OpponentPool | None,
         hooks: RunHooks,
         *,
         stop_collecting: Callable[[], None],
@@ -143,18 +213,34 @@ class SerialLink:
         self._sender = Sender(SERIAL_WORKER, self.generation)
         self._mail = _Mail()
         self.learners = [
-            SerialLearner(each.components, each.experiment, each.resumed, self.send, lease)
+            SerialLearner(each.components, each.experiment, each.resumed, MemoryLink(self.send), lease)
             for lease, each in enumerate(self._members, 1)
         ]
         """Of each policy."""
         self._policies = {each.components.policy: index for index, each in enumerate(self._members)}
         self.collecting_lease, self._evaluating_lease = len(members) + 1, len(members) + 2
-        self.evaluator = SerialEvaluator(
-            [each.components for each in members], hooks.clock, self.send, look_around, self._evaluating_lease
+        components = [each.components for each in members]
+        self._look_around, self._started_s, self._logged_s = look_around, 0.0, 0.0
+        self._evaluator_link = MemoryLink(self.send)
+        self._evaluator = EvaluatorWork(
+            self._evaluating_lease,
+            self._evaluator_link,
+            player,
+            MemoryPolicies(components, pool, lambda: [learner.train_iter for learner in self.learners]),
+            {own.policy: own.logbook for own in components},
+            ending=self._is_evaluation_over,
+            logs_results=False,
+            timers=self._timers,
+            clock=hooks.clock,
         )
         self._evaluates = self._is_reported = False
         self.results: dict[str, Mapping[str, float]] = {}
         """How each policy ended, in numbers, by its name."""
+
+    @property
+    def evaluation(self) -> str | None:
+        """The evaluation or film under way, for people."""
+        return self._evaluator_link.working
 
     def lease_workers(self) -> None:
         """Lease the workers. Nothing is logged of workers that stay to the end."""
@@ -244,7 +330,7 @@ class SerialLink:
         components = self._members[index].components
         match effect:
             case DeleteChunks():
-                self.learners[index].payloads.retire(effect.files)
+                self.learners[index].memory.payloads.retire(effect.files)
             case Emit(report=WorkerReport()) | Emit(report=EventReport(worker=str())) | RewindCurves():
                 pass
             case CloseRun():
@@ -261,7 +347,7 @@ class SerialLink:
                 self._stop_collecting()
         elif lease == self._evaluating_lease:
             if isinstance(message, Drain):
-                self.evaluator.is_drained = True
+                self._evaluator.drain()
                 self._mail.evaluations.clear()
                 if not self._evaluates:
                     self.send(Drained(lease))
@@ -280,22 +366,33 @@ class SerialLink:
                 self._run.tick(self._clock())
             )  # so that those during the evaluation, by the clock, find nothing to do
             self.pump()
-            self.evaluator.evaluate(message)
+            self._started_s = self._logged_s = self._clock()
+            with suppress(AskedToEndError):
+                self._evaluator.handle(message)
         finally:
             self._evaluates = False
-        if self.evaluator.is_drained:
+        if self._evaluator.drained:
             self.send(Drained(self._evaluating_lease))
+
+    def _is_evaluation_over(self) -> bool:
+        """Let all else go on during an evaluation; returns True if it is to be given up."""
+        now_s = self._clock()
+        self._look_around(now_s)
+        if now_s - self._logged_s >= LONG_S and not self._evaluator.drained:
+            self._logged_s = now_s
+            text = f"{self.evaluation} after {now_s - self._started_s:.0f} s"
+            self._members[0].components.logbook.say("commander", text)
+        return self._evaluator.drained
 
     def _save(self) -> None:
         """Save checkpoints of all policies that have learned: of several policies all continue from the same moment."""
-        with self._timers("save"):
-            asked = {step.lease for step in self._mail.saves}
-            for lease, each in enumerate(self._members, 1):
-                if lease not in asked:
-                    self._mail.add(each.experiment.save_now(self._clock()))
-            while self._mail.saves:
-                step = self._mail.saves.popleft()
-                self.learners[step.lease - 1].handle(step.message)
+        asked = {step.lease for step in self._mail.saves}
+        for lease, each in enumerate(self._members, 1):
+            if lease not in asked:
+                self._mail.add(each.experiment.save_now(self._clock()))
+        while self._mail.saves:
+            step = self._mail.saves.popleft()
+            self.learners[step.lease - 1].handle(step.message)
 
     def _commit(self) -> None:
         """Commit the state of all policies, so that a killed run continues here."""
@@ -304,10 +401,10 @@ class SerialLink:
         with self._timers("save"), together([each.components.journal for each in self._members]):
             for each, learner in zip(self._members, self.learners, strict=True):
                 learner.give_priorities_back()
-                written = learner.payloads.written()
+                written = learner.memory.payloads.written()
                 entry = each.experiment.parts.entry(newest_lease, now_s, with_priorities=True)
                 live = (chunk for chunk in entry.added if chunk.meta.file in written)
                 added = tuple(IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in live)
                 each.components.journal.write(replace(entry, added=added))
         for learner in self.learners:
-            learner.payloads.sweep()
+            learner.memory.payloads.sweep()

@@ -17,6 +17,7 @@ from remuda.collector.rollout import Behavior, Rollout
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.team import Run
+from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.loop import DivergedError
 from remuda.logbook.book import Logbook
 from remuda.logbook.row_sinks import settings_of
@@ -80,11 +81,12 @@ class SerialLoop:
         members: Sequence[Member],
         collector: Rollout,
         environments: Environments,
+        player: EpisodePlayer,
         hooks: RunHooks,
         timing: TimingReport,
     ) -> None:
-        """`members` are those of the `run`, in its order; `collector` steps the `environments`. Raises UserCodeError
-        where a callback refuses the state that it had."""
+        """`members` are those of the `run`, in its order; `collector` steps the `environments`; `player` plays
+        evaluations. Raises UserCodeError where a callback refuses the state that it had."""
         self._run, self._members, self._collector, self._hooks = run, tuple(members), collector, hooks
         self._environments, self._task = environments, Task()
         self._timing, self._timers = timing, members[0].components.timers
@@ -94,6 +96,8 @@ class SerialLoop:
         self._link = SerialLink(
             run,
             members,
+            player,
+            None if environments.opponents is None else environments.opponents.pool,
             hooks,
             stop_collecting=self._stop_collecting,
             look_around=self._meanwhile,
@@ -203,12 +207,8 @@ class SerialLoop:
             for each in self._members
         }
 
-    def train_iters(self) -> list[int]:
-        """The updates of each policy."""
-        return [learner.train_iter for learner in self._link.learners]
-
     def _status(self) -> ExperimentStatus:
-        return structs.replace(self._run.status(self._hooks.clock()), waiting_for=self._link.evaluator.activity)
+        return structs.replace(self._run.status(self._hooks.clock()), waiting_for=self._link.evaluation)
 
     # --- learning, collecting, and looking around ---
 
@@ -242,8 +242,7 @@ class SerialLoop:
         self._link.send(ChunkReady(self._link.collecting_lease, metas[0], metas[1:]))
         self._sequence += 1
         for learner, meta, collected in zip(self._link.learners, metas, chunks, strict=True):
-            learner.payloads.add(meta, collected.columns)
-            learner.memory.insert(collected.columns)
+            learner.memory.insert(meta, collected.columns)
         for each, summary, collected in zip(self._members, self._summaries, chunks, strict=True):
             summary.add(collected)
             train_iter, env_step = each.experiment.parts.flow.policy.train_iter, each.experiment.replay.ledger.env_step

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from remuda.buffer.chunk import ChunkError, Columns, delete_chunks, read_chunk, write_chunk
 from remuda.buffer.ring import ColumnRing
-from remuda.learner.loop import Batch
+from remuda.learner.prefetch import Prefetch
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.wire.messages import Batches, ChunkMeta, IndexedChunk
+from remuda.wire.messages import ChunkMeta, IndexedChunk
 
 WAITING_BYTES = 64 << 20
 """The most memory of chunks that wait for a checkpoint; beyond that, files are written sooner."""
@@ -61,54 +61,54 @@ class Payloads:
         self._waiting, self._waiting_bytes = {}, 0
 
 
-class Memory:
-    """The rows of one policy in this process; also the source of its learner's batches."""
+class Memory(Prefetch):
+    """The rows of one policy in this process, and the batches of its learner."""
 
-    def __init__(self, replay: ReplayAccounting, ring: ColumnRing, payloads: Payloads) -> None:
-        self._replay = replay
-        self._ring = ring
-        self._payloads = payloads
-        self._drawn: Batches | None = None
-        self._position = 0
-        """Of the next batch among the drawn ones."""
+    def __init__(
+        self,
+        replay: ReplayAccounting,
+        data: Path,
+        *,
+        lease: int,
+        unreadable: Callable[[IndexedChunk, ChunkError], None],
+        waiting_bytes: int = WAITING_BYTES,
+    ) -> None:
+        """`data` is the folder of payload files; `unreadable` is called with each unreadable payload."""
+        plan = replay.plan
+        super().__init__(
+            lease=lease,
+            batches=plan.batches_per_request,
+            batch_size=plan.rows_per_update,
+            ring=ColumnRing(plan.capacity),
+            requests_in_flight=1,
+            read=self._read_chunk,
+            unreadable=unreadable,
+        )
+        self.payloads = Payloads(data, waiting_bytes=waiting_bytes)
+        self._replay, self._data = replay, data
+        self._new: Columns | None = None
+        """Columns of the chunk that is being inserted."""
 
-    @property
-    def loaded_row(self) -> int:
-        """The learner has all rows below this one."""
-        return self._ring.next_row
+    def insert(self, meta: ChunkMeta, columns: Columns) -> None:
+        """Put the rows of the newest counted chunk into the ring. Raises OSError like Payloads.add."""
+        self._new = columns
+        self.load(self._replay.hand_out_new())
+        self._new = None
+        self.payloads.add(meta, columns)
+        self._confirm()
 
-    def insert(self, columns: Columns) -> None:
-        """Put the rows of the chunk that was counted last into the learner's ring."""
-        for chunk in self._replay.hand_out_new():
-            self._ring.write(chunk.first_row, columns)
-        self._payloads.retire(self._replay.confirm_loaded(self._ring.next_row))
-
-    def load(self, data: Path, chunks: Sequence[IndexedChunk], unreadable: Callable[[str, str], None]) -> None:
-        """Read these chunks of a resumed run from its folder `data`. `unreadable` is called with the name of each file
-        that cannot be read, and the reason."""
-        for chunk in chunks:
-            try:
-                self._ring.write(chunk.first_row, read_chunk(data / chunk.meta.file, chunk.meta))
-            except ChunkError as error:
-                unreadable(chunk.meta.file, str(error))
-        self._payloads.retire(self._replay.confirm_loaded(self._ring.next_row))
-
-    def drew(self, batches: Batches) -> None:
-        """Take over the rows drawn for the next updates."""
-        self._drawn, self._position = batches, 0
+    def restore(self, chunks: Sequence[IndexedChunk]) -> None:
+        """Read the chunks of a resumed run."""
+        self.load(chunks)
+        self._confirm()
 
     def release_used(self) -> None:
-        """Retire payloads of rows that are used only once. Call it when all batches drawn were learned from."""
-        self._replay.hand_out_new()  # nothing is new, and what was drawn before this counts as used
-        self._payloads.retire(self._replay.confirm_loaded(self._ring.next_row))
+        """Retire payloads of rows that are used only once. Call it after learning from all drawn batches."""
+        self._replay.hand_out_new()  # nothing is new; rows drawn before count as used
+        self._confirm()
 
-    def next_batch(self) -> Batch | None:
-        """Gather the next of the batches drawn; None when all are used."""
-        drawn = self._drawn
-        if drawn is None or self._position == len(drawn.rows):
-            return None
-        rows = drawn.rows[self._position]
-        columns = dict(self._ring.gather(rows))
-        columns["weights"] = drawn.weights[self._position]
-        self._position += 1
-        return Batch(rows, columns, drawn.counters.env_step)
+    def _confirm(self) -> None:
+        self.payloads.retire(self._replay.confirm_loaded(self.loaded_row))
+
+    def _read_chunk(self, chunk: IndexedChunk) -> Columns:
+        return read_chunk(self._data / chunk.meta.file, chunk.meta) if self._new is None else self._new

@@ -300,7 +300,7 @@ def _loop(
             of.algorithm,
             of.acting,
             collector.rng,
-            of.evaluations,
+            of.evaluated,
             one.outputs,
             found.checkpoints,
             found.journal,
@@ -312,9 +312,7 @@ def _loop(
         members.append(Member(components, experiment, one.resumed, found.recovered))
     together = {each.identity.policy: each for each in experiments}
     run = Team(config, together) if config.policies else experiments[0]
-    loop = SerialLoop(run, members, collector, built.environments, hooks, timing)
-    built.joint.train_iters = loop.train_iters
-    return loop
+    return SerialLoop(run, members, collector, built.environments, built.player, hooks, timing)
 
 
 def _experiments(config: ExperimentConfig, opened: Sequence[_Opened], now_s: float) -> list[Experiment]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
 from remuda.wire.codec import Envelope, check
 from remuda.wire.connection_file import ConnectionFile
@@ -30,6 +31,18 @@ class WorkerIdentity:
     def next_sequence(self) -> int:
         """Return the number of its next chunk or reanalysis: 0, 1, 2 … without gaps."""
         return next(self._sequence)
+
+
+class WorkLink(Protocol):
+    """Methods of a link for the work under a lease; see Link. Serial mode has a link in memory."""
+
+    def send(self, message: WorkerMessage) -> None: ...
+    def drain_arrived(self, lease: int) -> bool: ...
+    def progress(self, done: int) -> None: ...
+    @property
+    def progressed(self) -> int: ...
+    def activity(self, phase: Phase, text: str, *, lacks_bytes: int = 0) -> None: ...
+    def during(self, phase: Phase, text: str) -> AbstractContextManager[None]: ...
 
 
 class Link:

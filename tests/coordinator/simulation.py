@@ -349,7 +349,7 @@ class LearnerWork:
             left_out=self.leave_out,
         )
         config = ExperimentConfig.model_validate_json(assign.config_json)
-        self.callbacks = LeaseCallbacks(assign, config, ckpt=Path("ckpt"), send=worker.say)
+        self.callbacks = LeaseCallbacks.of(assign, config, ckpt=Path("ckpt"), send=worker.say)
         self.prefetch.load(assign.replay)
         self.prefetch.rewrite(assign.reanalyses)
         self.target = -1

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from remuda.evaluator.actions import BUCKETS, ActionCounts
+from remuda.evaluator.player import BUCKETS, ActionCounts
 from remuda.logbook.statistics import put_together, trimmed
 from remuda.policy.spaces import ActionSpec
 from remuda.wire.messages import MOST_ACTION_DIMENSIONS, MOST_BUCKETS, Histogram

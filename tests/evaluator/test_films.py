@@ -175,7 +175,7 @@ def test_the_episode_is_the_evaluations_own() -> None:
         name="filmed", seed=5, env=EnvConfig(id="CartPole-v1"), log=LogConfig(film_interval_env_steps=1)
     )
     with closing(EpisodePlayer(cartpole, {"": cartpole}, num_envs=1)) as player:
-        (episode, *_) = player.evaluate([Still()], 0, range(3))
+        (episode, *_) = player.evaluate([Still()], 0, range(3)).episodes
         film = player.films.film([Still()], env_step=0, steps=episode.length)
     assert episode.seed == episode_seed(5, 0)
     assert film is not None

@@ -58,7 +58,7 @@ class Lease:
         self.link = RecordingLink()
         self.guard = ShutdownGuard()
         self.evaluation = 0
-        self.work = EvaluatorWork(
+        self.work = EvaluatorWork.under(
             assign_to(self.run, self.config, lease=3),
             WorkerIdentity(WORKER, 2),
             self.link,
@@ -236,7 +236,7 @@ def test_it_drains_at_once(lease: Lease) -> None:
 def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> None:
     config = small_config(evaluator={"episodes": 5, "count": 3})
     run = new_run(tmp_path)
-    work = EvaluatorWork(
+    work = EvaluatorWork.under(
         assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), ShutdownGuard(), stores_of(run)
     )
     work.close()

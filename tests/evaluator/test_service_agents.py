@@ -34,7 +34,7 @@ def played(tmp_path: Path) -> Iterator[RecordingLink]:
     progress = checkpoint.Progress(Counters(train_iter=20), PolicyRef(), {"epsilon": 1.0})
     checkpoint.save(path, new_algorithm(own, *check_environment(own)), progress, config=own)
     games().clear()
-    work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 2), link, ShutdownGuard(), stores_of(run))
+    work = EvaluatorWork.under(assign_to(run, config), WorkerIdentity(WORKER, 2), link, ShutdownGuard(), stores_of(run))
     work.handle(Evaluate(1, 1, path.name, sha256_of(path), 20, 4_000, 4, 3))
     yield link
     work.close()
@@ -66,7 +66,7 @@ def test_in_self_play_one_agent_also_plays_against_older_checkpoints(tmp_path: P
         progress = checkpoint.Progress(Counters(train_iter=train_iter), PolicyRef(), {})
         checkpoint.save(path, new_algorithm(own, *check_environment(own)), progress, config=own)
         files[train_iter] = CheckpointFile(path.name, sha256_of(path))
-    work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 2), link, ShutdownGuard(), stores_of(run))
+    work = EvaluatorWork.under(assign_to(run, config), WorkerIdentity(WORKER, 2), link, ShutdownGuard(), stores_of(run))
     try:
         asked: list[list[list[CheckpointFile]]] = [[], [[files[0], files[10]]], [[files[10]]]]
         for evaluation, older in enumerate(asked, 1):

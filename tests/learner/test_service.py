@@ -16,7 +16,7 @@ import torch
 from remuda.buffer.chunk import write_chunk
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.learner import checkpoint, service
+from remuda.learner import checkpoint, role, service
 from remuda.learner.loop import DivergedError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import NothingReadableError
@@ -208,7 +208,7 @@ def test_strictly_on_policy_it_waits_until_the_newest_policy_is_published(
     coordinator.collect()
     away = folder.rename(folder.with_name("refused"))
     with monkeypatch.context() as hasty:
-        hasty.setattr(service, "PUBLISH_DEADLINE_S", 0.01)
+        hasty.setattr(role, "PUBLISH_DEADLINE_S", 0.01)
         coordinator.train(work, 1)
         assert [work.step() for _ in range(3)] == [False] * 3
         assert [request.train_iter for request in coordinator.link.sent_of(BatchRequest)] == [0, 1]
@@ -244,7 +244,7 @@ def test_where_a_lag_is_allowed_it_trains_on_while_the_disk_writes(
     coordinator.collect()
     away = folder.rename(folder.with_name("refused"))
     with monkeypatch.context() as hasty:
-        hasty.setattr(service, "PUBLISH_DEADLINE_S", 0.01)
+        hasty.setattr(role, "PUBLISH_DEADLINE_S", 0.01)
         coordinator.train(work, 2)
         assert [work.step() for _ in range(3)] == [False] * 3, "it has not even published what the first update made"
         assert [policy.train_iter for policy in coordinator.published] == [0]

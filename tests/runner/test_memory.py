@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.buffer.ring import ColumnRing
+from remuda.buffer.chunk import ChunkError
 from remuda.collector.collected import Collected
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import CollectorConfig
-from remuda.learner.loop import Batch
+from remuda.learner.loop import Batch, Priorities
 from remuda.runner.components import SERIAL_WORKER
-from remuda.runner.memory import Memory, Payloads
+from remuda.runner.memory import Memory
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import Batches, ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
 
@@ -36,8 +36,9 @@ class Experience:
         )
         self.data, self.replay = data, ReplayAccounting(config, 0.0, serial=True)
         self.replay.ledger.open(0, SERIAL_WORKER, 0)
-        self.payloads = Payloads(data, waiting_bytes=waiting_bytes)
-        self.memory = Memory(self.replay, ColumnRing(CAPACITY), self.payloads)
+        self.damaged: list[str] = []
+        self.memory = Memory(self.replay, data, lease=1, unreadable=self._leave_out, waiting_bytes=waiting_bytes)
+        self.payloads = self.memory.payloads
         self._sequence = 0
 
     def insert(self, first: int, rows: int = 8) -> ChunkMeta:
@@ -48,14 +49,16 @@ class Experience:
         meta = collected.meta(ChunkId(SERIAL_WORKER, 0, self._sequence))
         self._sequence += 1
         self.payloads.retire(self.replay.accept(meta, 0).deletable)
-        self.payloads.add(meta, columns)
-        self.memory.insert(columns)
+        self.memory.insert(meta, columns)
         return meta
 
     def draw(self, batches: int) -> list[Batch]:
+        request = self.memory.request(1, Priorities(np.empty(0, np.int64), np.empty(0, np.float32))).request
         sampled = self.replay.sample(batches, 4, 1)
         counters = Counters(env_step=self.replay.ledger.env_step)
-        self.memory.drew(Batches(1, 1, sampled.rows, sampled.weights, [], self.replay.index.first_live_row, counters))
+        self.memory.arrived(
+            Batches(1, request, sampled.rows, sampled.weights, [], self.replay.index.first_live_row, counters)
+        )
         return [batch for _ in range(batches + 1) if (batch := self.memory.next_batch()) is not None]
 
     def written(self) -> list[IndexedChunk]:
@@ -68,15 +71,14 @@ class Experience:
 
     def recovered(self, live: list[IndexedChunk]) -> tuple[Experience, list[str]]:
         """A resumed run with these chunks; and the names of files that it could not read."""
-        again, damaged = Experience(self.data), list[str]()
+        again = Experience(self.data)
         again.replay.restore(self.replay.snapshot(), live, 0.0)
+        again.memory.restore(again.replay.hand_out_new())
+        return again, again.damaged
 
-        def leave_out(file: str, reason: str) -> None:
-            damaged.append(file)
-            again.payloads.retire(again.replay.quarantine(file))
-
-        again.memory.load(self.data, again.replay.hand_out_new(), leave_out)
-        return again, damaged
+    def _leave_out(self, chunk: IndexedChunk, error: ChunkError) -> None:
+        self.damaged.append(chunk.meta.file)
+        self.payloads.retire(self.replay.quarantine(chunk.meta.file))
 
 
 def files(folder: Path) -> set[str]:

@@ -126,7 +126,7 @@ def test_a_checkpoint_is_evaluated_by_what_its_file_holds(user: Path, tmp_path: 
     with closing(EpisodePlayer(config, {"": config}, num_envs=2)) as player:
         for record in evaluated:
             policy = load_checkpoint_policy(folder.ckpt / record.file).policy
-            episodes = player.evaluate([policy], 0, range(config.evaluator.episodes))
+            episodes = player.evaluate([policy], 0, range(config.evaluator.episodes)).episodes
             assert record.reward == pytest.approx(sum(episode.return_ for episode in episodes) / len(episodes))
 
 

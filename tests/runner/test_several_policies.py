@@ -17,6 +17,7 @@ from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.tests.environments.leaving import Leaving
 from remuda.tests.faults.sizes import LONG
 from remuda.tests.logbook.event_reader import curves
+from remuda.tests.parallel.reading import records
 from remuda.tests.runner.killing import Killer, run_to_its_death
 from remuda.tests.runner.runs import Flag, run_tiny
 from remuda.tests.runner.several import (
@@ -281,6 +282,13 @@ def test_self_play_against_older_checkpoints(tmp_path: Path, shared: bool) -> No
     for name in policies or [""]:
         folder = PolicyFolder(second.run_dir, name) if name else RunFolder(second.run_dir)
         names = curves(folder.serial_tb)
+        played = [
+            record.text.split(" plays against older checkpoints, too: ")
+            for record in records(folder.serial_evaluator_log)
+        ]
+        against = [(one[0], one[1].split(", ")) for one in played if len(one) == 2]
+        assert against
+        assert not any(judged in older for judged, older in against), "a checkpoint is not judged against itself"
         assert "evaluator_iter/against_past_mean" in names
         assert "collector_step/against_past_mean" in names
         index = CheckpointIndex(folder.ckpt)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from remuda.cli.options import AsJson
 from remuda.storage.run_folder import is_onnx
 
 RunDirArgument = Annotated[
@@ -61,32 +62,34 @@ Against = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """Their values, as they were typed."""
+    """Values of the options."""
 
-    run_dir: Path
-    episodes: int | None
-    length: int
-    """Longest episode in steps; 0 keeps the environment's own limit."""
-    iteration: str | None
-    deterministic: bool
-    no_search: bool
-    no_render: bool
-    record: Path | None
-    follow: bool
-    trust_code: bool
-    seed: int | None
-    policy: str | None
-    """The one that plays against older checkpoints; None: the first."""
-    against: str | None
-    """As `iteration`: the checkpoints of the others."""
-    as_json: bool
+    run_dir: RunDirArgument
+    episodes: Episodes = None
+    length: Length = 0
+    iteration: Which = None
+    deterministic: Deterministic = False
+    no_search: NoSearch = False
+    no_render: NoRender = False
+    record: Record = None
+    follow: Follow = False
+    trust_code: TrustCode = False
+    seed: EvaluationSeed = None
+    policy: PolicyOption = None
+    against: Against = None
+    as_json: AsJson = False
 
     @property
     def folder(self) -> Path:
-        """The run's, or that of the exported file."""
+        """Folder of the run, or of the exported file."""
         return self.run_dir.parent if is_onnx(self.run_dir) else self.run_dir
 
     @property
     def which(self) -> str:
-        """The checkpoint to play: the newest where none was named."""
+        """Checkpoint to play; the default is the newest."""
         return self.iteration or "-1"
+
+    @property
+    def number(self) -> int:
+        """Number of episodes."""
+        return self.episodes or (1 if self.follow or self.record is not None else 100)

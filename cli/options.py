@@ -148,31 +148,38 @@ class RunOptions:
         return config
 
 
-def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Convert a function with a RunOptions as first parameter for typer, with a parameter per field: the config first,
-    then the function's own parameters, then the remaining fields."""
-    types = get_type_hints(RunOptions, include_extras=True)
-    config, *others = (
+def with_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that converts a function with a dataclass of options as first parameter for typer, with a
+    parameter per field: the first field, then the function's own parameters, then the remaining fields."""
+    types = get_type_hints(kind, include_extras=True)
+    first, *others = (
         Parameter(
             field.name,
             Parameter.KEYWORD_ONLY,
             default=Parameter.empty if field.default is MISSING else field.default,
             annotation=types[field.name],
         )
-        for field in fields(RunOptions)
+        for field in fields(kind)
     )
-    own = [
-        parameter.replace(kind=Parameter.KEYWORD_ONLY)
-        for parameter in list(signature(verb, eval_str=True).parameters.values())[1:]
-    ]
 
-    @wraps(verb)
-    def flat(**given: Any) -> None:
-        run = RunOptions(**{parameter.name: given.pop(parameter.name) for parameter in (config, *others)})
-        verb(run, **given)
+    def converted(verb: Callable[..., None]) -> Callable[..., None]:
+        own = [
+            parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            for parameter in list(signature(verb, eval_str=True).parameters.values())[1:]
+        ]
 
-    cast("Any", flat).__signature__ = Signature([config, *own, *others])
-    return flat
+        @wraps(verb)
+        def flat(**given: Any) -> None:
+            options = kind(**{parameter.name: given.pop(parameter.name) for parameter in (first, *others)})
+            verb(options, **given)
+
+        cast("Any", flat).__signature__ = Signature([first, *own, *others])
+        return flat
+
+    return converted
+
+
+with_run_options = with_options(RunOptions)
 
 
 def named(name: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""How `remuda evaluate` plays policies and prints the results."""
+"""Plays policies for `remuda evaluate`, and prints the results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import TextIO
 
 from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.evaluate_options import EvaluateOptions
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import assigned
@@ -29,29 +31,16 @@ from remuda.evaluator import evaluate as evaluating
 from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report, outcome
 from remuda.evaluator.player import seats_against
 from remuda.logbook.lines import grid
-from remuda.policy.files.playable import Playable, evaluated_at, require_fit
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.playable import NewestPolicy, Playable, evaluated_at, require_fit
+from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.run_folder import PolicyFolder, RunFolder
+from remuda.training.journal import is_queued
+from remuda.training.journal_database import is_open
 from remuda.wire.messages import CheckpointRecord
 
-
-@dataclass(frozen=True, kw_only=True)
-class PlayOptions:
-    """The values of the options."""
-
-    run_dir: Path
-    episodes: int
-    length: int
-    """Longest episode in steps; 0 keeps the environment's own limit."""
-    deterministic: bool
-    render_mode: str | None
-    record: Path | None
-    trust_code: bool
-    seed: int | None
-    as_json: bool
-    follows: bool
-    """Policies are played one after another: each JSON is one line, and Ctrl-C ends everything at once."""
-    against: str | None = None
-    """The checkpoints that play against one agent, as they were named."""
+LOOK_INTERVAL_S = 0.5
+"""Seconds between two searches for a newer policy."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +65,17 @@ class PlayedPolicies:
 class EpisodeView:
     """Plays episodes of one or more policies, in environments that are built once, and prints them."""
 
-    def __init__(self, options: PlayOptions, output: TextIO, run: ExperimentConfig | None = None) -> None:
-        """Results are written to `output`. `run` are the settings of a run with several agents; None: the environment
-        is that of the first policy."""
-        self._options, self._run = options, run
+    def __init__(
+        self,
+        options: EvaluateOptions,
+        output: TextIO,
+        run: ExperimentConfig | None = None,
+        *,
+        mode: str | None = None,
+    ) -> None:
+        """Write results to `output`. `run` has the settings of a run with several agents; None: the first policy names
+        the environment. `mode` is the render mode."""
+        self.options, self._run, self._mode = options, run, mode
         self._output = output
         self._copies: LocalCopies | None = None
         self._agents: Mapping[str, Sequence[str]] = {"": (AGENT,)}
@@ -101,11 +97,11 @@ class EpisodeView:
     @property
     def shows(self) -> bool:
         """True if episodes are shown on a display."""
-        return self._options.render_mode == "human"
+        return self._mode == "human"
 
     def say(self, text: str) -> None:
         """Print a line for people: on standard output, or with --json on standard error."""
-        print(text, file=sys.stderr if self._options.as_json else self._output, flush=True)
+        print(text, file=sys.stderr if self.options.as_json else self._output, flush=True)
 
     def play(self, policies: PlayedPolicies) -> None:
         """Play and print the results. Raises CommandError."""
@@ -120,9 +116,9 @@ class EpisodeView:
             films = len(self._film.written)
         games = self._played(copies, policies)
         videos = [] if self._film is None else self._film.written[films:]
-        if self._options.as_json:
+        if self.options.as_json:
             content = self._content(policies, games) | ({"videos": [str(video) for video in videos]} if videos else {})
-            print(json.dumps(content, indent=None if self._options.follows else 2), file=self._output, flush=True)
+            print(json.dumps(content, indent=None if self.options.follow else 2), file=self._output, flush=True)
             return
         for name, result in self._outcomes(policies, games).items():
             self.say(f"\n{grid(result)}" if self._run is None else f"\n{name or 'policy'}:\n{grid(result)}")
@@ -132,7 +128,7 @@ class EpisodeView:
             self.say(f"recorded {video}")
 
     def _build(self, playable: Playable) -> LocalCopies:
-        options, mode = self._options, self._options.render_mode
+        options, mode = self.options, self._mode
         if mode is not None:
             os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it prints a greeting on standard output
         if mode == "rgb_array":
@@ -140,7 +136,7 @@ class EpisodeView:
         try:
             run = None if self._run is None else self._at_its_task(self._run, playable.train_iter)
             env = playable.env if run is None else run.env
-            count = 1 if mode is not None else min(options.episodes, env.num_envs)
+            count = 1 if mode is not None else min(options.number, env.num_envs)
             copies = self._one_agent(playable, count) if run is None else self._several_agents(run, count)
             self._copies = copies
             if run is None:
@@ -158,35 +154,33 @@ class EpisodeView:
             rebuild,
             playable.env,
             source_dir=playable.source_dir,
-            run_dir=self._options.run_dir,
-            render_mode=self._options.render_mode,
-            trust_code=self._options.trust_code,
+            run_dir=self.options.folder,
+            render_mode=self._mode,
+            trust_code=self.options.trust_code,
         )
         return make_local_copies(
             playable.env, {}, num_envs=count, source_dir=playable.source_dir, build=build, replaces=False
         )
 
     def _several_agents(self, run: ExperimentConfig, count: int) -> LocalCopies:
-        source_dir, options = run.source_dir, self._options
+        source_dir, options = run.source_dir, self.options
         if not options.trust_code:
-            distrusted = distrusted_environment(run.env, source_dir=source_dir, run_dir=options.run_dir)
+            distrusted = distrusted_environment(run.env, source_dir=source_dir, run_dir=options.folder)
             if distrusted is not None:
                 raise EnvironmentBuildError(distrusted)
-            source_dir = trusted_source_dir(source_dir, run_dir=options.run_dir)
+            source_dir = trusted_source_dir(source_dir, run_dir=options.folder)
         self._agents = assigned(run, agents_of(run.env, source_dir=source_dir))
-        build = partial(make_parallel, run.env, source_dir=source_dir, render_mode=options.render_mode)
+        build = partial(make_parallel, run.env, source_dir=source_dir, render_mode=self._mode)
         broke = partial(print, file=sys.stderr)
         return make_local_copies(run.env, self._agents, num_envs=count, source_dir=source_dir, broke=broke, build=build)
 
     def _at_its_task(self, run: ExperimentConfig, train_iter: int) -> ExperimentConfig:
         """The settings with the environment that the checkpoints of so many updates were evaluated on."""
-        return evaluated_at(
-            run, folder_of(self._options.run_dir, next(iter(sorted(run.policies)), "")).ckpt, train_iter
-        )
+        return evaluated_at(run, folder_of(self.options.folder, next(iter(sorted(run.policies)), "")).ckpt, train_iter)
 
     def _played(self, copies: LocalCopies, policies: PlayedPolicies) -> Sequence[Game]:
         """All episodes, or after Ctrl-C the finished ones, if there are any."""
-        options = self._options
+        options = self.options
         seed = policies.first.seed if options.seed is None else options.seed
         if self._run is not None and options.seed is None:
             seed = self._run.seed
@@ -204,7 +198,7 @@ class EpisodeView:
                 over = evaluating.play(
                     copies,
                     lambda position: seats(position)[1],
-                    seeds=[episode_seed(seed, number) for number in range(options.episodes)],
+                    seeds=[episode_seed(seed, number) for number in range(options.number)],
                     rng=generator(seed, "evaluator", 0, "actions"),
                     max_episode_steps=options.length or None,
                     finished=finished,
@@ -213,9 +207,9 @@ class EpisodeView:
         except KeyboardInterrupt:
             if self._film is not None:
                 self._film.drop()
-            if options.follows or not over:
+            if options.follow or not over:
                 raise
-            self.say(f"interrupted: {len(over)} of {options.episodes} episodes were finished")
+            self.say(f"interrupted: {len(over)} of {options.number} episodes were finished")
         except (EvaluationError, EnvironmentBuildError, OSError) as error:
             raise RunFailedError(f"the evaluation failed: {error}") from error
         if self._film is not None:
@@ -236,7 +230,7 @@ class EpisodeView:
         )
 
     def _player(self, playable: Playable) -> Player:
-        return Player(playable.actor, None if self._options.deterministic else playable.least_exploration)
+        return Player(playable.actor, None if self.options.deterministic else playable.least_exploration)
 
     def _line(self, game: Game, count: int) -> str:
         """A finished episode, for people."""
@@ -255,7 +249,7 @@ class EpisodeView:
 
     def _content(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, object]:
         """The results as --json prints them."""
-        outcomes, deterministic = self._outcomes(policies, games), self._options.deterministic
+        outcomes, deterministic = self._outcomes(policies, games), self.options.deterministic
         if self._run is None:
             playable = policies.first
             return {
@@ -268,7 +262,7 @@ class EpisodeView:
             }
         return {
             "deterministic": deterministic,
-            "against": self._options.against,
+            "against": self.options.against,
             "policies": {name or "policy": result for name, result in outcomes.items()},
             "agents": _means(games),
             "each": [{"seed": one.seed, "returns": one.returns, "length": one.length} for one in games],
@@ -307,3 +301,45 @@ def _introduced(playable: Playable, record: CheckpointRecord | None, policy: str
     kind = {".tar": "checkpoint", ".pt": "model", ".onnx": "exported policy"}.get(playable.source.suffix, "policy")
     text = f"{kind} {playable.source} (train_iter {playable.train_iter}{step}{reward})"
     return f"{policy}: {text}" if policy else text
+
+
+def follow_run(view: EpisodeView, *, policies: Sequence[str] = ()) -> None:
+    """Play every newer policy until the end of the run, including the last policy; Ctrl-C ends the command earlier.
+    Waits for a queued run.
+
+    If episodes are shown, a policy plays until a newer policy exists. `policies` are the names of several policies,
+    which play together. Raises CommandError.
+    """
+    run_dir, trust_code, search = view.options.run_dir, view.options.trust_code, not view.options.no_search
+    newest = {
+        name: NewestPolicy(folder_of(run_dir, name), trust_code=trust_code, search=search) for name in policies or [""]
+    }
+    journal, current = RunFolder(run_dir).journal, dict[str, Playable]()
+    played, has_waited = 0, False
+    try:
+        while True:
+            # Before looking for a policy: the last one may be written in between. A journal that is opened between the
+            # first two looks is noticed by the third.
+            opened = is_open(journal)
+            queued = not opened and is_queued(journal)
+            goes_on = opened or queued or is_open(journal)
+            newer = {name: found for name, one in newest.items() if (found := one.newer()) is not None}
+            current |= newer
+            if not newer and not goes_on:
+                break
+            if not newer and queued and not has_waited:
+                has_waited = True
+                view.say("it waits for workers")
+            if len(current) < len(newest) or not (newer or view.shows):
+                time.sleep(LOOK_INTERVAL_S)
+                continue
+            played += bool(newer)
+            view.play(PlayedPolicies({name: current[name] for name in newest}))
+    except KeyboardInterrupt:
+        view.say(f"no longer following; the run was not touched (policies played: {played})")
+        return
+    except (CheckpointError, CheckpointIndexError) as error:
+        raise InputError(str(error)) from error
+    if not played:
+        raise InputError(f"{run_dir} has no policy to play: the run is over, and no checkpoint was saved")
+    view.say(f"the run is over (policies played: {played})")

@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,21 +15,12 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
-from remuda.cli.sweep_runs import (
-    MODES,
-    SearchOptions,
-    SweepTarget,
-    check_runs,
-    executor,
-    own_folder,
-    refuse_jobs_on_a_herd,
-)
+from remuda.cli.sweep_runs import SweepOptions, SweepTarget, book_of, check_runs, executor, owned, run_search, shown
 
 if TYPE_CHECKING:
-    from remuda.client.sweeps.plan import PlannedRun
+    from remuda.client.sweeps.grid import Grid
     from remuda.client.sweeps.record import RunRecord
-    from remuda.client.sweeps.sweep import Executor, Task
-    from remuda.worker.shutdown_guard import ShutdownGuard
+    from remuda.client.sweeps.sweep import Task
 
 EXAMPLE = "remuda sweep examples/sweeps/cartpole.yaml --on local --jobs 2"
 
@@ -74,49 +64,41 @@ def sweep(
     not stop the sweep. Ctrl-C saves and ends running runs; a second Ctrl-C ends everything at once.
     """
     from remuda.client.sweeps.grid import read_grid
-    from remuda.client.sweeps.plan import plan
 
     read = read_grid(grid)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
-    if read.search is not None:
-        from remuda.cli.sweep_runs import run_search
-
-        target = on or _target(folder, connection_file, runs_dir, jobs)
-        options = SearchOptions(
-            folder, target, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json
-        )
-        run_search(read, options, again=_continue_command(folder, datestamp=datestamp))
-        return
-    runs = plan(read, folder, sets=sets or ())
-    state = _sweep_state(folder, read.name, runs, on or _target(folder, connection_file, runs_dir, jobs), force=force)
-    refuse_jobs_on_a_herd(state.target, jobs)
-    check_runs(state.todo, state.target)
-    _announce(state)
-    if dry_run:
-        print("\n".join(record.name for record in state.records))
-        return
-    records, interrupted = state.records, False
-    if state.todo:
-        with executor(state.folder, state.target, connection_file, runs_dir, jobs=jobs, force=force) as (
-            runs_of,
-            guard,
-        ):
-            records = _carry_out(state, runs_of, guard)
-            interrupted = guard.ending
-    _print_results(
-        folder, records, as_json=as_json, again=_continue_command(folder, datestamp=datestamp) if interrupted else None
+    target = on or _target(folder, connection_file, runs_dir, jobs)
+    again = _continue_command(folder, datestamp=datestamp)
+    options = SweepOptions(
+        folder, target, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json, again
     )
+    if read.search is None:
+        _run_grid(read, options)
+    else:
+        run_search(read, options)
 
 
-@dataclass(frozen=True)
-class _SweepState:
-    """The records of all runs, and the tasks of unfinished runs."""
+def _run_grid(grid: Grid, options: SweepOptions) -> None:
+    from remuda.client.sweeps.plan import plan
+    from remuda.client.sweeps.sweep import carry_out, tasks
 
-    folder: Path
-    name: str
-    target: SweepTarget
-    records: Sequence[RunRecord]
-    todo: Sequence[Task]
+    runs = plan(grid, options.folder, sets=options.sets)
+    records, todo = tasks(runs, book_of(grid.name, options).runs, options.mode, force=options.force)
+    check_runs(todo, options)
+    _announce(records, todo, options)
+    if options.dry_run:
+        print("\n".join(record.name for record in records))
+        return
+    again = None
+    if todo:
+        with executor(options) as (runs_of, guard), owned(options.folder), shown(records) as (latest, show):
+            book = book_of(grid.name, options)
+            book.write(records)
+            carry_out(todo, runs_of, book, ending=lambda: guard.ending, on_change=show)
+            records = list(latest.values())
+            book.write(records)
+            again = options.again if guard.ending else None
+    _print_results(records, options, again)
 
 
 def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: bool) -> Path:
@@ -145,59 +127,19 @@ def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: in
     return "herd"
 
 
-def _sweep_state(
-    folder: Path, name: str, runs: Sequence[PlannedRun], target: SweepTarget, *, force: bool
-) -> _SweepState:
-    """Find the unfinished runs; changes nothing."""
-    from remuda.client.sweeps.record import SweepBook, SweepFileError
-    from remuda.client.sweeps.sweep import tasks
-
-    mode = MODES[target]
-    try:
-        known = SweepBook(folder, name=name, mode=mode).runs
-    except SweepFileError as error:
-        raise InputError(str(error)) from error
-    return _SweepState(folder, name, target, *tasks(runs, known, mode, force=force))
-
-
-def _announce(state: _SweepState) -> None:
-    runs, todo = len(state.records), len(state.todo)
-    variants = len({record.variant for record in state.records})
-    resumed = sum(task.on_exists == "resume" for task in state.todo)
-    where = "on the herd" if state.target == "herd" else "on this machine"
+def _announce(records: Sequence[RunRecord], todo: Sequence[Task], options: SweepOptions) -> None:
+    variants = len({record.variant for record in records})
+    resumed = sum(task.on_exists == "resume" for task in todo)
+    where = "on the herd" if options.target == "herd" else "on this machine"
     print(
-        f"{_counted(runs, 'run')} of {_counted(variants, 'variant')}; {runs - todo} finished, {resumed} to continue, "
-        f"{todo - resumed} to begin, {where}; folder {state.folder}",
+        f"{_counted(len(records), 'run')} of {_counted(variants, 'variant')}; {len(records) - len(todo)} finished, "
+        f"{resumed} to continue, {len(todo) - resumed} to begin, {where}; folder {options.folder}",
         file=sys.stderr,
     )
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _carry_out(state: _SweepState, runs_of: Executor, guard: ShutdownGuard) -> list[RunRecord]:
-    from remuda.client.sweeps.record import SweepBook
-    from remuda.client.sweeps.sweep import carry_out
-    from remuda.client.sweeps.views import open_view
-
-    owned = own_folder(state.folder)
-    latest = {record.name: record for record in state.records}
-    view = open_view(state.records)
-
-    def show(news: Sequence[RunRecord]) -> None:
-        latest.update((record.name, record) for record in news)
-        view.update(news)
-
-    try:
-        book = SweepBook(state.folder, name=state.name, mode=MODES[state.target])
-        book.write(state.records)
-        carry_out(state.todo, runs_of, book, ending=lambda: guard.ending, on_change=show)
-        book.write(latest.values())
-    finally:
-        view.close()
-        owned.release()
-    return list(latest.values())
 
 
 def _continue_command(folder: Path, *, datestamp: bool) -> str:
@@ -208,28 +150,17 @@ def _continue_command(folder: Path, *, datestamp: bool) -> str:
     return shlex.join(["remuda", *words])
 
 
-def _print_results(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:
-    from remuda.client.sweeps.results import by_variant, runs_table, variants_table
+def _print_results(records: Sequence[RunRecord], options: SweepOptions, again: str | None) -> None:
+    from remuda.client.sweeps.results import by_variant, failures, json_text, runs_table, variants_table
     from remuda.training.next_command import plot_command
 
-    if as_json:
-        print(_json(folder, records))
+    if options.as_json:
+        print(json_text({"folder": str(options.folder), "runs": records, "variants": by_variant(records)}))
     else:
         print(f"{runs_table(records)}\n\n{variants_table(by_variant(records))}\n")
         print("Type next:")
         if again is not None:
             print(f"  {again}")
-        print(f"  {plot_command(folder)}")
-    failed = [record for record in records if record.state == "failed"]
-    if failed:
-        told = "\n".join(f"  {record.name}: {record.reason}" for record in failed)
-        raise RunFailedError(f"{len(failed)} of {len(records)} runs failed:\n{told}")
-
-
-def _json(folder: Path, records: Sequence[RunRecord]) -> str:
-    import msgspec
-
-    from remuda.client.sweeps.results import by_variant
-
-    content = {"folder": str(folder), "runs": records, "variants": by_variant(records)}
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+        print(f"  {plot_command(options.folder)}")
+    if failed := failures(records):
+        raise RunFailedError(failed)

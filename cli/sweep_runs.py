@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
     from remuda.client.sweeps.space import Search
     from remuda.client.sweeps.study import Study, Trial
     from remuda.client.sweeps.sweep import Executor, Task
-    from remuda.storage.ownership import Ownership
     from remuda.worker.shutdown_guard import ShutdownGuard
 
 SweepTarget = Literal["herd", "local"]
 
 
 @dataclass(frozen=True)
-class SearchOptions:
-    """Options of a search from the command line, and the sweep's folder."""
+class SweepOptions:
+    """Options of a sweep from the command line, and the sweep's folder."""
 
     folder: Path
     target: SweepTarget
@@ -45,24 +44,26 @@ class SearchOptions:
     force: bool
     dry_run: bool
     as_json: bool
+    again: str
+    """Command to continue an interrupted sweep."""
+
+    @property
+    def mode(self) -> Mode:
+        """Mode of the runs."""
+        return "parallel" if self.target == "herd" else "serial"
 
 
 GRACE_S = 900.0
 """Seconds after a first Ctrl-C for runs to save and evaluate a last checkpoint; longer than the limits of the runs."""
-MODES: dict[SweepTarget, Mode] = {"herd": "parallel", "local": "serial"}
 
 
-def refuse_jobs_on_a_herd(target: SweepTarget, jobs: int) -> None:
-    """Raise InputError."""
-    if target == "herd" and jobs > 1:
-        raise InputError("--jobs needs --on local: a herd runs as many experiments as its workers permit")
-
-
-def check_runs(todo: Sequence[Task], target: SweepTarget) -> None:
+def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
     """Check that all runs are possible here: build every different environment once, and check that the algorithms can
-    act there."""
+    act there. Raises InputError."""
     from remuda.cli.launch import check_input
 
+    if options.target == "herd" and options.jobs > 1:
+        raise InputError("--jobs needs --on local: a herd runs as many experiments as its workers permit")
     checked: set[str] = set()
     for task in todo:
         config = task.run.loaded.config
@@ -70,25 +71,23 @@ def check_runs(todo: Sequence[Task], target: SweepTarget) -> None:
         kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
-            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=MODES[target])
+            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=options.mode)
 
 
 @contextmanager
-def executor(
-    folder: Path, target: SweepTarget, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
-) -> Generator[tuple[Executor, ShutdownGuard]]:
+def executor(options: SweepOptions) -> Generator[tuple[Executor, ShutdownGuard]]:
     """Yield the executor of the runs, and the guard that reacts to Ctrl-C."""
     from remuda.client.sweeps.herd import HerdRuns
     from remuda.client.sweeps.local import LocalRuns
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     with ShutdownGuard(grace_s=GRACE_S) as guard:
-        if target == "herd":
-            with connected(connection_file, runs_dir) as client:
-                _require_answer(client, folder)
-                yield HerdRuns(client, adopt=not force), guard
+        if options.target == "herd":
+            with connected(options.connection_file, options.runs_dir) as client:
+                _require_answer(client, options.folder)
+                yield HerdRuns(client, adopt=not options.force), guard
         else:
-            with LocalRuns(folder, jobs=jobs) as local:
+            with LocalRuns(options.folder, jobs=options.jobs) as local:
                 guard.on_forced_exit(local.kill)
                 yield local, guard
 
@@ -106,15 +105,52 @@ def _require_answer(client: Client, folder: Path) -> None:
         raise RunFailedError(f"{error}{here}") from error
 
 
-def own_folder(folder: Path) -> Ownership:
-    """Make the sweep's folder and take ownership until released. Raises InputError if another sweep owns the folder."""
+@contextmanager
+def owned(folder: Path) -> Generator[None]:
+    """Make the sweep's folder and own the folder during the body. Raises InputError if another sweep owns the
+    folder."""
     from remuda.storage.ownership import FolderOwnedError, Ownership
 
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return Ownership(folder / ".sweep")
+        ownership = Ownership(folder / ".sweep")
     except FolderOwnedError as error:
         raise InputError(f"another sweep is under way: {error}") from error
+    try:
+        yield
+    finally:
+        ownership.release()
+
+
+def book_of(name: str, options: SweepOptions) -> SweepBook:
+    """Read the sweep's records. Raises InputError for a folder of another sweep."""
+    from remuda.client.sweeps.record import SweepBook, SweepFileError
+
+    try:
+        return SweepBook(options.folder, name=name, mode=options.mode)
+    except SweepFileError as error:
+        raise InputError(str(error)) from error
+
+
+@contextmanager
+def shown(
+    records: Sequence[RunRecord], *, of: int | None = None
+) -> Generator[tuple[dict[str, RunRecord], Callable[[Sequence[RunRecord]], None]]]:
+    """Show progress during the body: yield the newest records by name, and a function that takes news. `of` is the
+    final number of runs, if larger than the number of `records`."""
+    from remuda.client.sweeps.views import open_view
+
+    latest = {record.name: record for record in records}
+    view = open_view(records, of=of)
+
+    def show(news: Sequence[RunRecord]) -> None:
+        latest.update((record.name, record) for record in news)
+        view.update(news)
+
+    try:
+        yield latest, show
+    finally:
+        view.close()
 
 
 BEST_SHOWN = 10
@@ -122,14 +158,11 @@ BEST_SHOWN = 10
 INSTALL = "a sweep with `search` needs Optuna: pip install 'remuda[search]'"
 
 
-def run_search(grid: Grid, options: SearchOptions, *, again: str) -> None:
-    """Run a search and print its results. `again` is the command to continue an interrupted search.
-
-    Raises InputError, ConfigError and RunFailedError.
-    """
+def run_search(grid: Grid, options: SweepOptions) -> None:
+    """Run a search and print its results. Raises InputError, ConfigError and RunFailedError."""
     search = _search_of(grid)
-    refuse_jobs_on_a_herd(options.target, options.jobs)
-    check_runs(_tasks_at_the_ends(grid, search, options), options.target)
+    checked = _tasks_at_the_ends(grid, search, options)
+    check_runs(checked, options)
     seeds = len(grid.seeds or (0,))
     print(f"{_described(search, seeds)}; folder {options.folder}", file=sys.stderr)
     if options.dry_run:
@@ -137,17 +170,14 @@ def run_search(grid: Grid, options: SearchOptions, *, again: str) -> None:
 
         print("\n".join(f"{one.key}: {described(one.distribution)}" for one in search.settings))
         return
-    owned = own_folder(options.folder)
-    try:
-        book = _book(grid, options)
-        where = (options.folder, options.target, options.connection_file, options.runs_dir)
-        with executor(*where, jobs=options.jobs, force=options.force) as (runs_of, guard):
+    longest = max(task.run.loaded.config.evaluator.interval_env_steps for task in checked)
+    with owned(options.folder):
+        book = book_of(grid.name, options)
+        with executor(options) as (runs_of, guard):
             study = _study(grid, search, options)  # the last: with --force it replaces the one that is there
-            records = _run_trials(grid, search, study, options, book, runs_of, guard)
+            records = _run_trials(grid, search, study, options, book, runs_of, guard, longest)
             interrupted = guard.ending
-    finally:
-        owned.release()
-    _print_results(grid, study, records, options, again=again if interrupted else None)
+    _print_results(grid, study, records, options, again=options.again if interrupted else None)
 
 
 def _search_of(grid: Grid) -> Search:
@@ -161,7 +191,7 @@ def _search_of(grid: Grid) -> Search:
     return grid.search
 
 
-def _tasks_at_the_ends(grid: Grid, search: Search, options: SearchOptions) -> list[Task]:
+def _tasks_at_the_ends(grid: Grid, search: Search, options: SweepOptions) -> list[Task]:
     """Check the ends of all ranges and every value of all lists, so that most mistakes are reported before the start.
     Returns a task per check."""
     from remuda.client.sweeps.plan import plan_trial
@@ -194,7 +224,7 @@ def _described(search: Search, seeds: int) -> str:
     return f"a search of {search.trials} trials{each}, {search.at_once} at once, for {settings}"
 
 
-def _study(grid: Grid, search: Search, options: SearchOptions) -> Study:
+def _study(grid: Grid, search: Search, options: SweepOptions) -> Study:
     from remuda.client.sweeps.study import FILE, Study
 
     if options.force:
@@ -205,44 +235,31 @@ def _study(grid: Grid, search: Search, options: SearchOptions) -> Study:
         raise InputError(str(error)) from error
 
 
-def _book(grid: Grid, options: SearchOptions) -> SweepBook:
-    from remuda.client.sweeps.record import SweepBook, SweepFileError
-
-    try:
-        return SweepBook(options.folder, name=grid.name, mode=MODES[options.target])
-    except SweepFileError as error:
-        raise InputError(str(error)) from error
-
-
 def _run_trials(
     grid: Grid,
     search: Search,
     study: Study,
-    options: SearchOptions,
+    options: SweepOptions,
     book: SweepBook,
     runs_of: Executor,
     guard: ShutdownGuard,
+    report_every: int,
 ) -> list[RunRecord]:
-    """Run all trials; returns the newest records of all runs."""
+    """Run all trials; return the newest records of all runs. Without an interval in the pruning, trials report every
+    `report_every` environment steps."""
     from remuda.client.sweeps.plan import plan_trial
     from remuda.client.sweeps.search import SearchLoop
     from remuda.client.sweeps.sweep import tasks
-    from remuda.client.sweeps.views import open_view
 
-    mode = MODES[options.target]
-    seeds = len(grid.seeds or (0,))
-    latest: dict[str, RunRecord] = {} if options.force else dict(book.runs)
-    view = open_view(list(latest.values()), of=search.trials * seeds)
+    if search.pruning is not None and search.pruning.every_env_steps is not None:
+        report_every = search.pruning.every_env_steps
 
     def tasks_of(trial: Trial) -> tuple[Sequence[RunRecord], Sequence[Task]]:
         runs = plan_trial(grid, trial.number, trial.settings, options.folder, sets=options.sets)
-        return tasks(runs, {} if options.force else book.runs, mode, force=options.force)
+        return tasks(runs, {} if options.force else book.runs, options.mode, force=options.force)
 
-    def show(news: Sequence[RunRecord]) -> None:
-        latest.update((record.name, record) for record in news)
-        view.update(news)
-
-    try:
+    former = [] if options.force else list(book.runs.values())
+    with shown(former, of=search.trials * len(grid.seeds or (0,))) as (latest, show):
         SearchLoop(
             search,
             study,
@@ -250,26 +267,15 @@ def _run_trials(
             book,
             tasks_of=tasks_of,
             name_of=lambda trial: grid.trial(trial.number, trial.settings).name,
-            report_every_env_steps=_report_every(grid, search, options),
+            report_every_env_steps=report_every,
             on_change=show,
         ).run(ending=lambda: guard.ending)
         book.write(latest.values())
-    finally:
-        view.close()
     return list(latest.values())
 
 
-def _report_every(grid: Grid, search: Search, options: SearchOptions) -> int:
-    """Return the interval between reports: from the pruning, or else the longest interval of evaluations at the ends of
-    the searched ranges."""
-    if search.pruning is not None and search.pruning.every_env_steps is not None:
-        return search.pruning.every_env_steps
-    checked = _tasks_at_the_ends(grid, search, options)
-    return max(task.run.loaded.config.evaluator.interval_env_steps for task in checked)
-
-
 def _print_results(
-    grid: Grid, study: Study, records: Sequence[RunRecord], options: SearchOptions, *, again: str | None
+    grid: Grid, study: Study, records: Sequence[RunRecord], options: SweepOptions, *, again: str | None
 ) -> None:
     from remuda.client.sweeps.results import best_of, draw, failures, results_json, trials_table
     from remuda.training.next_command import plot_command
@@ -297,14 +303,9 @@ def _print_results(
         if drawn is not None:
             print(f"and look at {os.path.relpath(drawn)}")
     if trials and not any(trial.state in ("complete", "running") for trial in trials):
-        raise RunFailedError(f"no trial has come to its end; the first says: {_first_reason(records)}")
+        reason = next((record.reason for record in records if record.reason), "nothing")
+        raise RunFailedError(f"no trial has come to its end; the first says: {reason}")
 
 
 def _sets(settings: Mapping[str, JsonValue]) -> list[str]:
-    import json
-
     return [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-
-
-def _first_reason(records: Sequence[RunRecord]) -> str:
-    return next((record.reason for record in records if record.reason), "nothing")

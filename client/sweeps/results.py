@@ -147,6 +147,11 @@ def results_json(
         "best": None if best is None else best.number,
         "importances": importances,
     }
+    return json_text(content)
+
+
+def json_text(content: Mapping[str, object]) -> str:
+    """Format results for programs."""
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli import following
-from remuda.cli.following import follow_run
-from remuda.cli.playing import EpisodeView, PlayedPolicies, PlayOptions
+from remuda.cli import playing
+from remuda.cli.evaluate_options import EvaluateOptions
+from remuda.cli.playing import EpisodeView, PlayedPolicies, follow_run
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.policy.cases import dqn
 from remuda.tests.policy.files.saved_runs import save
@@ -24,19 +24,7 @@ class Watching(EpisodeView):
     def __init__(self, run_dir: Path) -> None:
         self.said = io.StringIO()
         self.played: list[int | None] = []
-        options = PlayOptions(
-            run_dir=run_dir,
-            episodes=1,
-            length=0,
-            deterministic=True,
-            render_mode=None,
-            record=None,
-            trust_code=False,
-            seed=None,
-            as_json=False,
-            follows=True,
-        )
-        super().__init__(options, self.said)
+        super().__init__(EvaluateOptions(run_dir=run_dir, follow=True), self.said)
 
     def play(self, policies: PlayedPolicies) -> None:
         self.played.append(policies.first.train_iter)
@@ -71,7 +59,7 @@ def test_a_queued_run_is_waited_for_until_it_has_a_policy(queued: RunFolder, mon
 
     pauses = at_each_pause(monkeypatch, lambda: None, end)
     player = Watching(queued.root)
-    follow_run(queued.root, player)
+    follow_run(player)
     assert len(pauses) == 2
     assert player.played == [4]
     assert player.said.getvalue().splitlines() == ["it waits for workers", "the run is over (policies played: 1)"]
@@ -98,9 +86,9 @@ def test_a_run_that_gets_its_workers_between_two_looks_goes_on(
         save(queued.root, dqn(), 4)
         opened.pop().close()
 
-    monkeypatch.setattr(following, "is_queued", is_queued)
-    monkeypatch.setattr(following, "is_open", is_open)
+    monkeypatch.setattr(playing, "is_queued", is_queued)
+    monkeypatch.setattr(playing, "is_open", is_open)
     at_each_pause(monkeypatch, end)
     player = Watching(queued.root)
-    follow_run(queued.root, player)
+    follow_run(player)
     assert player.played == [4]

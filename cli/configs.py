@@ -103,7 +103,7 @@ def check_env(which: WhichEnv, kwargs: Arguments = None, steps: Steps = 1_000, a
     masks of actions, seeds, time limits, speed, and the report of gymnasium's own checker. Exit code 1 after a problem.
     """
     from remuda.cli.output import reserved_stdout
-    from remuda.client.choosing import environment_of
+    from remuda.client.beginning import environment_of
     from remuda.config.load import load_settings
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.probe import probe

@@ -221,14 +221,14 @@ def choose(
     Raises ConfigError, and InputError if the environment cannot be built.
     """
     from remuda.cli.output import reserved_stdout
-    from remuda.client import choosing
+    from remuda.client import beginning
     from remuda.config.readers import parse_override
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
 
     given = [parse_override(text) for text in _overrides(sets, device)]
     try:
         with reserved_stdout():  # the environment may be built
-            choice = choosing.choose(algorithm, env_id, overrides=given, seed=seed, folder=Path.cwd())
+            choice = beginning.choose(algorithm, env_id, overrides=given, seed=seed, folder=Path.cwd())
     except (EnvironmentBuildError, UnsupportedSpaceError) as error:
         raise InputError(f"--env: {error}") from error
     print(choice.summary, file=sys.stderr)

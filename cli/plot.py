@@ -14,7 +14,7 @@ import typer
 from remuda.cli.errors import InputError
 
 if TYPE_CHECKING:
-    from remuda.client.plots.panels import Axes, Group, Panel
+    from remuda.client.plots.curves import Axes, Group, Panel
 
 EXAMPLE = "remuda plot runs/cartpole_dqn runs/cartpole_ppo --smooth 3 -o curves.png"
 
@@ -72,7 +72,7 @@ def plot(
     Runs that differ only in the seed become one curve: their mean, and a band of one standard deviation. Runs may have
     rows at different positions. The curve is faint at positions without values of all runs.
     """
-    from remuda.client.plots.panels import PERFORMANCE, Axes, make_panels
+    from remuda.client.plots.curves import PERFORMANCE, Axes, make_panels
     from remuda.client.plots.runs import PlotError
 
     axes = Axes(x, y or [PERFORMANCE], smooth, estimator)
@@ -107,7 +107,7 @@ def _expanded(folders: Sequence[str], *, repeated: bool) -> list[Path]:
 def _groups(
     folders: Sequence[Path], legend: Sequence[str], select: Sequence[str], exclude: Sequence[str], *, count: bool
 ) -> list[Group]:
-    from remuda.client.plots.panels import by_experiment, by_legend, one_by_one
+    from remuda.client.plots.curves import by_experiment, by_legend, one_by_one
     from remuda.client.plots.runs import find_runs
 
     runs = find_runs(folders, select=select, exclude=exclude)

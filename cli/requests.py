@@ -18,10 +18,11 @@ from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, name
 from remuda.cli.output import reserved_stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from remuda.client.client import Client
     from remuda.config.workers import StopConfig
+    from remuda.coordinator.disk.runs_folder import KnownRun
     from remuda.storage.run_folder import RunFolder
     from remuda.wire.messages import ExperimentStatus, LogPiece
 
@@ -178,10 +179,50 @@ def logs(
             return  # the user, or the program that reads our output, ends it
 
 
+class NoSuchRunError(Exception):
+    """The name fits no run or several runs; the text lists the runs."""
+
+
+def find_run(runs_dir: Path, experiment: str) -> RunFolder:
+    """Find a run by its id, the beginning of its id, its name or its folder's name; among runs with the same name the
+    newest. Raises NoSuchRunError."""
+    from remuda.coordinator.disk.runs_folder import known_runs
+    from remuda.storage.run_folder import RunFolder
+
+    known = known_runs(runs_dir)
+    named = [run.run_dir for run in known if experiment in (run.name, run.run_dir.name)]
+    for run_dir in (*named, runs_dir / experiment):
+        if experiment and RunFolder(run_dir).config_json.is_file():
+            return RunFolder(run_dir)
+    return RunFolder(_by_id(runs_dir, known, experiment))
+
+
+def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator[LogPiece]:
+    """Yield the logs of a source, or the last `last_lines` lines of every file. Raises NoSuchSourceError, OSError."""
+    from remuda.logbook import tail
+    from remuda.wire.messages import LogPiece
+
+    for found in tail.find(run.log, source):
+        position = tail.begin(run.log, found.file, last_lines)
+        while (piece := tail.read(run.log, position, to_the_end=True)).text:
+            position = piece.position
+            yield LogPiece(position, tail.label(found.file), piece.text)
+
+
+def _by_id(runs_dir: Path, known: list[KnownRun], experiment: str) -> Path:
+    found = [run for run in known if experiment and run.experiment.startswith(experiment)]
+    if len(found) == 1:
+        return found[0].run_dir
+    if found:
+        ids = ", ".join(run.experiment for run in found)
+        raise NoSuchRunError(f"{experiment!r} fits several experiments: {ids}; give more of the id")
+    folders = {path.parent.name: "" for path in sorted(runs_dir.glob("*/config.json"))}
+    names = ", ".join(folders | {run.run_dir.name: f" ({run.experiment[:8]})" for run in known}) or "none"
+    raise NoSuchRunError(f"{runs_dir} has no run called {experiment!r}; there are: {names}")
+
+
 def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | None:
     """Return the run folder to read; None for a run to follow that is still running. Raises InputError."""
-    from remuda.client.stored_logs import NoSuchRunError, find_run
-
     try:
         run = find_run(runs_dir, experiment)
     except NoSuchRunError as error:
@@ -192,7 +233,6 @@ def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | No
 
 
 def _show_stored(run: RunFolder, source: str, last_lines: int | None) -> None:
-    from remuda.client.stored_logs import stored_logs
     from remuda.logbook.tail import NoSuchSourceError
 
     print(f"no coordinator is running: reading from {run.root}", file=sys.stderr, flush=True)

@@ -19,8 +19,8 @@ from remuda.cli.sweep_runs import SweepOptions, SweepTarget, book_of, check_runs
 
 if TYPE_CHECKING:
     from remuda.client.sweeps.grid import Grid
+    from remuda.client.sweeps.plan import Task
     from remuda.client.sweeps.record import RunRecord
-    from remuda.client.sweeps.sweep import Task
 
 EXAMPLE = "remuda sweep examples/sweeps/cartpole.yaml --on local --jobs 2"
 
@@ -79,8 +79,7 @@ def sweep(
 
 
 def _run_grid(grid: Grid, options: SweepOptions) -> None:
-    from remuda.client.sweeps.plan import plan
-    from remuda.client.sweeps.sweep import carry_out, tasks
+    from remuda.client.sweeps.plan import carry_out, plan, tasks
 
     runs = plan(grid, options.folder, sets=options.sets)
     records, todo = tasks(runs, book_of(grid.name, options).runs, options.mode, force=options.force)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from remuda.client.client import Client
     from remuda.client.sweeps.grid import Grid
+    from remuda.client.sweeps.plan import Executor, Task
     from remuda.client.sweeps.record import RunRecord, SweepBook
     from remuda.client.sweeps.space import Search
     from remuda.client.sweeps.study import Study, Trial
-    from remuda.client.sweeps.sweep import Executor, Task
     from remuda.worker.shutdown_guard import ShutdownGuard
 
 SweepTarget = Literal["herd", "local"]
@@ -194,10 +194,9 @@ def _search_of(grid: Grid) -> Search:
 def _tasks_at_the_ends(grid: Grid, search: Search, options: SweepOptions) -> list[Task]:
     """Check the ends of all ranges and every value of all lists, so that most mistakes are reported before the start.
     Returns a task per check."""
-    from remuda.client.sweeps.plan import plan_trial
+    from remuda.client.sweeps.plan import Task, plan_trial
     from remuda.client.sweeps.record import RunRecord
     from remuda.client.sweeps.space import ends
-    from remuda.client.sweeps.sweep import Task
     from remuda.config.errors import ConfigError
 
     values = {one.key: ends(one.distribution) for one in search.settings}
@@ -247,9 +246,8 @@ def _run_trials(
 ) -> list[RunRecord]:
     """Run all trials; return the newest records of all runs. Without an interval in the pruning, trials report every
     `report_every` environment steps."""
-    from remuda.client.sweeps.plan import plan_trial
+    from remuda.client.sweeps.plan import plan_trial, tasks
     from remuda.client.sweeps.search import SearchLoop
-    from remuda.client.sweeps.sweep import tasks
 
     if search.pruning is not None and search.pruning.every_env_steps is not None:
         report_every = search.pruning.every_env_steps

@@ -2,7 +2,7 @@
 
 Algorithms state defaults for sections outside `policy` (AlgorithmConfig.defaults), by `policy.type` alone. Defaults
 that depend on the environment (images, kinds of actions) are in AlgorithmConfig.settings_for, for
-remuda.client.choosing.
+remuda.client.beginning.
 """
 
 from __future__ import annotations

@@ -169,13 +169,17 @@ class Pyramid:
     def buckets(self, most: int | None = None) -> FloatArray:
         """Return float64 [buckets, columns] in the order of the rows, at most `most` (1 or more; None: all)."""
         found = np.concatenate([self._full, self._open])
-        if most is None or len(found) <= most:
-            return found
-        size = -(-len(found) // most)
-        whole = len(found) // size * size
-        parts = [self._reduced(found[:whole], size)]
-        if whole < len(found):
-            parts.append(self._reduced(found[whole:], len(found) - whole))
+        return found if most is None else self.merged(found, most)
+
+    def merged(self, rows: FloatArray, most: int) -> FloatArray:
+        """Combine neighbouring buckets to at most `most`."""
+        if len(rows) <= most:
+            return rows
+        size = -(-len(rows) // most)
+        whole = len(rows) // size * size
+        parts = [self._reduced(rows[:whole], size)]
+        if whole < len(rows):
+            parts.append(self._reduced(rows[whole:], len(rows) - whole))
         return np.concatenate(parts)
 
     def _take(self, rows: FloatArray) -> None:

@@ -225,26 +225,12 @@ class CoordinatorView(Struct, frozen=True):
     refusals: dict[str, int]
 
 
-class WorkerView(Struct, frozen=True, kw_only=True):
-    """A worker. See WorkerStatus."""
+class WorkerView(WorkerStatus, frozen=True, kw_only=True):
+    """A worker."""
 
-    uuid: str
-    incarnation: int
-    role: Role
-    host: str
-    pid: int
-    state: WorkerState
-    experiment: str | None
     run: str | None
     """Run id of a run below the runs folder."""
-    activity: str
     waits_for: Wait | None
-    beat_age_s: float
-    rss_bytes: int
-    cpu_cores: float
-    work_share: float | None
-    cpus: int
-    memory_bytes: int
     restarts: int
     """Number of restarts."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from remuda.client.plots.panels import by_experiment
+from remuda.client.plots.curves import by_experiment
 from remuda.client.sweeps.record import FILE as SWEEP_FILE
 from remuda.page.run_ids import RunIds, UnknownRunError, whole_run
 from remuda.page.stored_run import FolderFacts, Stamp, StoredRun, read_folder, stamp_of, stored_run

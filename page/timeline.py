@@ -87,7 +87,7 @@ def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: f
     rows = reader.intervals.buckets() if reader.read_share >= 1.0 else reader.sample_intervals(buckets)
     wall_s = float(rows[-1, INTERVAL_X]) if len(rows) else 0.0
     rows = rows[(rows[:, INTERVAL_X] > rows[:, 0]) & (rows[:, INTERVAL_X] > from_s) & (rows[:, 0] < to_s)]
-    rows = _merged(rows, buckets)
+    rows = reader.intervals.merged(rows, buckets)
     begin, end = rows[:, 0], rows[:, INTERVAL_X]
     spans = _Spans(reader)
     roles = [
@@ -202,18 +202,6 @@ def _role(name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArr
 def _absent(share: float, total_s: float) -> float:
     """Return the absence of a role; 0 for a role with a report, since events may be left out."""
     return 0.0 if share >= 1.0 and total_s > 0 else share
-
-
-def _merged(rows: FloatArray, most: int) -> FloatArray:
-    """Merge rows to at most `most`: sums are added, the begin is the first value, all other columns the last value."""
-    if len(rows) <= most:
-        return rows
-    size = -(-len(rows) // most)
-    starts = list(range(0, len(rows), size))
-    found = rows[[min(start + size, len(rows)) - 1 for start in starts]].copy()
-    found[:, 0] = rows[starts, 0]
-    found[:, INTERVAL_PAST:] = np.add.reduceat(rows[:, INTERVAL_PAST:], starts, axis=0)
-    return found
 
 
 class RecentShares:

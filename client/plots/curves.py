@@ -1,15 +1,18 @@
-"""Combines the rows of several seeds into a curve with a band."""
+"""Curves of groups of runs, and the panels of a picture."""
 
 from __future__ import annotations
 
+import json
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 import numpy as np
 
-from remuda.client.plots.runs import FloatArray
+from remuda.client.plots.runs import FloatArray, PlotError, Run
 
 Estimator = Literal["mean", "median", "max", "min"]
 
@@ -110,3 +113,154 @@ def _estimated(values: FloatArray, estimator: Estimator) -> tuple[FloatArray, Fl
         return median, low, high
     reduce = np.nanmax if estimator == "max" else np.nanmin
     return reduce(values, axis=0), nothing, nothing.copy()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs to be averaged, with the label of their curve."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+def by_experiment(runs: Sequence[Run]) -> list[Group]:
+    """Group runs by experiment. Runs with the same name and different settings are different experiments, with these
+    settings in the labels."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.name, _settings_text(run)), []).append(run)
+    named: dict[str, list[Run]] = {}
+    for (name, _), members in groups.items():
+        named.setdefault(name, []).append(members[0])
+    differing = {name: _differing(members) for name, members in named.items()}
+    return [
+        Group(name + _difference(members[0], differing[name]), tuple(members)) for (name, _), members in groups.items()
+    ]
+
+
+def by_legend(runs: Sequence[Run], legend: Sequence[str], folders: int) -> list[Group]:
+    """Group runs by the given folders and their labels; folders with the same label form one group. Raises PlotError
+    unless the numbers of labels and folders are equal."""
+    if len(legend) != folders:
+        raise PlotError(f"there are {len(legend)} --legend for {folders} folders: give one for each folder")
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(legend[run.folder_index], []).append(run)
+    return [Group(label, tuple(members)) for label, members in groups.items()]
+
+
+def one_by_one(runs: Sequence[Run]) -> list[Group]:
+    """Return a group per run; the label is the shortest unique end of the run's path."""
+    paths = [run.root.resolve().parts for run in runs]
+    for length in range(1, max(map(len, paths), default=0) + 1):
+        labels = ["/".join(parts[-length:]) for parts in paths]
+        if len(set(labels)) == len(labels):
+            break
+    else:
+        labels = []
+    return [Group(label, (run,)) for label, run in zip(labels, runs, strict=True)]
+
+
+def _settings_text(run: Run) -> str:
+    return json.dumps(run.settings, sort_keys=True)
+
+
+def _differing(runs: Sequence[Run]) -> set[str]:
+    """Return the settings that differ between these runs, or are missing in some."""
+    first = runs[0].settings
+    keys = set[str]().union(*(run.settings for run in runs))
+    return {
+        key for key in keys if any(key not in run.settings or run.settings[key] != first.get(key, run) for run in runs)
+    }
+
+
+def _difference(run: Run, differing: Collection[str]) -> str:
+    """Return the settings that distinguish a run from runs with the same name, for its label."""
+    shown = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differing)
+    return f" ({shown})" if shown else ""
+
+
+def _short(key: str, run: Run) -> str:
+    """Return the last part of a key, if unique among all keys; else the whole key."""
+    last = key.rpartition(".")[2]
+    return last if sum(one.rpartition(".")[2] == last for one in run.settings) == 1 else key
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+ENV_STEP = "TotalEnvInteracts"
+PERFORMANCE = "Performance"
+"""Stands for the mean return of evaluations if every run has evaluations, else of training episodes."""
+_EVALUATION, _TRAINING = "AverageTestEpRet", "AverageEpRet"
+_EVALUATED_AT = "TestEnvInteracts"
+_OF_EVALUATIONS = re.compile(r"(Average|Std|Max|Min|Median)Test\w+|TestEpLen")
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The columns of both axes, and how the runs of a group are combined."""
+
+    x: str = ENV_STEP
+    y: Sequence[str] = (PERFORMANCE,)
+    smooth: int = 1
+    """Rows of a run to average before combining the runs."""
+    estimator: Estimator = "mean"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel for one quantity."""
+
+    x: str
+    y: str
+    curves: tuple[Curve, ...]
+    missing: tuple[Run, ...]
+    """Runs without a value yet, missing in the curves."""
+
+
+def make_panels(groups: Sequence[Group], axes: Axes) -> list[Panel]:
+    """Make a panel per column. Raises PlotError if a run does not have a column, or if no run has a value."""
+    runs = [run for group in groups for run in group.runs]
+    columns = [_performance(runs) if name == PERFORMANCE else name for name in axes.y]
+    for run in runs:
+        for name in (axes.x, *columns):
+            _check_column(run, name)
+    return [_panel(groups, column, axes) for column in dict.fromkeys(columns)]
+
+
+def _panel(groups: Sequence[Group], y: str, axes: Axes) -> Panel:
+    curves: list[Curve] = []
+    missing: list[Run] = []
+    for group in groups:
+        lines = {run.root: line(_x_values(run, axes.x, y), run.columns[y], smooth=axes.smooth) for run in group.runs}
+        missing += [run for run in group.runs if not len(lines[run.root].x)]
+        if any(len(one.x) for one in lines.values()):
+            curves.append(combined(group.label, list(lines.values()), axes.estimator))
+    if not curves:
+        raise PlotError(f"{y} has no value over {axes.x} yet in {', '.join(str(run.root) for run in missing)}")
+    return Panel(axes.x, y, tuple(curves), tuple(missing))
+
+
+def _x_values(run: Run, x: str, y: str) -> FloatArray:
+    """Return the x positions of the values of y. For evaluations this is the step of the saved checkpoint, at or before
+    the row; tables of other programs, and older tables, do not have this step."""
+    if x == ENV_STEP and _OF_EVALUATIONS.fullmatch(y) and _EVALUATED_AT in run.columns:
+        return run.columns[_EVALUATED_AT]
+    return run.columns[x]
+
+
+def _performance(runs: Sequence[Run]) -> str:
+    """The column for PERFORMANCE, the same for all runs: returns with and without exploration cannot be compared."""
+    evaluated = all(_EVALUATION in run.columns and np.isfinite(run.columns[_EVALUATION]).any() for run in runs)
+    return _EVALUATION if evaluated else _TRAINING
+
+
+def _check_column(run: Run, name: str) -> None:
+    if name in run.columns:
+        return
+    near = get_close_matches(name, run.columns, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    known = ", ".join(run.columns)
+    raise PlotError(f"{run.root / 'progress.txt'} has no column {name}; {meant}There are: {known}, {PERFORMANCE}")

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from remuda.client.plots.curves import Curve, Estimator
-from remuda.client.plots.panels import ENV_STEP, Panel
+from remuda.client.plots.curves import ENV_STEP, Curve, Estimator, Panel
 from remuda.client.plots.runs import FloatArray
 
 FORMATS: Final = (".png", ".pdf", ".svg")

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from remuda.client.checking import with_agents
 from remuda.client.client import Client
+from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord, RunState
-from remuda.client.sweeps.sweep import Task
 from remuda.wire.connection_file import ConnectionFileError
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import ExperimentState, ExperimentStatus

@@ -18,8 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.client.plots.runs import PlotError, read_progress
+from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord
-from remuda.client.sweeps.sweep import Task
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.child_end import end_within
 from remuda.worker.process import ONE_THREAD

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from remuda.client.sweeps.plan import POLL_S, Executor, Task
 from remuda.client.sweeps.record import RunRecord, SweepBook
 from remuda.client.sweeps.space import Search
-from remuda.client.sweeps.sweep import POLL_S, Executor, Task
 from remuda.config.errors import ConfigError
 
 if TYPE_CHECKING:  # it imports optuna

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.client.stored_logs import find_run, stored_logs
+from remuda.cli.requests import find_run, stored_logs
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.logbook.tail import NoSuchSourceError

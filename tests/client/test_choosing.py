@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from remuda.client.choosing import choose
+from remuda.client.beginning import choose
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.errors import ConfigError

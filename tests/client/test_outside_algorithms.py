@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.client.choosing import choose
+from remuda.client.beginning import choose
 from remuda.config.errors import ConfigError
 from remuda.config.explain import unused_settings
 from remuda.config.load import load_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.client.plots.panels import Axes, Group, by_experiment, by_legend, make_panels, one_by_one
+from remuda.client.plots.curves import Axes, Group, by_experiment, by_legend, make_panels, one_by_one
 from remuda.client.plots.runs import PlotError, Run, find_runs
 from remuda.tests.client.plots.folders import make_run, ours, points
 

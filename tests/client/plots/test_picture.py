@@ -11,8 +11,7 @@ import pytest
 from matplotlib import image
 from numpy.typing import NDArray
 
-from remuda.client.plots.curves import Curve, Line, combined
-from remuda.client.plots.panels import Panel
+from remuda.client.plots.curves import Curve, Line, Panel, combined
 from remuda.client.plots.picture import FORMATS, draw
 
 BLUE, VERMILION = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)

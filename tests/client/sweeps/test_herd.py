@@ -11,9 +11,8 @@ import pytest
 from remuda.client.client import ANSWER_DEADLINE_S, Client
 from remuda.client.sweeps.grid import read_grid
 from remuda.client.sweeps.herd import HerdRuns
-from remuda.client.sweeps.plan import plan
+from remuda.client.sweeps.plan import carry_out, plan, tasks
 from remuda.client.sweeps.record import RunRecord, SweepBook
-from remuda.client.sweeps.sweep import carry_out, tasks
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.tests.faults.herd import Herd
 from remuda.wire.messages import ExperimentStatus

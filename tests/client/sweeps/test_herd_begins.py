@@ -11,8 +11,7 @@ import pytest
 from remuda.client.client import Client
 from remuda.client.sweeps.grid import read_grid
 from remuda.client.sweeps.herd import HerdRuns
-from remuda.client.sweeps.plan import plan
-from remuda.client.sweeps.sweep import Task, tasks
+from remuda.client.sweeps.plan import Task, plan, tasks
 from remuda.tests.client.statuses import status
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.wire.connection_file import ConnectionFileError

@@ -10,9 +10,8 @@ import pytest
 
 from remuda.client.sweeps.grid import read_grid
 from remuda.client.sweeps.local import LocalRuns
-from remuda.client.sweeps.plan import plan
+from remuda.client.sweeps.plan import Task, carry_out, plan, tasks
 from remuda.client.sweeps.record import RunRecord, SweepBook
-from remuda.client.sweeps.sweep import Task, carry_out, tasks
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.tests.patience import until

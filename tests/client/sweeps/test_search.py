@@ -10,12 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.client.sweeps.grid import read_grid
-from remuda.client.sweeps.plan import plan_trial
+from remuda.client.sweeps.plan import Task, plan_trial, tasks
 from remuda.client.sweeps.record import RunRecord, SweepBook
 from remuda.client.sweeps.search import GIVEN_UP, SearchLoop
 from remuda.client.sweeps.space import Choices, FloatRange, IntRange, Pruning, Search, SearchedSetting
 from remuda.client.sweeps.study import Study, Trial
-from remuda.client.sweeps.sweep import Task, tasks
 from remuda.config.errors import ConfigError
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 

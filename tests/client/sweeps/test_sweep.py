@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from remuda.client.sweeps.grid import read_grid
-from remuda.client.sweeps.plan import PlannedRun, plan
+from remuda.client.sweeps.plan import PlannedRun, Task, carry_out, plan, tasks
 from remuda.client.sweeps.record import RunRecord, RunState, SweepBook
-from remuda.client.sweeps.sweep import Task, carry_out, tasks
 from remuda.client.sweeps.views import LiveSweepView, PlainSweepView, open_view
 from remuda.config.errors import ConfigError
 from remuda.runner.serial import Start

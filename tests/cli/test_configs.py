@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from remuda.config.dump import write_configs
-from remuda.config.explain import all_keys
 from remuda.config.load import load_config
 from remuda.config.reference import json_schema_text, markdown_text
 from remuda.tests.cli.terminal import Terminal
@@ -56,19 +55,6 @@ def test_check_reports_every_file(tmp_path: Path, terminal: Terminal) -> None:
 def test_schema(terminal: Terminal) -> None:
     assert terminal.remuda("config", "schema").out == json_schema_text()
     assert terminal.remuda("config", "schema", "--markdown").out == markdown_text()
-
-
-def test_show_sources_says_of_every_setting_where_it_comes_from(tmp_path: Path, terminal: Terminal) -> None:
-    path = write(tmp_path, SMALL)
-    ended = terminal.remuda("config", "show", path, "--sources", "--set", "learner.batch_size=128", "--seed", 7)
-    assert (ended.code, ended.err) == (0, "")
-    lines = ended.out.splitlines()
-    assert lines[0] == 'file          name = "small"'
-    assert lines[1] == "command line  seed = 7"
-    assert lines[2] == 'file          env.id = "CartPole-v1"'
-    assert "command line  learner.batch_size = 128" in lines
-    assert "default       learner.learning_rate = 0.001" in lines
-    assert [line[14:].partition(" = ")[0] for line in lines] == list(all_keys("dqn"))
 
 
 def test_a_run_folder_has_recorded_where_its_settings_came_from(tmp_path: Path, terminal: Terminal) -> None:

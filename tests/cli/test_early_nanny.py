@@ -59,29 +59,6 @@ def launch(folder: Path, config: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def with_its_folder(folder: Path) -> list[psutil.Process]:
-    """Processes whose temporary files go there."""
-    found: list[psutil.Process] = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("TMPDIR") == str(folder / "tmp"):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
-@pytest.mark.parametrize(("arguments", "problem"), [(("good.yaml", "--set", "seed=x"), "seed")])
-def test_a_launch_that_is_refused_leaves_nothing(folder: Path, arguments: tuple[str, ...], problem: str) -> None:
-    before = sorted(folder.rglob("*"))
-    command = launch(folder, *arguments)
-    _, said = command.communicate(timeout=HANG_S)
-    assert command.returncode == 2
-    assert problem in said
-    assert with_its_folder(folder) == []
-    assert sorted(folder.rglob("*")) == before
-
-
 def test_it_imports_while_the_config_is_checked_and_ctrl_c_ends_both(
     folder: Path, started: list[subprocess.Popen[str]]
 ) -> None:

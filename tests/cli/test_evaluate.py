@@ -64,17 +64,6 @@ def test_without_a_display_it_says_so_once_and_plays_on(
     assert ended.err.count("no display: ") == 1
 
 
-def test_an_environment_that_cannot_be_shown_is_explained(
-    terminal: Terminal, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DISPLAY", ":0")
-    ended = terminal.remuda("evaluate", tiny_run, "-n", 1)
-    assert ended.code == 2
-    assert "has no parameter render_mode" in ended.err
-    assert "With -nr the episodes are not shown" in ended.err
-    assert "source_dir" not in ended.err  # it can be built
-
-
 @pytest.mark.parametrize(
     ("iteration", "said"),
     [
@@ -106,16 +95,6 @@ def test_a_wrong_folder_is_said_before_torch_is_imported(tmp_path: Path) -> None
         "try: main()\nexcept SystemExit as error: assert error.code == 2"
     )
     assert not {"torch", "gymnasium"} & imported_by(program, cwd=tmp_path)
-
-
-def test_the_runs_inside_of_a_folder_that_is_none_are_offered(
-    terminal: Terminal, tiny_run: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "runs" / "my run").mkdir(parents=True)
-    (tmp_path / "runs" / "my run" / "config.json").touch()
-    ended = terminal.remuda("evaluate", tmp_path / "runs")
-    assert f"did you mean '{tmp_path}/runs/my run'?" in ended.err
-    assert "is not a run folder: it does not exist" in terminal.remuda("evaluate", tmp_path / "rums").err
 
 
 def test_a_damaged_checkpoint_is_refused(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:

@@ -118,18 +118,6 @@ def test_ctrl_c_sums_up_what_is_over(tiny_run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
-def test_a_window_opens_where_there_is_a_display(tmp_path: Path) -> None:
-    """SDL has one that shows nothing, for such places as this."""
-    leave_behind(CASES["dqn"], tmp_path)
-    display = {"DISPLAY": ":0", "SDL_VIDEODRIVER": "dummy"}
-    ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 2, "-l", 5, "-d", "--json", **display)
-    assert ended.code == 0, ended.err
-    assert "no display" not in ended.err
-    assert [one["length"] for one in json.loads(ended.out)["each"]] == [5, 5]
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("forked")
 def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     """As after a session that ended: SDL then draws where nobody sees it, at the pace of somebody who looks."""
     leave_behind(CASES["dqn"], tmp_path)

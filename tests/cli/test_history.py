@@ -72,15 +72,6 @@ def test_a_long_run_fits_on_a_page(run: RunFolder) -> None:
     assert lines[lines.index("") + 1] == f"({3 * MOST_ROWS - MOST_EVENTS} events before these: --json has all)"
 
 
-def test_by_folder_and_by_name_and_without_a_coordinator(terminal: Terminal, run: RunFolder, tmp_path: Path) -> None:
-    write(run, intervals=1)
-    by_folder = terminal.remuda("status", "--history", run.root)
-    by_name = terminal.remuda("status", "mine", "--history", "--runs-dir", tmp_path / "runs")
-    assert by_folder.code == by_name.code == 0
-    assert by_folder.out == by_name.out
-    assert by_folder.out.startswith("time  env_step  /s ")
-
-
 def test_programs_get_the_records(terminal: Terminal, run: RunFolder) -> None:
     write(run, intervals=1)
     with open(run.series, "ab") as file:
@@ -98,17 +89,3 @@ def test_what_has_begun_and_said_nothing_yet(terminal: Terminal, run: RunFolder)
     assert shown(run)[0] == "no interval is over yet"
     write(run, intervals=0, events=0)
     assert json.loads(terminal.remuda("status", "--history", run.root, "--json").out)[0]["event"] == "worker_joined"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--history"], "name a run: remuda status --history RUN"),
-        (["--history", "no/such/folder"], "no/such/folder is not a run folder: it has no config.json"),
-    ],
-)
-def test_what_cannot_be_shown(terminal: Terminal, arguments: list[str], message: str) -> None:
-    ended = terminal.remuda("status", *arguments)
-    assert ended.code == 2
-    assert message in ended.err
-    assert ended.out == ""

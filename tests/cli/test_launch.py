@@ -72,24 +72,6 @@ def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: 
     assert listing(folder) == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--set", "learner.batchsize=3"), "batch_size"),
-        (("--collectors", "0"), "--collectors"),
-        (("--set", "launch.on=moon"), "launch.on: should be one of local"),
-        (("--resume",), "mine"),
-    ],
-)
-def test_wrong_options(terminal: Terminal, folder: Path, arguments: tuple[str, ...], message: str) -> None:
-    before = listing(folder)
-    ended = terminal.remuda("launch", "good.yaml", *arguments)
-    assert ended.code == 2
-    assert message in ended.err
-    assert "Traceback" not in ended.err
-    assert listing(folder) == before
-
-
 @pytest.mark.parametrize("on", [(), ("--on", "local")])
 def test_a_dry_run_prints_the_commands_and_starts_nothing(
     terminal: Terminal, folder: Path, on: tuple[str, ...]
@@ -121,20 +103,6 @@ def test_auto_is_refused_where_this_machine_is_not_that_of_one_run(
     assert ended.code == 2
     assert "env.num_envs: cannot be auto here" in ended.err
     assert why in ended.err
-
-
-def test_the_end_says_how_it_ended_and_what_to_type_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    _print_end(status(state="finished", reason="stop_value", run_dir=str(tmp_path / "runs" / "mine"), wall_s=61.25))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [
-        "mine finished: stop_value; best return 195.50",
-        "env_step 2500, train_iter 400, 61.2 s",
-        "run folder: runs/mine",
-    ]
-    assert "  remuda evaluate runs/mine -i best -n 20 -d" in lines
 
 
 def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(

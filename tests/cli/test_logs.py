@@ -84,17 +84,6 @@ def test_the_verb_reads_them_where_there_is_no_coordinator(terminal: Terminal, r
     assert terminal.remuda("logs", "pole", "--runs-dir", runs, "-n", "1").out == "the run is over\n"
 
 
-def test_the_verb_says_what_it_does_not_find(terminal: Terminal, runs: Path) -> None:
-    for arguments, said in (
-        (("pale",), "has no run called 'pale'; there are: pole"),
-        (("pole", "--source", "learner"), "has no log of source learner"),
-        (("pole", "--source", "nobody"), "there is no log 'nobody'"),
-    ):
-        ended = terminal.remuda("logs", *arguments, "--runs-dir", runs)
-        assert (ended.code, ended.out) == (2, "")
-        assert said in ended.err
-
-
 def test_of_a_serial_run_the_verb_says_where_the_commander_speaks(terminal: Terminal, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "alone")
     run.serial_evaluator_log.parent.mkdir(parents=True)

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from remuda.cli.output import reserved_stdout
 from remuda.tests.patience import HANG_S
 
 PROGRAM = """
@@ -30,10 +29,3 @@ def test_all_else_goes_to_standard_error() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert ended.stdout == "before\nasked for\nafter\n"
     assert sorted(ended.stderr.splitlines()) == ["by C", "by Python", "by a child", "by number"]
-
-
-def test_in_a_program_that_has_put_another_stream_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
-    with reserved_stdout() as output:
-        print("by the way")
-        print("asked for", file=output)
-    assert capsys.readouterr() == ("asked for\n", "by the way\n")

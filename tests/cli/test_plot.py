@@ -68,13 +68,6 @@ def test_the_curves_as_json_draw_nothing(terminal: Terminal, runs: Path) -> None
     assert not (runs / "plot.png").exists()
 
 
-def test_a_run_without_values_is_named(terminal: Terminal, runs: Path) -> None:
-    make_run(runs / "runs" / "young", [], ours("young", 0))
-    ended = terminal.remuda("plot", "runs", "-y", "LossQ")
-    assert ended.code == 0
-    assert "runs/young has no value of LossQ yet and is left out\n" in ended.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

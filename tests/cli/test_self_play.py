@@ -6,12 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from remuda.config.load import load_settings
-from remuda.evaluator.play_policy import run_policy
-from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import Start, run
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.runner.runs import Flag, Ticking
@@ -57,15 +54,3 @@ def test_it_is_played_by_legal_moves(terminal: Terminal, run_dir: Path, options:
     ended = terminal.remuda("evaluate", run_dir, "-n", 10, "-nr", "--json", *options)
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["episodes"] == 10
-
-
-@pytest.mark.parametrize("search", [False])
-def test_its_function_chooses_legal_moves(run_dir: Path, search: bool) -> None:
-    env, get_action = load_policy(run_dir, "last", search=search)
-    assert get_action.uses_legal_actions
-    assert len(run_policy(env, get_action, episodes=10, say=lambda text: None)) == 10
-    observation, info = env.reset(seed=0)
-    over = False
-    while not over:
-        action = get_action(observation, deterministic=False, legal_actions=info["action_mask"])
-        observation, _, over, _, info = env.step(np.int64(action))

@@ -29,17 +29,6 @@ def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal,
     assert (tmp_path / "file").read_text() == "no folder"
 
 
-@pytest.mark.parametrize("command", [("learner", "--count", "2")])
-def test_what_torchrun_starts_is_a_rank_of_one_learner(
-    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "one", "MASTER_PORT": "29500"}.items():
-        monkeypatch.setenv(name, value)
-    ended = terminal.remuda("worker", *command, "--runs-dir", tmp_path)
-    assert ended.code == 2
-    assert ended.err.startswith("torchrun starts the ranks of one learner: start other workers without it")
-
-
 @pytest.mark.parametrize(
     "bind",
     [

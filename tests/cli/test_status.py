@@ -76,12 +76,6 @@ def test_why_an_experiment_is_over_or_waits(changes: dict[str, str], line: str) 
     assert shown(WORKER, experiment=status(**changes))[4] == line
 
 
-def test_refusals_are_shown_where_there_are_some() -> None:
-    assert not any(line.startswith("refused") for line in shown(WORKER))
-    refusals = RefusalCounts(unknown_key=2, forbidden=1)
-    assert "refused: unknown key 2, forbidden 1" in shown(WORKER, refusals=refusals)
-
-
 def test_what_others_are_called_is_neither_markup_nor_a_command_to_the_terminal() -> None:
     """A host called `node[/x]` ended everybody's status in a traceback."""
     worker = replace(WORKER, host="node[/x]", activity="\x1b[2J[red]")

@@ -144,14 +144,6 @@ def test_an_existing_folder_is_refused_replaced_renamed_or_continued(
     assert last.env_step == 120
 
 
-def test_inference_needs_a_trained_policy(terminal: Terminal, config: Path, tmp_path: Path) -> None:
-    for verb in ("train", "launch"):
-        ended = terminal.remuda(verb, config, "--run-dir", tmp_path / "run", "--inference")
-        assert ended.code == 2
-        assert "--inference needs a trained policy: add --initialize-from" in ended.err
-    assert not (tmp_path / "run").exists()
-
-
 def test_weights_that_do_not_fit_are_named(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     assert terminal.remuda("train", config, "--run-dir", tmp_path / "old", *SHORT).code == 0
     new = ("train", config, "--run-dir", tmp_path / "new", "--initialize-from", tmp_path / "old")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.poison import Poison
 from remuda.tests.policy.files.saved_runs import lose_environment
@@ -53,15 +52,6 @@ def test_evaluating_leaves_it_alone_where_it_is_not_needed(
 ) -> None:
     poison = Poison.as_environment(run)
     ended = terminal.remuda("evaluate", run, *options, "--trust-code")
-    assert ended.code == 0, ended.err
-    assert not poison.worked
-
-
-def test_resuming_writes_it_again_and_does_not_open_it(terminal: Terminal, run: Path) -> None:
-    """It runs as scripts do."""
-    poison = Poison.as_environment(run)
-    again = ("train", RunFolder(run).config_json, "--run-dir", run, "--resume", "--set", "stop.max_env_steps=300")
-    ended = terminal.remuda(*again)
     assert ended.code == 0, ended.err
     assert not poison.worked
 

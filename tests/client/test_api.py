@@ -243,16 +243,3 @@ def test_it_says_how_many_steps_the_first_update_needs(settings: dict[str, Any],
     assert text.startswith("nothing was learned: the first update needs ")
     assert said in text
     assert "Raise stop.max_env_steps, or lower " in text
-
-
-@pytest.mark.parametrize(
-    ("reason", "train_iter", "learner"),
-    [
-        ("max_env_steps", 1, {}),
-        ("stop_value", 0, {}),
-        ("max_env_steps", 0, {"inference": True}),
-    ],
-)
-def test_there_is_nothing_to_say(reason: str | None, train_iter: int, learner: dict[str, Any]) -> None:
-    """Something was learned, nothing was to be, or the run had another end than its steps."""
-    assert why_nothing_was_learned(loaded(learner=learner), reason=reason, train_iter=train_iter) is None

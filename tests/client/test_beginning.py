@@ -11,7 +11,7 @@ from remuda.client.beginning import keep_former_defaults, size_request, with_for
 from remuda.client.running import train
 from remuda.config.dump import write_configs
 from remuda.config.load import LoadedConfig, Origin, load_settings
-from remuda.deploy.sizes import Costs, SizingTask
+from remuda.deploy.sizes import Costs
 from remuda.deploy.sizing import Measurement, SizeRequest
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.runner.runs import write_user_folder
@@ -53,12 +53,6 @@ def test_what_is_given_now_wins(tmp_path: Path) -> None:
     assert (learner.batch_size, learner.max_grad_norm) == (128, 10.0)
 
 
-def test_without_a_record_of_what_was_given_everything_stays(tmp_path: Path) -> None:
-    begun(tmp_path, learner={"batch_size": 512})
-    RunFolder(tmp_path).formatted_total_config.unlink()
-    assert resumed(tmp_path).config.learner.batch_size == 512
-
-
 def test_each_of_several_policies_keeps_its_own(tmp_path: Path) -> None:
     game: dict[str, object] = {
         "env": {"kind": "pettingzoo", "make": "game:make"},
@@ -82,25 +76,10 @@ def loaded(**settings: object) -> LoadedConfig:
     return load_settings({"name": "a", **AUTO, **settings}, folder=Path())
 
 
-def asked(config: LoadedConfig, *, serial: bool = False) -> SizingTask:
-    request = size_request(config, serial=serial)
-    assert request is not None
-    assert request.config == config.config
-    return request.asked
-
-
 def request(config: LoadedConfig) -> SizeRequest:
     found = size_request(config, serial=False)
     assert found is not None
     return found
-
-
-def test_what_is_asked_for_replay() -> None:
-    assert asked(loaded()) == SizingTask(None, None, in_processes=True)
-    free = loaded(buffer={"samples_per_insert": None}, env={"id": "CartPole-v1", "vectorization": "sync"})
-    assert asked(free) == SizingTask(None, 8, coupled=False)
-    given = loaded(collector={"count": 3, "minimum": 2})
-    assert asked(given, serial=True) == SizingTask(3, None, least_collectors=2, serial=True, in_processes=True)
 
 
 def test_the_numbers_their_origin_and_the_lines_for_the_log() -> None:

@@ -123,12 +123,6 @@ def test_what_it_takes_for_which_spaces(folder: Path) -> None:
     assert "so the defaults are taken" in choose("outside:Once", "Acrobot-v1", folder=folder).summary
 
 
-def test_whether_lower_precision_reaches_its_networks(folder: Path) -> None:
-    assert config(folder, "Once", learner={"precision": "bfloat16"}).learner.precision == "bfloat16"
-    with pytest.raises(ConfigError, match=r"does not reach the networks of policy.type outside:Replayed"):
-        config(folder, "Replayed", learner={"precision": "bfloat16"})
-
-
 def test_answers_that_cannot_be_used_are_errors_that_name_the_class(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"'outside:Typo': settings.unused_settings: learner.batchsize: no such"):
         unused(folder, "Typo")

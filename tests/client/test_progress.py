@@ -16,7 +16,6 @@ from remuda.client.progress import (
     NotebookView,
     Outlook,
     PlainView,
-    duration,
     open_view,
     outlook,
     picture,
@@ -42,20 +41,6 @@ STOP = StopConfig(max_env_steps=10_000, stop_value=475)
 )
 def test_the_outlook_is_that_of_the_nearest_condition(stop: StopConfig, expected: Outlook) -> None:
     assert outlook(status(), stop) == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0:00"),
-        (95.0, "1:35"),
-        (3_600.0, "1:00:00"),
-        (90_061.0, "25:01:01"),
-        (float("inf"), "?"),
-    ],
-)
-def test_durations(seconds: float | None, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_plain_lines_come_with_a_new_state_and_else_now_and_then() -> None:

@@ -17,7 +17,7 @@ from remuda.logbook.tensorboard import EventWriter
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import CheckpointRecord, Film
+from remuda.wire.messages import CheckpointRecord, CoordinatorStatus, ExperimentStatus, Film, Status, WorkerStatus
 
 WORKER = "08bc72a5-0000-4000-8000-000000000001"
 OTHER_WORKER = "18bc72a5-0000-4000-8000-000000000002"
@@ -178,3 +178,34 @@ def finished_run(runs: Path, run: str, *, returns: Sequence[float] = (9.0, 100.0
 def touch(path: Path, time_s: float) -> None:
     """Say that a file was changed at this time."""
     os.utime(path, (time_s, time_s))
+
+
+COORDINATOR = CoordinatorStatus("01234567-89ab-4def-8123-456789abcdef", "tcp://127.0.0.1:4", 7, 6.0, 10)
+
+
+def uuid(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000001"
+
+
+def worker(number: int, **changes: Any) -> WorkerStatus:
+    values: dict[str, Any] = {
+        "uuid": uuid(number),
+        "incarnation": 1,
+        "role": "collector",
+        "host": "vm",
+        "pid": 100 + number,
+        "state": "idle",
+        "experiment": None,
+        "beat_age_s": 0.5,
+        "activity": "idle",
+        "rss_bytes": 100 << 20,
+        "cpu_cores": 0.25,
+        "work_share": None,
+        "cpus": 2,
+        "memory_bytes": 8 << 30,
+    }
+    return WorkerStatus(**(values | changes))
+
+
+def status(experiments: list[ExperimentStatus] | None = None, workers: list[WorkerStatus] | None = None) -> Status:
+    return Status(COORDINATOR, workers or [], experiments or [])

@@ -21,8 +21,7 @@ from remuda.page.views import Views
 from remuda.storage.existing_folder import OnExists, RunFolderError, check
 from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import finished_run, run_folder
-from remuda.tests.page.statuses import COORDINATOR
+from remuda.tests.page.folders import COORDINATOR, finished_run, run_folder
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import AnyMessage, Done, Prioritize, Status, StopExperiment

@@ -17,7 +17,8 @@ from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
 from remuda.page.requests import READS
 from remuda.page.views import Views
-from remuda.tests.page.folders import GIF, film, finished_run, run_folder
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.page.folders import GIF, film, finished_run, logged, run_folder, write_series
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
@@ -27,6 +28,9 @@ ERRORS: list[tuple[str, dict[str, Any], int, str]] = [
     ("/api/run", {"run": "\0"}, 404, "unknown"),
     ("/api/curves", {"run": "a_s0"}, 400, "invalid"),
     ("/api/curves", {"run": "a_s0", "y": ["progress/x"] * 13}, 400, "invalid"),
+    ("/api/curves", {"run": "a_s0", "y": "x/y"}, 400, "invalid"),
+    ("/api/run", {"run": "x" * 5_000}, 400, "invalid"),
+    ("/api/log", {"run": "a_s0", "file": "*"}, 400, "invalid"),
     ("/api/csv", {"run": "none", "y": "evaluation/return_mean"}, 404, "unknown"),
     ("/api/curves", {"run": ["a_s0"] * 201, "y": "evaluation/return_mean"}, 400, "invalid"),
     ("/api/curves", {"run": "a_s0", "y": "evaluation/return_mean", "points": "1e9"}, 400, "invalid"),
@@ -118,18 +122,11 @@ def test_runs(client: TestClient, runs: Path) -> None:
     assert get(client, "/api/session")["operator_command"] == f"remuda page {runs} --right operator"
     listed = {run["run"]: run["state"] for run in get(client, "/api/runs")["runs"]}
     assert listed == {"a_s0": "finished", "a_s1": "finished", "evil": "unknown"}
+    assert "cartpole_dqn.yaml" in [each["name"] for each in get(client, "/api/examples")["examples"]]
     found = get(client, "/api/run", run="a_s0")
     assert found["run"]["name"] == "a"
     assert [worker["alive"] for worker in found["workers"]] == [False]
     assert found["stop"]["max_env_steps"] > 0
-
-
-def test_curves_and_timeline(client: TestClient) -> None:
-    (found,) = get(client, "/api/curves", run=["a_s0", "a_s1"], y="evaluation/return_mean", points=2)["charts"]
-    assert [len(run["x"]) for run in found["runs"]] == [2, 2]
-    assert found["groups"][0]["count"][0] == 2.0
-    assert get(client, "/api/metrics", run=["a_s0", "evil"])["progress"] == ["TotalEnvInteracts", "LossQ", "Time"]
-    assert get(client, "/api/timeline", run="a_s0")["end_s"] == [60.0, 120.0, 180.0]
 
 
 def test_logs_are_raw_text(client: TestClient) -> None:
@@ -227,3 +224,11 @@ def test_a_curve_is_downloaded_as_a_table(client: TestClient) -> None:
     ]
     assert len(answer.text.splitlines()) == 7
     assert client.head("/api/csv", params=asked, headers=VIEWER).status_code == 405
+
+
+def test_numbers_of_callbacks_are_quantities(client: TestClient, tmp_path: Path) -> None:
+    assert "callback" not in get(client, "/api/metrics", run="a_s0")
+    write_series(RunFolder(tmp_path / "runs" / "a_s0"), [logged(200.0, loss=1.0), logged(220.0, gap=2.0)])
+    assert get(client, "/api/metrics", run=["a_s0", "a_s1"])["callback"] == ["loss", "gap"]
+    (found,) = get(client, "/api/curves", run=["a_s0"], y="callback/gap")["charts"]
+    assert found["runs"][0]["last"] == [2.0]

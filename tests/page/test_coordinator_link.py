@@ -15,7 +15,7 @@ from remuda.page.coordinator_link import (
     CoordinatorLink,
     NoCoordinatorError,
 )
-from remuda.tests.page.statuses import status
+from remuda.tests.page.folders import status
 from remuda.tests.patience import until
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import Status

@@ -13,14 +13,28 @@ from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.logbook.series import Ledger
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.herd import (
+    MOST_FAILURES,
+    failures_of,
     herd,
     lacks,
     ledger_view,
+    newest,
     queue,
 )
 from remuda.page.views import Views
-from remuda.tests.page.folders import EXPERIMENT, evaluation, interval, run_folder, write_series
-from remuda.tests.page.statuses import experiment, status, uuid, worker
+from remuda.tests.client.statuses import status as experiment
+from remuda.tests.page.folders import (
+    EXPERIMENT,
+    WORKER,
+    evaluation,
+    event,
+    interval,
+    run_folder,
+    status,
+    uuid,
+    worker,
+    write_series,
+)
 from remuda.wire.messages import LedgerCounts, Status
 
 WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0 free)"
@@ -139,3 +153,13 @@ def test_a_run_that_goes_on_shows_what_its_coordinator_says(
     write_series(folder, [interval(60.0)])
     live = experiment(id=EXPERIMENT, run_dir=str(folder.root), ledger=COUNTS)
     assert views_of(status([live])).run("a").ledger == ledger_view(COUNTS, live.env_step)
+
+
+def test_failures_are_those_of_events_and_the_newest_come_first() -> None:
+    events = [event(1.0, "worker_joined", "learner", WORKER), event(2.0, "worker_died", "learner", WORKER, "why")]
+    (failure,) = failures_of("a", events)
+    assert (failure.run, failure.event, failure.worker, failure.text) == ("a", "worker_died", WORKER, "why")
+    many = [each for n in range(MOST_FAILURES + 5) for each in failures_of(f"{n}", [event(float(n), "held_up")])]
+    found = newest(many)
+    assert len(found) == MOST_FAILURES
+    assert found[0].run == f"{MOST_FAILURES + 4}"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.series import Evaluation, Interval, Moment, marker, read_series
+from remuda.logbook.series import Evaluation, Interval, Moment, WorkerUsage, marker, read_series
 from remuda.page.growing import FloatArray, Pyramid, Reduction
 from remuda.page.series_reader import (
     HELD_UP,
@@ -223,3 +223,12 @@ def test_times_without_workers_and_times_that_the_disk_took(role: str, events: l
 def test_the_share_that_is_covered() -> None:
     for begin_s, end_s, share in [(0.0, 10.0, 0.5), (0.0, 2.0, 0.0), (3.0, 7.0, 0.5), (5.0, 5.0, 0.0)]:
         assert covered([(2.0, 4.0), (6.0, 9.0)], begin_s, end_s) == pytest.approx(share)
+
+
+def test_a_record_that_is_longer_than_a_block_is_read(folder: RunFolder) -> None:
+    usage = WorkerUsage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, worker=WORKER)
+    write_series(folder, [interval(60.0), interval(120.0, workers=[usage] * 3_000), *some(2, begin=3)])
+    assert folder.series.stat().st_size > 400_000
+    reader = SeriesReader(folder.series)
+    assert reader.read()
+    assert (reader.intervals.rows, reader.read_share) == (4, 1.0)

@@ -10,13 +10,16 @@ import pytest
 
 from remuda.config.dump import write_configs
 from remuda.config.load import load_settings
+from remuda.page.commands import RequestedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.curves import Quantity
 from remuda.page.run_ids import UnknownRunError
+from remuda.page.run_rows import live_row
 from remuda.page.stream import Follower, StreamOptions
 from remuda.page.views import Views
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import PolicyFolder
+from remuda.tests.client.statuses import status as experiment
 from remuda.tests.page.folders import (
     WORKER,
     evaluation,
@@ -28,6 +31,7 @@ from remuda.tests.page.folders import (
     write_progress,
     write_series,
 )
+from remuda.wire.messages import PolicyStatus
 
 RETURNS = {"hunted": (1.0, 2.0), "hunter": (5.0, 4.0)}
 
@@ -96,3 +100,19 @@ def test_a_stream_tells_of_one_policy_and_of_any_log(views: Views) -> None:
     assert "one more line" in str(lines.data)
     write_checkpoints(PolicyFolder(views.ids.runs_dir / "pong", "hunter"), (1.0, 2.0, 3.0))
     assert "checkpoints" in [message.event for message in follower.news()]
+
+
+def test_a_coordinator_s_numbers_go_before_those_of_the_folder(views: Views) -> None:
+    of = [PolicyStatus(name, 7, 3, 2, 1.5, best, 0.5, 1, None) for name, best in (("hunted", 2.0), ("hunter", 4.0))]
+    row = live_row(views.row("pong"), experiment(name="pong", state="running", policies=of))
+    assert (row.best_return, [(each.run, each.policy_lag) for each in row.policies]) == (
+        3.0,
+        [("pong//hunted", 1), ("pong//hunter", 1)],
+    )
+
+
+def test_an_evaluation_of_all_together_names_each() -> None:
+    asked = RequestedEvaluation(id="e1", run="pong", train_iter="best", episodes=3, deterministic=True, began_s=0.0)
+    told = '{"policies": {"hunted": {"reward_mean": 1.0}, "hunter": {"reward_mean": 4.0}}, "each": []}'
+    found = outcome(asked, 0, told, "")
+    assert (found.state, found.return_mean, found.message) == ("done", 2.5, "returns: hunted 1, hunter 4")

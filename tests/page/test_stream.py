@@ -20,10 +20,10 @@ from remuda.tests.page.folders import (
     finished_run,
     interval,
     say,
+    worker,
     write_checkpoints,
     write_series,
 )
-from remuda.tests.page.statuses import worker
 
 LOG = "commander/commander_logger.txt"
 
@@ -114,3 +114,18 @@ def test_small_changes_of_numbers_are_not_told() -> None:
     assert changes.take([replace(first, beat_age_s=4.9, cpu_cores=0.24, rss_bytes=first.rss_bytes + 1)])[0] == []
     for changed in (replace(first, activity="training"), replace(first, incarnation=2), replace(first, cpu_cores=1.0)):
         assert changes.take([changed])[0] == [changed]
+
+
+def test_a_log_that_was_replaced_is_told_so(views: Views, folder: RunFolder) -> None:
+    stream = follower(views, StreamOptions(run="a", log=LOG))
+    list(stream.news())
+    folder.commander_log.rename(folder.root / "old")
+    say(folder.commander_log, "new")
+    told = [message.data for message in stream.news() if isinstance(message.data, LogLines)]
+    assert [(each.reset, each.begin) for each in told] == [(True, 0)]
+    assert told[0].text == folder.commander_log.read_text()
+
+
+def test_it_is_written_as_event_streams_are() -> None:
+    written = Message("2.3.4", "log", {"text": "a\nb"}).encoded().decode()
+    assert written == 'id: 2.3.4\nevent: log\ndata: {"text":"a\\nb"}\n\n'

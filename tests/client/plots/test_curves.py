@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from remuda.client.plots.curves import MAX_POSITIONS, SAME_END, Estimator, Line, combined, line, smoothed
+from remuda.client.plots.curves import MAX_POSITIONS, SAME_END, Estimator, Line, combined, smoothed
 from remuda.client.plots.runs import FloatArray
 
 
@@ -29,12 +29,6 @@ def lines(draw: st.DrawFn) -> Line:
 # --- one run
 
 
-def test_rows_without_a_value_are_no_points() -> None:
-    got = line(array(0, 10, 20, np.nan, 40), array(1, np.nan, 3, 4, np.inf))
-    assert got.x.tolist() == [0, 20]
-    assert got.y.tolist() == [1, 3]
-
-
 @settings(deadline=None)
 @given(arrays(np.float64, st.integers(1, 30), elements=FINITE), st.integers(1, 40))
 def test_smoothing_is_a_convolution_with_its_edges_counted_right(y: FloatArray, window: int) -> None:
@@ -52,13 +46,6 @@ def test_seeds_at_other_positions_meet_on_straight_lines() -> None:
     assert got.x.tolist() == [0, 5, 10, 20]
     np.testing.assert_allclose(got.y, [1, (5 + 2) / 2, (10 + 4) / 2, 4])
     np.testing.assert_allclose(got.high - got.low, [2, 3, 6, 8])
-
-
-def test_runs_of_one_length_end_together_though_their_last_rows_do_not() -> None:
-    got = combined("", [Line(array(0, 10, 1_005), array(1, 1, 1)), Line(array(5, 500, 1_000), array(3, 3, 5))])
-    assert got.x.tolist() == [0, 5, 10, 500, 1_000, 1_005]
-    assert got.count.tolist() == [2] * 6
-    np.testing.assert_allclose(got.y[[0, 1, -2, -1]], [2, 2, 3, 3])
 
 
 @pytest.mark.parametrize(

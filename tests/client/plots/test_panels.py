@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.client.plots.curves import Axes, Group, by_experiment, by_legend, make_panels, one_by_one
+from remuda.client.plots.curves import Axes, Group, by_experiment, by_legend, make_panels
 from remuda.client.plots.runs import PlotError, Run, find_runs
 from remuda.tests.client.plots.folders import make_run, ours, points
 
@@ -104,11 +104,3 @@ def test_a_legend_makes_one_curve_per_folder(tmp_path: Path) -> None:
     ]
     with pytest.raises(PlotError, match="there are 2 --legend for 3 folders"):
         by_legend(runs, ["ours", "theirs"], 3)
-
-
-def test_one_by_one_under_as_much_of_the_path_as_tells_them_apart(tmp_path: Path) -> None:
-    for path in ("x/s0", "x/s1", "y/s2"):
-        make_run(tmp_path / path, ROWS)
-    assert [group.label for group in one_by_one(find_runs([tmp_path]))] == ["s0", "s1", "s2"]
-    make_run(tmp_path / "y" / "s0", ROWS)
-    assert [group.label for group in one_by_one(find_runs([tmp_path]))] == ["x/s0", "x/s1", "y/s0", "y/s2"]

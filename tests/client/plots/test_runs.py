@@ -67,20 +67,6 @@ def test_what_a_run_is_called(tmp_path: Path, folder: str, config: dict[str, obj
     assert run.name == name
 
 
-def test_settings_are_those_that_repetitions_share(tmp_path: Path) -> None:
-    config = ours("cartpole", 3, learning_rate=1e-3)
-    config |= {
-        "stop": {"max_env_steps": 5},
-        "log": {"x": 1},
-        "checkpoint": {"keep": 5},
-        "source_dir": "/home",
-        "affinity": "auto",
-    }
-    make_run(tmp_path / "a", ROWS, config)
-    (run,) = find_runs([tmp_path])
-    assert run.settings == {"env.id": "CartPole-v1", "learner.batch_size": 64, "learner.learning_rate": 1e-3}
-
-
 def test_a_broken_config_is_named(tmp_path: Path) -> None:
     make_run(tmp_path / "a", ROWS)
     (tmp_path / "a" / "config.json").write_text("{")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from remuda.client.sweeps.grid import Grid, default_shorthand, read_grid, value_text
+from remuda.client.sweeps.grid import Grid, read_grid, value_text
 from remuda.client.sweeps.space import Choices, FloatRange, IntRange, Pruning
 from remuda.config.errors import ConfigError
 
@@ -89,19 +89,6 @@ def test_what_is_wrong_and_where(tmp_path: Path, text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "shorthand"),
-    [
-        ("clip_ratio", "cli"),
-        ("ac_kwargs.hidden_sizes", "ac-hid"),
-        ("env.id", "env-id"),
-        ("env.kwargs.gravity", "env-kwa-gra"),
-    ],
-)
-def test_shorthands(key: str, shorthand: str) -> None:
-    assert default_shorthand(key) == shorthand
-
-
-@pytest.mark.parametrize(
     ("value", "text"),
     [
         (0.1, "0-1"),
@@ -156,13 +143,6 @@ def test_a_whole_search(tmp_path: Path) -> None:
         ("policy.double", Choices((True, False))),
     ]
     assert search.settings[2].source.endswith("search.yaml:13")
-
-
-def test_what_may_be_left_out(tmp_path: Path) -> None:
-    search = read_grid(written(tmp_path, HEAD + "  space: {policy.n_step: [1, 2]}\n  pruning: true\n")).search
-    assert search is not None
-    assert (search.sampler, search.seed, search.objective, search.at_once) == ("tpe", 0, "best", 2)
-    assert search.pruning == Pruning(50.0, 5, 0, None)
 
 
 @pytest.mark.parametrize(

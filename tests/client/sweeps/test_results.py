@@ -73,7 +73,6 @@ def test_a_picture_with_a_panel_for_each_setting(tmp_path: Path) -> None:
     assert draw(tmp_path / "none", TRIALS[3:], []) is None
 
 
-FIRST = RunRecord(name="a_x1_s0", variant="a_x1", seed=0, settings={"x": 1}, run_dir="a_x1/a_x1_s0")
 SECOND = RunRecord(
     name="a_x2_s0",
     variant="a_x2",

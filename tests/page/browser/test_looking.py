@@ -107,18 +107,6 @@ def test_checkpoints_have_returns_and_films(stage: Stage, tab: Page, pictures: P
     tab.screenshot(pictures / "checkpoints.png")
 
 
-def test_settings_are_found_and_compared(stage: Stage, tab: Page) -> None:
-    tab.open(stage.run("done_1", "config"))
-    tab.until_text("learner.batch_size")
-    tab.type("input[type=search]", "n_step")
-    tab.until("!document.querySelector('main').innerText.includes('learner.batch_size')")
-    tab.open(stage.run("done_1", "config"))
-    tab.until_text("learner.batch_size")
-    tab.choose("select", "done_2")
-    tab.until("[...document.querySelectorAll('tbody tr')].some((row) => row.innerText.startsWith('seed'))")
-    tab.until("!document.querySelector('tbody').innerText.includes('learner.batch_size')")
-
-
 def test_charts_are_chosen_arranged_shared_and_downloaded(
     stage: Stage, browser: Browser, tab: Page, pictures: Path, tmp_path: Path
 ) -> None:

@@ -81,23 +81,6 @@ def test_numbers_are_written_for_people(modules: Page, expression: str, shown: s
     assert call(modules, "format", expression) == shown
 
 
-@pytest.mark.parametrize(
-    ("values", "descending", "order"),
-    [
-        ([3, None, 1, 2], False, [1, 2, 3, None]),
-        ([3, None, 1, 2], True, [3, 2, 1, None]),
-        (["run 10", "run 9", "Run 1"], False, ["Run 1", "run 9", "run 10"]),
-        ([0.1, "auto", 2], False, [0.1, 2, "auto"]),
-        ([[2], [1]], False, [[1], [2]]),
-    ],
-)
-def test_rows_are_sorted_with_what_is_missing_last(
-    modules: Page, values: list[object], descending: bool, order: list[object]
-) -> None:
-    expression = f"sorted({json.dumps(values)}, {{key: 'x', descending: {json.dumps(descending)}}}, (row) => row)"
-    assert call(modules, "table", expression) == order
-
-
 @pytest.mark.parametrize("run", ["a", "lr_sweep/lr=0.1/s3", "100% <b>", "ü ?#&"])
 def test_an_address_leads_to_the_run_that_it_names(modules: Page, run: str) -> None:
     there = call(modules, "api", f"parsed(runAddress({json.dumps(run)}, 'logs', {{file: 'x/y.txt', none: null}}))")
@@ -162,18 +145,6 @@ def test_seeds_are_one_line_with_a_band(modules: Page) -> None:
     assert call(modules, "chart", "hasBand({})") is False
     assert call(modules, "chart", "summary({mean: [1, 7, 3, null]})") == {"last": 3, "most": 7}
     assert call(modules, "chart", "summary({mean: [null]})") is None
-
-
-def test_smoothing_is_a_mean_that_does_not_begin_at_nothing(modules: Page) -> None:
-    third = (0.25 * 1 + 0.5 * 3) / 0.75
-    assert call(modules, "chart", "smoothed([0, 1, 2], [4, 4, 4], 0.9)") == pytest.approx([4, 4, 4])
-    assert call(modules, "chart", "smoothed([10, 20], [1, 3], 0.5)") == pytest.approx([1, third])
-    assert call(modules, "chart", "smoothed([0, 1, 2], [5, 7, 1], 0)") == [5, 7, 1]
-    assert call(modules, "chart", "smoothed([7], [5], 0.9)") == [5]
-    alone = call(modules, "chart", "smoothed([0, 1, 2], [1, 3, 8], 0.5)")
-    twice = call(modules, "chart", "smoothed([0, 0, 1, 1, 2, 2], [1, 1, 3, 3, 8, 8], 0.5, 2)")
-    assert twice[::2] == pytest.approx(alone), "two seeds with points at the same places are as one"
-    assert call(modules, "chart", "smoothed([0, 1, 2], [1, null, 3], 0.5)") == pytest.approx([1, None, 19 / 7])
 
 
 # A log of lines of two bytes each: `0`, `1`, … `9`, `0`, …; its end is at `size`.

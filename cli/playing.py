@@ -150,13 +150,14 @@ class EpisodeView:
         return copies
 
     def _one_agent(self, playable: Playable, count: int) -> LocalCopies:
+        options = self.options
         build = partial(
             rebuild,
             playable.env,
             source_dir=playable.source_dir,
-            run_dir=self.options.folder,
+            run_dir=options.folder,
             render_mode=self._mode,
-            trust_code=self.options.trust_code,
+            trust_code=options.trust_code,
         )
         return make_local_copies(
             playable.env, {}, num_envs=count, source_dir=playable.source_dir, build=build, replaces=False
@@ -310,9 +311,11 @@ def follow_run(view: EpisodeView, *, policies: Sequence[str] = ()) -> None:
     If episodes are shown, a policy plays until a newer policy exists. `policies` are the names of several policies,
     which play together. Raises CommandError.
     """
-    run_dir, trust_code, search = view.options.run_dir, view.options.trust_code, not view.options.no_search
+    options = view.options
+    run_dir, search = options.run_dir, not options.no_search
     newest = {
-        name: NewestPolicy(folder_of(run_dir, name), trust_code=trust_code, search=search) for name in policies or [""]
+        name: NewestPolicy(folder_of(run_dir, name), trust_code=options.trust_code, search=search)
+        for name in policies or [""]
     }
     journal, current = RunFolder(run_dir).journal, dict[str, Playable]()
     played, has_waited = 0, False

@@ -402,7 +402,7 @@ def test_vars_pkl_is_read_in_one_place_which_is_asked_by_two() -> None:
 def test_nobody_trusts_code_unasked() -> None:
     """Where `trust_code` has a default it is False, and who passes it on passes what a caller said."""
     told = {value for path in product_files() for value in source(path).trust_code}
-    assert told == {"False", "trust_code", "options.trust_code", "self._options.trust_code", "self._trust_code"}
+    assert told == {"False", "trust_code", "options.trust_code", "self._trust_code"}
 
 
 @pytest.mark.processes

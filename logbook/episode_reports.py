@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from remuda.logbook.lines import Value, grid, lines, one_line
 from remuda.logbook.reports import Report, Topic
@@ -52,14 +52,11 @@ class CollectTotals:
 class CollectReport(Report):
     """Work of a collector since its last report, and in total. Averages without finished episodes are nan."""
 
+    _topic: ClassVar[Topic] = "collect"
     window: CollectWindow
     totals: CollectTotals
     task: int | None = None
     """Number of the current task; None in runs with a single task."""
-
-    @property
-    def topic(self) -> Topic:
-        return "collect"
 
     def fields(self) -> dict[str, Value]:
         # Averages are over finished episodes, rates over the seconds of the window.
@@ -99,6 +96,7 @@ class CollectReport(Report):
 class EpisodeReport(Report):
     """End of one evaluation episode."""
 
+    _topic: ClassVar[Topic] = "episode"
     env: int
     """Index of the environment in the vector, from 0."""
     final_reward: float
@@ -107,10 +105,6 @@ class EpisodeReport(Report):
     """Finished episodes of this evaluation, including this episode."""
     cut_after: int | None = None
     """Step limit of a cut episode; None without a cut."""
-
-    @property
-    def topic(self) -> Topic:
-        return "episode"
 
     def fields(self) -> dict[str, Value]:
         return {"env": self.env, "final_reward": self.final_reward, "episode": self.episode}
@@ -127,6 +121,7 @@ class EpisodeReport(Report):
 class EvaluationReport(Report):
     """An evaluation ended: exactly this checkpoint played these episodes."""
 
+    _topic: ClassVar[Topic] = "evaluation"
     ckpt_name: str
     """Name of the evaluated file."""
     returns: Sequence[float]
@@ -144,10 +139,6 @@ class EvaluationReport(Report):
     """True for the best checkpoint so far."""
     task: int | None = None
     """Number of the evaluated task; None in runs with a single task."""
-
-    @property
-    def topic(self) -> Topic:
-        return "evaluation"
 
     def statistics(self) -> dict[str, float]:
         """Return five statistics each of returns, lengths and further values."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from msgspec.structs import asdict
 from tabulate import tabulate
@@ -45,10 +45,12 @@ class Report(ABC):
     env_step: int
     """Environment steps counted at the time of the report."""
 
+    _topic: ClassVar[Topic]
+
     @property
-    @abstractmethod
     def topic(self) -> Topic:
         """Topic, which decides the views."""
+        return self._topic
 
     @abstractmethod
     def fields(self) -> dict[str, Value]:
@@ -104,11 +106,8 @@ class HistogramReport(Report):
 class FilmReport(Report):
     """The first episode of a checkpoint's evaluation as a film."""
 
+    _topic: ClassVar[Topic] = "film"
     film: Film
-
-    @property
-    def topic(self) -> Topic:
-        return "film"
 
     def fields(self) -> dict[str, Value]:
         return {"height": self.film.height, "width": self.film.width, "bytes": len(self.film.gif)}
@@ -121,6 +120,7 @@ class FilmReport(Report):
 class EventReport(Report):
     """A worker joined or left, the run was held up, and the like."""
 
+    _topic: ClassVar[Topic] = "event"
     wall_s: float
     """Seconds since the run began."""
     kind: EventKind
@@ -130,10 +130,6 @@ class EventReport(Report):
     """Role of the worker concerned; None, like `worker`, for an event without a worker."""
     worker: str | None = None
     """UUID of the worker."""
-
-    @property
-    def topic(self) -> Topic:
-        return "event"
 
     def fields(self) -> dict[str, Value]:
         return {"event": self.kind, "role": self.role or "", "worker": self.worker or ""}
@@ -146,16 +142,13 @@ class EventReport(Report):
 class LearnReport(Report):
     """The algorithm's metrics since the last report."""
 
+    _topic: ClassVar[Topic] = "learn"
     variables: Mapping[str, float]
     """Average of each metric by name; for some metrics also other statistics, like `total_loss_max` of `total_loss`."""
     settings: Mapping[str, float] = field(default_factory=dict[str, float])
     """Current values of numeric settings that may change, by dotted key."""
     world_size: int = 1
     """Number of ranks that learned together; shown if above 1."""
-
-    @property
-    def topic(self) -> Topic:
-        return "learn"
 
     def fields(self) -> dict[str, Value]:
         ranks: dict[str, Value] = {"world_size": self.world_size} if self.world_size > 1 else {}
@@ -174,15 +167,12 @@ class LearnReport(Report):
 class CallbackReport(Report):
     """Numbers logged by a callback of the user."""
 
+    _topic: ClassVar[Topic] = "callback"
     callback: str
     """Class name of the callback."""
     wall_s: float
     """Seconds since the run began."""
     numbers: Mapping[str, float]
-
-    @property
-    def topic(self) -> Topic:
-        return "callback"
 
     def fields(self) -> dict[str, Value]:
         return dict(self.numbers)
@@ -199,6 +189,7 @@ class CallbackReport(Report):
 class BufferSampleReport(Report):
     """Statistics of the rows drawn since the last report."""
 
+    _topic: ClassVar[Topic] = "buffer_sample"
     sample_count: int
     """Batches drawn since the run began."""
     use_avg: float
@@ -211,20 +202,8 @@ class BufferSampleReport(Report):
     """Age in gradient updates: train_iter of the learner minus train_iter of the acting policy."""
     staleness_max: float
 
-    @property
-    def topic(self) -> Topic:
-        return "buffer_sample"
-
     def fields(self) -> dict[str, Value]:
-        return {
-            "use_avg": self.use_avg,
-            "use_max": self.use_max,
-            "priority_avg": self.priority_avg,
-            "priority_max": self.priority_max,
-            "priority_min": self.priority_min,
-            "staleness_avg": self.staleness_avg,
-            "staleness_max": self.staleness_max,
-        }
+        return {name: value for name, value in vars(self).items() if name.startswith(("use", "priority", "staleness"))}
 
     def text(self) -> str:
         return f"=== Sample data {self.sample_count} Times ===\n{grid(self.fields())}"
@@ -234,6 +213,7 @@ class BufferSampleReport(Report):
 class BufferThroughputReport(Report):
     """Number of rows that passed through the replay index in the past seconds."""
 
+    _topic: ClassVar[Topic] = "buffer_throughput"
     wall_s: float
     """Seconds since the run began; x of the curves."""
     past_s: float
@@ -259,10 +239,6 @@ class BufferThroughputReport(Report):
     """Average time of reanalyzers for a chunk of the past seconds; nan without chunks, None in runs without
     reanalyzers."""
 
-    @property
-    def topic(self) -> Topic:
-        return "buffer_throughput"
-
     def fields(self) -> dict[str, Value]:
         fields: dict[str, Value] = {
             "pushed_in": self.pushed_in,
@@ -286,6 +262,7 @@ class BufferThroughputReport(Report):
 class VitalsReport(Report):
     """All roles of a run over the past seconds."""
 
+    _topic: ClassVar[Topic] = "vitals"
     wall_s: float
     """Seconds since the run began; x of the curves."""
     past_s: float
@@ -295,10 +272,6 @@ class VitalsReport(Report):
     """Usage of workers by UUID, for a limited number of workers; only in the time series."""
     episode: int = 0
     policy_version: int = 0
-
-    @property
-    def topic(self) -> Topic:
-        return "vitals"
 
     def fields(self) -> dict[str, Value]:
         found: dict[str, Value] = {}

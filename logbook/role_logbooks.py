@@ -12,7 +12,6 @@ from remuda.logbook.reports import (
     BufferThroughputReport,
     FilmReport,
     HistogramReport,
-    LogTarget,
     Report,
     Topic,
     View,
@@ -28,56 +27,39 @@ from remuda.wire.messages import Counters
 class TextView:
     """Shows reports as records of a text log."""
 
-    log: TextLog
-
-    @property
-    def file(self) -> LogTarget:
-        """Path of the file."""
-        return self.log
+    file: TextLog
 
     def show(self, report: Report) -> None:
-        """Write the report's text."""
-        self.log.info(report.text())
+        self.file.info(report.text())
 
 
 @dataclass(frozen=True)
 class CurveView:
     """Shows the finite numbers of reports as curves with one prefix."""
 
-    writer: EventWriter
+    file: EventWriter
     prefix: str
-
-    @property
-    def file(self) -> LogTarget:
-        """Path of the file."""
-        return self.writer
 
     def show(self, report: Report) -> None:
         """Add a point per value and axis. Seconds are the only axis of throughput and vitals."""
         if isinstance(report, BufferThroughputReport | VitalsReport):
-            self.writer.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
+            self.file.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
         else:
-            self.writer.scalars(self.prefix, report.fields(), train_iter=report.train_iter, env_step=report.env_step)
+            self.file.scalars(self.prefix, report.fields(), train_iter=report.train_iter, env_step=report.env_step)
 
 
 @dataclass(frozen=True)
 class PageView:
     """Shows histograms and films, once per train_iter."""
 
-    writer: EventWriter
-
-    @property
-    def file(self) -> LogTarget:
-        """Path of the file."""
-        return self.writer
+    file: EventWriter
 
     def show(self, report: Report) -> None:
-        """Show the report on the page for its kind."""
         match report:
             case HistogramReport():
-                self.writer.histograms(report.of, report.histograms, train_iter=report.train_iter)
+                self.file.histograms(report.of, report.histograms, train_iter=report.train_iter)
             case FilmReport():
-                self.writer.film(report.film, train_iter=report.train_iter)
+                self.file.film(report.film, train_iter=report.train_iter)
             case _:
                 raise TypeError(f"TensorBoard has no other page for {type(report).__name__}")
 
@@ -92,13 +74,7 @@ def serial_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counters |
     curves, file = EventWriter(run.serial_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
     series, pages = SeriesView(file), PageView(curves)
     return Logbook(
-        logs={
-            "buffer": buffer,
-            "collector": collector,
-            "evaluator": evaluator,
-            "commander": evaluator,
-            "learner": learner,
-        },
+        {"buffer": buffer, "collector": collector, "evaluator": evaluator, "commander": evaluator, "learner": learner},
         views={
             "buffer_sample": (TextView(buffer), CurveView(curves, "buffer")),
             "buffer_throughput": (TextView(buffer), CurveView(curves, "buffer"), series),

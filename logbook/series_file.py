@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
-from remuda.logbook.reports import BufferThroughputReport, CallbackReport, EventReport, LogTarget, Report, VitalsReport
+from remuda.logbook.reports import BufferThroughputReport, CallbackReport, EventReport, Report, VitalsReport
 from remuda.logbook.series import (
     FORMAT,
     Begin,
@@ -141,16 +141,11 @@ class _Sums:
 class SeriesView:
     """Shows reports of several topics in one file."""
 
-    def __init__(self, series: SeriesFile) -> None:
-        self._series = series
+    def __init__(self, file: SeriesFile) -> None:
+        self.file = file
         self._sums = _Sums()
         self._buffer: BufferThroughputReport | None = None
         """The newest table of the replay index."""
-
-    @property
-    def file(self) -> LogTarget:
-        """File of the view."""
-        return self._series
 
     def show(self, report: Report) -> None:
         """Append a record, or keep the report for the record of the present interval. Raises OSError."""
@@ -176,25 +171,25 @@ class SeriesView:
     def _once(self, record: Evaluation | Event) -> None:
         self._sums.events += 1
         if self._sums.events <= EVENTS_PER_INTERVAL:
-            self._series.append(record)
+            self.file.append(record)
 
     def _logged(self, report: CallbackReport) -> None:
         self._sums.logged += 1
         numbers = {name: value for name, value in report.numbers.items() if math.isfinite(value)}
         if numbers and self._sums.logged <= LOGGED_PER_INTERVAL:
             at = {"env_step": report.env_step, "train_iter": report.train_iter}
-            now_s = self._series.now_s()
+            now_s = self.file.now_s()
             record = Logged(time_s=now_s, wall_s=report.wall_s, **at, callback=report.callback, numbers=numbers)
-            self._series.append(record)
+            self.file.append(record)
 
     def _interval(self, report: VitalsReport) -> None:
-        sums, before, buffer = self._sums, self._series.newest, self._buffer
+        sums, before, buffer = self._sums, self.file.newest, self._buffer
         wall_s = report.wall_s - (0.0 if before is None else before.wall_s)
         env_steps = report.env_step - (0 if before is None else before.env_step)
         train_iters = report.train_iter - (0 if before is None else before.train_iter)
-        self._series.append(
+        self.file.append(
             Interval(
-                time_s=self._series.now_s(),
+                time_s=self.file.now_s(),
                 wall_s=report.wall_s,
                 past_s=report.past_s,
                 env_step=report.env_step,
@@ -223,7 +218,7 @@ class SeriesView:
     def _evaluation(self, report: EvaluationReport) -> Evaluation:
         statistics = report.statistics()
         return Evaluation(
-            time_s=self._series.now_s(),
+            time_s=self.file.now_s(),
             wall_s=report.wall_s,
             env_step=report.env_step,
             train_iter=report.train_iter,
@@ -237,7 +232,7 @@ class SeriesView:
 
     def _event(self, report: EventReport) -> Event:
         return Event(
-            time_s=self._series.now_s(),
+            time_s=self.file.now_s(),
             wall_s=report.wall_s,
             env_step=report.env_step,
             train_iter=report.train_iter,

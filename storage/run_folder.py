@@ -28,6 +28,17 @@ def target_file(policy_file: str) -> str:
     return f"target_{policy_file.removeprefix('policy_')}"
 
 
+class _In:
+    """A path of a run: `parts` below the path `under` of the same run, and for `of_policy` the policy's name."""
+
+    def __init__(self, *parts: str, under: str = "root", of_policy: bool = False) -> None:
+        self._parts, self._under, self._of_policy = parts, under, of_policy
+
+    def __get__(self, run: RunFolder, kind: type[RunFolder]) -> Path:
+        below: Path = getattr(run, self._under)
+        return below.joinpath(*self._parts, *((policy_of(run),) if self._of_policy else ()))
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Every path of a run. Touches no disk; see existing_folder.prepare."""
@@ -35,94 +46,50 @@ class RunFolder:
     root: Path
 
     # --- settings and provenance
-    @property
-    def config_json(self) -> Path:
-        """Every setting, resolved. A folder with this file is a run."""
-        return self.root / "config.json"
-
-    @property
-    def total_config(self) -> Path:
-        """Resolved config as one Python literal."""
-        return self.root / "total_config.py"
-
-    @property
-    def formatted_total_config(self) -> Path:
-        """The same, formatted for reading and editing."""
-        return self.root / "formatted_total_config.py"
-
-    @property
-    def git_log(self) -> Path:
-        """The commit the run was started from."""
-        return self.root / "git_log.txt"
-
-    @property
-    def git_diff(self) -> Path:
-        """Changes since the commit."""
-        return self.root / "git_diff.txt"
-
-    @property
-    def env_spec(self) -> Path:
-        """The environment's spaces and settings."""
-        return self.root / "env_spec.json"
-
-    @property
-    def vars_pkl(self) -> Path:
-        """Pickled copy of the environment, if it can be pickled."""
-        return self.root / "vars.pkl"
-
-    @property
-    def notes(self) -> Path:
-        """Text and tags about the run from people. Missing until the first note."""
-        return self.root / "notes.json"
+    config_json = _In("config.json")
+    """Every setting, resolved. A folder with this file is a run."""
+    total_config = _In("total_config.py")
+    """Resolved config as one Python literal."""
+    formatted_total_config = _In("formatted_total_config.py")
+    """The same, formatted for reading and editing."""
+    git_log = _In("git_log.txt")
+    """The commit the run was started from."""
+    git_diff = _In("git_diff.txt")
+    """Changes since the commit."""
+    env_spec = _In("env_spec.json")
+    """The environment's spaces and settings."""
+    vars_pkl = _In("vars.pkl")
+    """Pickled copy of the environment, if it can be pickled."""
+    notes = _In("notes.json")
+    """Text and tags about the run from people. Missing until the first note."""
 
     # --- results
-    @property
-    def progress(self) -> Path:
-        """One tab-separated row per log interval."""
-        return self.root / "progress.txt"
-
-    @property
-    def progress_csv(self) -> Path:
-        """The rows of the sink `csv`."""
-        return self.root / "progress.csv"
-
-    @property
-    def progress_jsonl(self) -> Path:
-        """The rows of the sink `jsonl`."""
-        return self.root / "progress.jsonl"
-
-    @property
-    def model(self) -> Path:
-        """Folder of the newest policy, loadable without the experiment's code."""
-        return self.root / "model"
+    progress = _In("progress.txt")
+    """One tab-separated row per log interval."""
+    progress_csv = _In("progress.csv")
+    """The rows of the sink `csv`."""
+    progress_jsonl = _In("progress.jsonl")
+    """The rows of the sink `jsonl`."""
+    model = _In("model")
+    """Folder of the newest policy, loadable without the experiment's code."""
 
     def model_of(self, train_iter: int) -> Path:
         """Return the policy of a checkpoint in the same form; removed with the checkpoint."""
         return self.model / f"iteration_{train_iter}.pt"
 
-    @property
-    def ckpt(self) -> Path:
-        """Folder of the checkpoints."""
-        return self.root / "ckpt"
+    ckpt = _In("ckpt")
+    """Folder of the checkpoints."""
 
     def checkpoint(self, train_iter: int) -> Path:
         """The checkpoint after `train_iter` gradient updates."""
         return self.ckpt / f"iteration_{train_iter}.pth.tar"
 
-    @property
-    def best(self) -> Path:
-        """The checkpoint with the highest mean evaluation return."""
-        return self.ckpt / "ckpt_best.pth.tar"
-
-    @property
-    def interrupt(self) -> Path:
-        """The checkpoint saved when the run was interrupted."""
-        return self.ckpt / "ckpt_interrupt.pth.tar"
-
-    @property
-    def index(self) -> Path:
-        """A record per checkpoint."""
-        return self.ckpt / "index.json"
+    best = _In("ckpt_best.pth.tar", under="ckpt")
+    """The checkpoint with the highest mean evaluation return."""
+    interrupt = _In("ckpt_interrupt.pth.tar", under="ckpt")
+    """The checkpoint saved when the run was interrupted."""
+    index = _In("index.json", under="ckpt")
+    """A record per checkpoint."""
 
     # --- experience, and files that workers exchange
     @cached_property  # used for every chunk
@@ -130,24 +97,17 @@ class RunFolder:
         """Folder of the payload files."""
         return self.root / "data"
 
-    @property
-    def journal(self) -> Path:
-        """State from which a run continues after its process has died."""
-        return self.root / "journal.sqlite"
-
-    @property
-    def owner(self) -> Path:
-        """Names the process that has the run open; exists only meanwhile."""
-        return self.root / ".owner"
+    journal = _In("journal.sqlite")
+    """State from which a run continues after its process has died."""
+    owner = _In(".owner")
+    """Names the process that has the run open; exists only meanwhile."""
 
     def beginner(self, experiment: str) -> Path:
         """Return the mark of an experiment that begins in the folder, until it is in the list of runs."""
         return self.root / f".begun_{experiment}"
 
-    @property
-    def policy(self) -> Path:
-        """Folder of the policy file."""
-        return self.root / "policy"
+    policy = _In("policy")
+    """Folder of the policy file."""
 
     def policy_file(self, uuid: str, number: int) -> Path:
         """Return the file that the learner rewrites and the collectors read."""
@@ -158,40 +118,20 @@ class RunFolder:
         return self.policy / f"policy_{_signature(uuid, number)}.lock"
 
     # --- logs
-    @property
-    def log(self) -> Path:
-        """Folder of all logs."""
-        return self.root / "log"
-
-    @property
-    def timers(self) -> Path:
-        """Time use of each process, as a tree."""
-        return self.log / "timers.json"
-
-    @property
-    def series(self) -> Path:
-        """The run over time, as MessagePack records."""
-        return self.log / "series.msgpack"
-
-    @property
-    def buffer_log(self) -> Path:
-        """Both modes."""
-        return self.log / "buffer" / "buffer_logger.txt"
-
-    @property
-    def learner_log(self) -> Path:
-        """Both modes."""
-        return self.log / "learner" / "learner_logger.txt"
-
-    @property
-    def serial_collector_log(self) -> Path:
-        """Log of serial mode's collector."""
-        return self.log / "collector" / "collector_logger.txt"
-
-    @property
-    def serial_evaluator_log(self) -> Path:
-        """Log of serial mode's evaluator."""
-        return self.log / "evaluator" / "evaluator_logger.txt"
+    log = _In("log")
+    """Folder of all logs."""
+    timers = _In("timers.json", under="log")
+    """Time use of each process, as a tree."""
+    series = _In("series.msgpack", under="log")
+    """The run over time, as MessagePack records."""
+    buffer_log = _In("buffer", "buffer_logger.txt", under="log")
+    """Both modes."""
+    learner_log = _In("learner", "learner_logger.txt", under="log")
+    """Both modes."""
+    serial_collector_log = _In("collector", "collector_logger.txt", under="log")
+    """Log of serial mode's collector."""
+    serial_evaluator_log = _In("evaluator", "evaluator_logger.txt", under="log")
+    """Log of serial mode's evaluator."""
 
     def collector_log(self, uuid: str, incarnation: int) -> Path:
         """Return the log of a collector worker; parallel mode."""
@@ -205,45 +145,22 @@ class RunFolder:
         """Return the log of a reanalyzer worker; parallel mode."""
         return self.log / "reanalyzer" / f"{_signature(uuid, incarnation)}_logger.txt"
 
-    @property
-    def coordinator_log(self) -> Path:
-        """Parallel mode."""
-        return self.log / "coordinator_logger.txt"
-
-    @property
-    def commander_log(self) -> Path:
-        """Parallel mode: decisions, workers lost and back, why the run ended."""
-        return self.log / "commander" / "commander_logger.txt"
-
-    @property
-    def commander_collector_log(self) -> Path:
-        """Parallel mode: the reports of all collectors."""
-        return self.log / "commander" / "commander_collector_logger.txt"
-
-    @property
-    def commander_evaluator_log(self) -> Path:
-        """Parallel mode: the reports of all evaluators."""
-        return self.log / "commander" / "commander_evaluator_logger.txt"
-
-    @property
-    def serial_tb(self) -> Path:
-        """Folder of the event file of all roles in serial mode."""
-        return self.log / "serial"
-
-    @property
-    def buffer_tb(self) -> Path:
-        """Parallel mode."""
-        return self.log / "buffer" / "buffer_tb_logger"
-
-    @property
-    def learner_tb(self) -> Path:
-        """Parallel mode."""
-        return self.log / "learner" / "learner_tb_logger"
-
-    @property
-    def commander_tb(self) -> Path:
-        """Parallel mode: collectors and evaluators."""
-        return self.log / "commander" / "commander_tb_logger"
+    coordinator_log = _In("coordinator_logger.txt", under="log")
+    """Parallel mode."""
+    commander_log = _In("commander", "commander_logger.txt", under="log")
+    """Parallel mode: decisions, workers lost and back, why the run ended."""
+    commander_collector_log = _In("commander", "commander_collector_logger.txt", under="log")
+    """Parallel mode: the reports of all collectors."""
+    commander_evaluator_log = _In("commander", "commander_evaluator_logger.txt", under="log")
+    """Parallel mode: the reports of all evaluators."""
+    serial_tb = _In("serial", under="log")
+    """Folder of the event file of all roles in serial mode."""
+    buffer_tb = _In("buffer", "buffer_tb_logger", under="log")
+    """Parallel mode."""
+    learner_tb = _In("learner", "learner_tb_logger", under="log")
+    """Parallel mode."""
+    commander_tb = _In("commander", "commander_tb_logger", under="log")
+    """Parallel mode: collectors and evaluators."""
 
 
 def _signature(uuid: str, number: int) -> str:
@@ -260,50 +177,28 @@ class PolicyFolder(RunFolder):
 
     policy_name: str
 
-    @property
-    def ckpt(self) -> Path:
-        """Folder of its checkpoints."""
-        return self.root / "ckpt" / self.policy_name
-
-    @property
-    def model(self) -> Path:
-        """Folder of its newest weights, loadable without the experiment's code."""
-        return self.root / "model" / self.policy_name
+    ckpt = _In("ckpt", of_policy=True)
+    """Folder of its checkpoints."""
+    model = _In("model", of_policy=True)
+    """Folder of its newest weights, loadable without the experiment's code."""
 
     @cached_property
     def data(self) -> Path:
         """Folder of its payload files."""
         return self.root / "data" / self.policy_name
 
-    @property
-    def log(self) -> Path:
-        """Folder of its logs."""
-        return self.root / "log" / self.policy_name
-
-    @property
-    def coordinator_log(self) -> Path:
-        """The run's coordinator log; parallel mode."""
-        return self.root / "log" / "coordinator_logger.txt"
-
-    @property
-    def progress(self) -> Path:
-        """One tab-separated row per log interval."""
-        return self.log / "progress.txt"
-
-    @property
-    def progress_csv(self) -> Path:
-        """The rows of the sink `csv`."""
-        return self.log / "progress.csv"
-
-    @property
-    def progress_jsonl(self) -> Path:
-        """The rows of the sink `jsonl`."""
-        return self.log / "progress.jsonl"
-
-    @property
-    def policy(self) -> Path:
-        """Folder of its policy file."""
-        return self.root / "policy" / self.policy_name
+    log = _In("log", of_policy=True)
+    """Folder of its logs."""
+    coordinator_log = _In("log", "coordinator_logger.txt")
+    """The run's coordinator log; parallel mode."""
+    progress = _In("progress.txt", under="log")
+    """One tab-separated row per log interval."""
+    progress_csv = _In("progress.csv", under="log")
+    """The rows of the sink `csv`."""
+    progress_jsonl = _In("progress.jsonl", under="log")
+    """The rows of the sink `jsonl`."""
+    policy = _In("policy", of_policy=True)
+    """Folder of its policy file."""
 
     def make(self, *, serial: bool) -> None:
         """Make its folders, for serial or parallel mode. Raises OSError."""

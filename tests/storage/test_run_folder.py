@@ -57,7 +57,7 @@ def test_every_promised_path() -> None:
         "log/commander/commander_tb_logger": run.commander_tb,
     }
     assert {name: path.relative_to("/r").as_posix() for name, path in relative.items()} == {n: n for n in relative}
-    known = {name for name, value in vars(RunFolder).items() if isinstance(value, property)}
+    known = {name for name in vars(RunFolder) if not name.startswith("_") and isinstance(getattr(run, name), Path)}
     assert {getattr(run, name) for name in known} <= set(relative.values()), "none is left out"
 
 

@@ -362,3 +362,14 @@ def test_a_row_belongs_to_the_chunk_that_has_it_as_long_as_one_of_its_rows_is_li
     assert index.chunk_of(8) is None
     index.insert(meta_of(3, 8))
     assert index.chunk_of(0) is None
+
+
+def test_a_new_learner_is_told_everything_live() -> None:
+    index = index_of(10)
+    for sequence in range(3):
+        index.insert(meta_of(sequence, 4))
+    index.hand_out_new()
+    index.insert(meta_of(3, 4))
+    assert index.forget_learner() == [file_of(0)]
+    assert index.hand_out_new() == index.live_chunks()
+    assert [chunk.first_row for chunk in index.live_chunks()] == [4, 8, 12]

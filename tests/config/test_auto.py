@@ -91,3 +91,9 @@ def test_editors_take_auto_for_these() -> None:
     settings = {"CollectorConfig": "count", "EnvConfig": "num_envs", "LearnerConfig": "threads"}
     for section, name in settings.items():
         assert '{"const": "auto"}' in json.dumps(schema[section]["properties"][name])
+
+
+def test_no_fewer_collectors_than_their_minimum(tmp_path: Path) -> None:
+    loaded = load_config(write(tmp_path, SMALL + "collector: {count: auto, minimum: 5}\n"))
+    assert sizes(loaded) == (5, 8, None)
+    assert "collector.minimum" in problem(tmp_path, SMALL + "collector: {count: auto, minimum: few}\n")

@@ -48,6 +48,9 @@ class Declares(Mine):
     def declaration(self, config, settings):
         return {"reuse": "once"}
 
+class Unset:
+    pass
+
 class Taken(Mine):
     class settings(remuda.AlgorithmConfig):
         declaration: int = 3
@@ -114,6 +117,8 @@ def test_a_written_declaration_is_taken_at_its_word_where_nothing_may_be_importe
         ("type: mine:Mine\n  rat: 1", ":5: policy.rat: no such setting; did you mean policy.rate?"),
         ("type: mine:Mine\n  rate: fast", ':5: policy.rate: should be a valid number, not "fast"'),
         ("type: mine:Mine\n  rate: .nan", "policy: rate should contain finite numbers only, not nan"),
+        ("type: mine:Mine\n  speed: 1", ":5: policy.speed: no such setting; valid here: horizon_steps, rate, sizes"),
+        ("type: mine:Unset", "Unset.settings should be a class derived from remuda.AlgorithmConfig"),
         ("type: mine:Yours", ":4: policy.type = 'mine:Yours'"),
         ("type: mine:Exits", "SystemExit(3) was raised in"),
         ("type: mine:Declares", "Declares.declaration should return a remuda.Declaration, not {'reuse': 'once'}"),

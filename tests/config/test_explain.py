@@ -223,6 +223,7 @@ def test_python_is_never_executed(tmp_path: Path) -> None:
 class TestNotAFile:
     def test_missing(self, tmp_path: Path) -> None:
         assert problem(tmp_path / "c.yaml") == f": cannot be read: No such file or directory; {OTHER_WAYS}"
+        assert problem(write(tmp_path, SMALL, "c.toml")).startswith(": not a config; expected a .yaml, .json or")
 
     def test_folder_names_the_config_in_it(self, tmp_path: Path) -> None:
         assert problem(tmp_path) == ": is a folder; name the config file in it"
@@ -283,6 +284,8 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, callbacks, limits, launch,
                 "{type: ppoo}",
                 f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not "ppoo"; did you mean ppo?',
             ),
+            ("{type: [ppo]}", f'policy.type: should be one of {", ".join(BUILT_IN)}, or module:Class, not ["ppo"]'),
+            ("{hidden: []}", "policy.hidden: should name at least one hidden layer"),
             ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),
             ("{type: ppo, hidden: [x]}", 'policy.hidden[0]: should be a valid integer, not "x"'),
             ("{type: ppo, clip_range: 0.1}", "policy.clip_range: no such setting of ppo; did you mean policy.clip?"),

@@ -23,6 +23,7 @@ from remuda.config.dump import (
     sources_text,
     total_config_text,
     write_configs,
+    write_custom_configs,
     yaml_text,
 )
 from remuda.config.errors import ConfigError
@@ -113,9 +114,6 @@ def test_something_that_would_never_end_is_cut_off() -> None:
 
 
 class Endless(dict[str, object]):
-    def __getitem__(self, key: object) -> object:
-        return Endless()
-
     def items(self) -> Any:
         raise ValueError("not now")
 
@@ -217,3 +215,14 @@ def test_another_secret_is_the_same_task_and_another_size_is_not() -> None:
         return task_of(ExperimentConfig.model_validate({"name": "x", "env": env}))
 
     assert task(size=8, api_key="one") == task(size=8, api_key="two") != task(size=9, api_key="one")
+
+
+def test_settings_of_any_kind_are_treated_alike(tmp_path: Path) -> None:
+    write_custom_configs(tmp_path, {"name": "a", "token": "hunter2"})
+    assert "hunter2" not in (tmp_path / "total_config.py").read_text()
+    assert "hunter2" not in (tmp_path / "formatted_total_config.py").read_text()
+    assert stat.S_IMODE((tmp_path / "config.json").stat().st_mode) == 0o600
+
+
+def test_an_object_that_resists_is_its_text() -> None:
+    assert plain([Endless()]) == ["{}"]

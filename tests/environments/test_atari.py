@@ -215,3 +215,11 @@ def test_closing_ends_the_emulators_threads_and_twice_does_no_harm() -> None:
         each.close()
     assert psutil.Process().num_threads() == before
     assert reset_vector(other, [1, 2]).shape == (2, 4, 84, 84), "another's threads go on"
+
+
+def test_the_longest_game_is_truncated() -> None:
+    config = breakout(noop_max=1).model_copy(update={"max_episode_steps": 6})
+    vector = vector_of(config, 1)
+    reset_vector(vector, [0])
+    endings = [(bool(s[2][0]), bool(s[3][0])) for s in (vector.step(np.zeros(1, int)) for _ in range(7))]
+    assert endings == [(False, False)] * 5 + [(False, True), (False, False)]

@@ -97,3 +97,8 @@ def test_a_picklable_environment_is_written_whole(tmp_path: Path) -> None:
     first, _ = loaded["env"].reset(seed=3)
     np.testing.assert_array_equal(first, env.reset(seed=3)[0])
     assert [path.name for path in tmp_path.iterdir()] == ["vars.pkl"]
+
+
+def test_a_space_without_a_number_has_no_column() -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"action space .* contains no number"):
+        column_layout(spaces.Box(-1.0, 1.0, (0,)), what="action")

@@ -76,3 +76,11 @@ def test_a_pickle_that_is_of_no_use_says_both_failures(tmp_path: Path, content: 
     with pytest.raises(EnvironmentBuildError, match=said) as caught:
         rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_code=True)
     assert "gone_for_good" in str(caught.value)
+
+
+def test_it_is_built_as_the_config_says(tmp_path: Path) -> None:
+    env = EnvConfig(id="CartPole-v1", max_episode_steps=5)
+    built = rebuild(env, source_dir=None, run_dir=tmp_path, render_mode="rgb_array")
+    assert built.spec is not None
+    assert (built.spec.max_episode_steps, built.render_mode) == (5, "rgb_array")
+    built.close()  # what draws for it may hold a connection to the system

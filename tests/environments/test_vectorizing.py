@@ -29,6 +29,7 @@ US = 1e-6
         (7 * US, 64, 2, 0),  # 448 us in turn, 424 us shared out: not worth it
         (1_000 * US, 8, 2, 2),
         (1_000 * US, 8, 64, 8),  # never more than environments
+        (1_000 * US, 8, 1, 0),
         (400 * US, 3, 2, 0),  # 1.2 ms in turn, 1 ms shared out
     ],
 )

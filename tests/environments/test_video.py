@@ -107,3 +107,11 @@ def test_an_episode_that_is_given_up_leaves_no_film(tmp_path: Path) -> None:
     play(films, env)
     assert [len(pictures(film)) for film in films.written] == [LENGTH + 1] * 2
     films.cut()
+
+
+def test_a_film_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    (tmp_path / "policy_episode_0.mp4").mkdir()
+    env = Painter("rgb_array")
+    films = EpisodeFilms(env, tmp_path)
+    with pytest.raises(OSError, match=r"policy_episode_0\.mp4 cannot be written: .*"):
+        play(films, env)

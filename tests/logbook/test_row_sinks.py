@@ -104,3 +104,8 @@ def test_a_package_that_is_missing_is_named(name: SinkName, tmp_path: Path, caps
     assert expected in run.serial_evaluator_log.read_text()
     assert capsys.readouterr().err == f"remuda: {expected}\n"
     assert len(run.progress.read_text().splitlines()) == 2
+
+
+def test_the_same_sink_twice_is_a_mistake_in_the_config() -> None:
+    with pytest.raises(ValueError, match="should name each sink once"):
+        LogConfig(sinks=("csv", "csv"))

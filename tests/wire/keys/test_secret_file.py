@@ -68,3 +68,8 @@ def test_a_damaged_key_is_refused_and_the_secret_is_not_quoted(tmp_path: Path, w
         read_secret(put(tmp_path / "key", wrong))
     assert PAIR.secret.hex()[:16] not in str(caught.value).lower()
     assert caught.value.__cause__ is None, "nor in a traceback"
+
+
+def test_a_missing_key_says_so(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="cannot be read: No such file"):
+        read_secret(tmp_path / "key")

@@ -12,10 +12,10 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, TypeVar
+from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -62,14 +62,16 @@ class ChunkError(Exception):
         self.path = path
 
 
-class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
-    chunk: Annotated[str, msgspec.Meta(max_length=_MAX_HEADER_BYTES)]
-
-
 class _Header(msgspec.Struct):
-    """Part of a safetensors header about the chunk."""
+    """Part of a safetensors header: the kind of a file in data/, and its metadata as JSON."""
 
-    metadata: _Metadata = msgspec.field(name="__metadata__")
+    metadata: dict[str, str] = msgspec.field(name="__metadata__")
+
+
+_HEADER = msgspec.json.Decoder(_Header)  # these types are inspected here, before threads: see remuda.training.journal
+_KINDS = {ChunkMeta: "chunk", Reanalysis: "reanalysis"}
+for _kind in _KINDS:
+    msgspec.json.Decoder(_kind)
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
@@ -112,12 +114,12 @@ def encode_chunk(meta: ChunkMeta, columns: Mapping[str, Column]) -> tuple[ChunkM
         raise ValueError(f"chunk {meta.chunk.sequence}: {meta.rows} rows announced, {rows} in its columns")
     if not math.isfinite(meta.collect_s) or not np.isfinite(meta.episode_returns).all():
         raise ValueError(f"chunk {meta.chunk.sequence}: the episode returns {meta.episode_returns} are not all finite")
-    return encode_described(meta, stored, "chunk")
+    return encode_described(meta, stored)
 
 
-def encode_described(meta: Described, stored: Columns, kind: str) -> tuple[Described, list[bytes | memoryview]]:
+def encode_described(meta: Described, stored: Columns) -> tuple[Described, list[bytes | memoryview]]:
     """Return `meta` with size and checksum, and the content of a file with these columns, in file order, whose header
-    holds `meta` as its `kind`.
+    holds `meta`.
 
     The size is the whole file's, including the header with the size itself; growing it until it fits ends after two or
     three rounds. The columns are not copied. Raises ValueError beyond MOST_BYTES.
@@ -127,7 +129,7 @@ def encode_described(meta: Described, stored: Columns, kind: str) -> tuple[Descr
     if data_bytes > MOST_BYTES - _MAX_HEADER_BYTES:
         raise ValueError(f"{meta.file} would have {data_bytes} bytes of columns; the most is {MOST_BYTES}")
     while True:
-        start = encode_header(stored, {kind: msgspec.json.encode(meta).decode()})
+        start = encode_header(stored, {_KINDS[type(meta)]: msgspec.json.encode(meta).decode()})
         size = len(start) + data_bytes
         if size == meta.payload_bytes:
             break
@@ -146,7 +148,7 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
     """
     if path.name != meta.file or parse_name(path.name) != meta.chunk:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.chunk}")
-    columns = read_described(path, meta, _meta_in)
+    columns = read_described(path, meta)
     try:
         rows = check_columns(columns)
     except ValueError as error:
@@ -164,8 +166,8 @@ def is_finite(column: Column) -> bool:
     return column.dtype.kind != "f" or math.isfinite(float(np.abs(column).max(initial=0.0)))
 
 
-def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes], Described]) -> Columns:
-    """Return the columns of a file from `encode_described`, read-only. `meta_in` finds `meta` in its header.
+def read_described(path: Path, meta: Described) -> Columns:
+    """Return the columns of a file from `encode_described`, read-only.
 
     Raises ChunkError if the file is missing, differs from `meta`, or is damaged.
     """
@@ -178,7 +180,7 @@ def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes],
     if len(content) != meta.payload_bytes:
         raise ChunkError("wrong size", path, f"{len(content)} bytes read, {meta.payload_bytes} announced")
     end = 8 + _header_bytes(path, content[:8], len(content))
-    if meta_in(path, content[8:end]) != meta:
+    if _meta_in(path, content[8:end], type(meta)) != meta:
         raise ChunkError("lying header", path, "its metadata is not what was announced")
     columns = _columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
     if fingerprint(columns) != meta.checksum:
@@ -194,20 +196,20 @@ def read_meta(path: Path, *, file: str | None = None) -> ChunkMeta:
     """
     name = file or path.name
     chunk = parse_name(name)
-    meta = read_described_meta(path, _meta_in)
+    meta = read_described_meta(path, ChunkMeta)
     if meta.chunk != chunk or meta.file != name:
         raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.chunk}")
     return meta
 
 
-def read_described_meta(path: Path, meta_in: Callable[[Path, bytes], Described]) -> Described:
-    """Return the metadata of a file from `encode_described`; `meta_in` finds it in the header.
+def read_described_meta(path: Path, kind: type[Described]) -> Described:
+    """Return the metadata of a file from `encode_described`.
 
     Raises ChunkError if the header is damaged, or the file's length differs from the header.
     """
     with _open(path) as file:
         size = os.fstat(file.fileno()).st_size
-        meta = meta_in(path, file.read(_header_bytes(path, file.read(8), size)))
+        meta = _meta_in(path, file.read(_header_bytes(path, file.read(8), size)), kind)
     if meta.payload_bytes != size:
         raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} in its header")
     return meta
@@ -240,10 +242,12 @@ def _header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
     return length
 
 
-def _meta_in(path: Path, header: bytes) -> ChunkMeta:
+def _meta_in(path: Path, header: bytes, kind: type[Described]) -> Described:
     try:
-        text = msgspec.json.decode(header, type=_Header).metadata.chunk
-        return msgspec.json.decode(text, type=ChunkMeta)
+        metadata = _HEADER.decode(header).metadata
+        if [*metadata] != [_KINDS[kind]]:
+            raise ChunkError("malformed", path, f"its header is of no {_KINDS[kind]}")
+        return msgspec.json.decode(metadata[_KINDS[kind]], type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error
 

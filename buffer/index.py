@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from remuda.buffer.limiter import Limiter
 from remuda.buffer.payload_files import PayloadFiles, end_row
-from remuda.buffer.samplers import Sampler, importance_weights
-from remuda.buffer.slots import DEAD, SlotTable
+from remuda.buffer.samplers import DEAD, Sampler, SlotTable, importance_weights
 from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
 
 Rows = npt.NDArray[np.int64]
@@ -122,7 +121,7 @@ class ReplayIndex:
         deletable = self.consume(max(self.first_live_row, end - self.capacity))
         self.next_row = end
         self._admit(chunk, end)
-        return InsertResult(chunk.first_row, deletable + self._keep_quota() if self._files.is_full else deletable)
+        return InsertResult(chunk.first_row, deletable + self.make_room() if self._files.is_full else deletable)
 
     def check_fits(self, meta: ChunkMeta) -> None:
         """Raise ChunkTooLargeError if the chunk alone exceeds the capacity or the quota."""
@@ -204,9 +203,12 @@ class ReplayIndex:
         return deletable
 
     def make_room(self) -> list[str]:
-        """Evict the oldest chunks while data/ is full, such as after a `restore` with a lower quota. Return the files
-        that may be deleted now."""
-        return self._keep_quota()
+        """Evict the oldest chunks while data/ is full and evicting frees their files at once. Return the files that may
+        be deleted now."""
+        deletable: list[str] = []
+        while self._files.is_full and len(self._chunks) > 1 and not self._files.may_be_read(self._chunks[0]):
+            deletable += self.consume(end_row(self._chunks[0]))
+        return deletable
 
     def priorities(self) -> Prioritized:
         """The newest priority of every live row."""
@@ -309,12 +311,12 @@ class ReplayIndex:
         Raises ValueError if the learner claims rows before their announcement. A lower number than before changes
         nothing.
         """
-        return self._files.confirm_loaded(loaded_row) + self._keep_quota()
+        return self._files.confirm_loaded(loaded_row) + self.make_room()
 
     def forget_learner(self) -> list[str]:
         """Note the loss of the learner with its ring: the next call of `hand_out_new` starts over. Return the files
         that may be deleted now."""
-        return self._files.forget_learner() + self._keep_quota()
+        return self._files.forget_learner() + self.make_room()
 
     def learner_has(self, below_row: int) -> None:
         """Note that a learner from before the restart has loaded every live chunk below `below_row`."""
@@ -379,10 +381,3 @@ class ReplayIndex:
         """Forget a chunk without live rows."""
         self._on_retire(chunk)
         return self._files.retire(chunk)
-
-    def _keep_quota(self) -> list[str]:
-        """Evict the oldest chunks while data/ is full and evicting frees their files at once."""
-        deletable: list[str] = []
-        while self._files.is_full and len(self._chunks) > 1 and not self._files.may_be_read(self._chunks[0]):
-            deletable += self.consume(end_row(self._chunks[0]))
-        return deletable

@@ -41,30 +41,22 @@ class OnPolicyLimiter:
         """`updates_ahead` is the lag: 0 keeps collectors strictly on the newest policy."""
         self.request_rows = rows_per_update
         self._ahead_rows = rows_per_update * (1 + updates_ahead)
-        self._finished_rows = 0
-        self._dropped_rows = 0
+        self.finished_rows = 0
+        """Rows of finished updates."""
+        self.dropped_rows = 0
+        """Rows that came in and were never used."""
 
     def finish(self, sampled: int) -> None:
         """Note that the first `sampled` rows were trained on, and the resulting policy is published."""
-        self._finished_rows = sampled
-
-    @property
-    def finished_rows(self) -> int:
-        """Rows of finished updates."""
-        return self._finished_rows
-
-    @property
-    def dropped_rows(self) -> int:
-        """Rows that came in and were never used."""
-        return self._dropped_rows
+        self.finished_rows = sampled
 
     def drop(self, rows: int) -> None:
         """Note this number of rows as never used."""
-        self._dropped_rows += rows
+        self.dropped_rows += rows
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
         """Return the number of further rows that may come in."""
-        return max(0, self._finished_rows + self._dropped_rows + self._ahead_rows - inserted)
+        return max(0, self.finished_rows + self.dropped_rows + self._ahead_rows - inserted)
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
         """Return UNLIMITED_ROWS: each row is drawn once, and the sampler knows the remaining rows."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from remuda.buffer.chunk import (
     REANALYSIS_SUFFIX,
     ChunkError,
@@ -30,20 +28,6 @@ from remuda.wire.messages import Reanalysis, ReanalysisId
 HEADER_AT_MOST_BYTES = 64 << 10
 """Most bytes of a reanalysis besides its columns, which are columns of the chunk: no honest file exceeds the chunk's
 file by more."""
-
-
-class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
-    reanalysis: str
-
-
-class _Header(msgspec.Struct):
-    """Part of a safetensors header about the reanalysis."""
-
-    metadata: _Metadata = msgspec.field(name="__metadata__")
-
-
-_HEADER = msgspec.json.Decoder(_Header)  # once, before threads: see remuda.training.journal
-_REANALYSIS = msgspec.json.Decoder(Reanalysis)
 
 
 def reanalysis_name(id: ReanalysisId) -> str:
@@ -71,7 +55,7 @@ def encode_reanalysis(meta: Reanalysis, columns: Mapping[str, Column]) -> tuple[
         raise ValueError(f"reanalysis {meta.id.sequence}: {meta.rows} rows announced, {rows} in its columns")
     if infinite := [name for name, column in stored.items() if not is_finite(column)]:
         raise ValueError(f"reanalysis {meta.id.sequence}: not all numbers are finite in {', '.join(infinite)}")
-    return encode_described(meta, stored, "reanalysis")
+    return encode_described(meta, stored)
 
 
 def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
@@ -81,7 +65,7 @@ def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
     """
     if path.name != meta.file or reanalysis_name(meta.id) != meta.file:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.id}")
-    columns = read_described(path, meta, _meta_in)
+    columns = read_described(path, meta)
     if any(not column.ndim or len(column) != meta.rows or not is_finite(column) for column in columns.values()):
         raise ChunkError("malformed", path, f"not {meta.rows} rows of finite numbers in each column")
     return columns
@@ -100,14 +84,7 @@ def read_reanalysis_meta(path: Path, *, file: str) -> Reanalysis:
 
     Raises ChunkError if the header is damaged, the name does not fit, or the file's length differs from the header.
     """
-    meta = read_described_meta(path, _meta_in)
+    meta = read_described_meta(path, Reanalysis)
     if meta.file != file or reanalysis_name(meta.id) != file:
         raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.id}")
     return meta
-
-
-def _meta_in(path: Path, header: bytes) -> Reanalysis:
-    try:
-        return _REANALYSIS.decode(_HEADER.decode(header).metadata.reanalysis)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error

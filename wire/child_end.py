@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import subprocess
+from contextlib import suppress
 
 KILLED_S = 5.0
 """Seconds for the end of a killed process, which first finishes its current disk operation."""
@@ -23,7 +24,9 @@ def ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
     try:
         descriptor = os.pidfd_open(process.pid)
     except (AttributeError, OSError):  # another system, or one without descriptors for processes
-        return _waited(process, within_s)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(within_s)
+        return process.returncode is not None
     try:
         watched = select.poll()
         watched.register(descriptor, select.POLLIN)
@@ -45,11 +48,3 @@ def end_within(process: subprocess.Popen[bytes], within_s: float, *, killed_s: f
         process.kill()
         ended(process, killed_s)
     return process.returncode
-
-
-def _waited(process: subprocess.Popen[bytes], within_s: float) -> bool:
-    try:
-        process.wait(within_s)
-    except subprocess.TimeoutExpired:
-        return False
-    return True

@@ -72,7 +72,10 @@ class Conversation:
         returns true. `moved` is called several times a second until the answer arrives, and may raise. Without an
         answer the conversation is closed, so that the request is not repeated with the next request.
         """
-        _refuse_malformed(message)
+        try:
+            check(Envelope(1, 0, 1, message), OF_STRANGERS)
+        except CodecError as error:  # the coordinator would drop the message without an answer
+            raise RefusedError(Rejected("malformed", str(error))) from error
         try:
             answer = self._answer(message, deadline_s, moved)
         except BaseException:
@@ -133,11 +136,3 @@ class Conversation:
             if received.message is not None:
                 return received.message
         return None
-
-
-def _refuse_malformed(message: ClientMessage) -> None:
-    """Raise RefusedError for a malformed message, which the coordinator would drop without an answer."""
-    try:
-        check(Envelope(1, 0, 1, message), OF_STRANGERS)
-    except CodecError as error:
-        raise RefusedError(Rejected("malformed", str(error))) from error

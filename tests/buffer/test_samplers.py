@@ -12,10 +12,10 @@ from remuda.buffer.samplers import (
     FifoSampler,
     PrioritizedSampler,
     Sampler,
+    SlotTable,
     UniformSampler,
     importance_weights,
 )
-from remuda.buffer.slots import SlotTable
 
 
 def chi_square_p(statistic: float, degrees: int) -> float:

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -128,11 +128,7 @@ class AuthorizedKeys:
             return frozenset()
         self._stamp = stamp
         before, self._identities = self._identities, read(self._path)
-        return frozenset(_changed(before.items(), self._identities))
-
-
-def _changed(before: Iterable[tuple[str, Identity]], now: Mapping[str, Identity]) -> Iterable[str]:
-    return (identity.name for public, identity in before if now.get(public) != identity)
+        return frozenset(each.name for public, each in before.items() if self._identities.get(public) != each)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

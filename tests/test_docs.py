@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from remuda import learning
+from remuda.cli.app import app
 from remuda.config.algorithms.registry import BUILT_IN
-from remuda.config.explain import all_keys
-from remuda.tests.test_coming_from import verbs
+from remuda.config.explain import all_keys, kinds_at
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.lanes import DISCOUNTED_RETURN
+from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport
+from remuda.policy.algorithms import declaration
 from remuda.tests.test_house import LAYERS
+from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
 ROOT = Path(__file__).parents[1]
+COMING_FROM = ROOT / "docs" / "coming-from.md"
+FILES_ARE_IN = ("docs/run-folder.md", "docs/plotting-and-sweeps.md", "storage/run_folder.py")
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-REFERENCES = [
-    (page.relative_to(ROOT).as_posix(), name)
-    for page in PAGES
-    for name in re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.M)
-]
 
 
 def test_every_page_is_in_the_menu() -> None:
@@ -31,10 +39,12 @@ def test_every_page_is_in_the_menu() -> None:
     assert sorted(listed) == sorted(written | {"protocol.md"}), "`make site` writes protocol.md"
 
 
-@pytest.mark.parametrize(("page", "name"), REFERENCES)
-def test_every_name_of_the_reference_is_there(page: str, name: str) -> None:
+def test_every_name_of_the_reference_is_there() -> None:
     """A module, or a name in one."""
-    assert is_there(name), f"{page}: {name}"
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    named = [(page.name, name) for page, text in texts.items() for name in re.findall(r"^::: ([\w.]+)$", text, re.M)]
+    assert [(page, name) for page, name in named if not is_there(name)] == []
+    assert not is_there("remuda.trian")
 
 
 def test_the_picture_of_the_layers_is_that_of_the_house_rule() -> None:
@@ -60,37 +70,16 @@ TABLE = dict(re.findall(r"^\| \[`(\w+)`\]\(#([\w-]+)\) \|", ALGORITHMS, re.M))
 SECTIONS = {text.partition("\n")[0].lower().replace(" ", "-"): text for text in ALGORITHMS.split("\n## ")[1:]}
 
 
-@cache
-def settings_of(algorithm: str) -> set[str]:
-    return set(all_keys(algorithm))
-
-
-def test_every_algorithm_has_a_line_and_a_section() -> None:
-    assert set(TABLE) == set(BUILT_IN)
-    assert set(TABLE.values()) == set(SECTIONS) - {"what-all-have"}
-
-
 @pytest.mark.parametrize("algorithm", BUILT_IN)
-def test_what_a_section_says_to_set_can_be_set(algorithm: str) -> None:
-    """What is set as code with a dot or in the first column of a table."""
-    section = SECTIONS[TABLE[algorithm]]
+def test_a_section_tells_each_setting_of_an_algorithm_and_no_other(algorithm: str) -> None:
+    """Settings are code with a dot; its own stand in the first column of a table, there or in what all have."""
+    section, shared, known = SECTIONS[TABLE[algorithm]], SECTIONS["what-all-have"], set(all_keys(algorithm))
     named = re.findall(r"`((?:policy|buffer|learner|env|collector)\.\w+)", section)
     assert len(named) > 3
-    assert set(named) <= settings_of(algorithm), algorithm
-
-
-@pytest.mark.parametrize("algorithm", BUILT_IN)
-def test_a_table_says_what_each_setting_of_an_algorithm_does(algorithm: str) -> None:
-    """That of its own section, or of what all have."""
-    tables = "\n".join(re.findall(r"^\|.*", SECTIONS[TABLE[algorithm]] + SECTIONS["what-all-have"], re.MULTILINE))
-    own = {key for key in settings_of(algorithm) if key.startswith("policy.")}
+    assert set(named) | set(re.findall(r"`((?:policy|learner)\.\w+)", shared)) <= known
+    tables = "\n".join(re.findall(r"^\|.*", section + shared, re.MULTILINE))
+    own = {key for key in known if key.startswith("policy.")}
     assert own - set(re.findall(r"`(policy\.\w+)", tables)) == {"policy.type"}
-
-
-def test_what_all_have_can_be_set() -> None:
-    named = set(re.findall(r"`((?:policy|learner)\.\w+)", SECTIONS["what-all-have"]))
-    for algorithm in BUILT_IN:
-        assert named <= settings_of(algorithm), algorithm
 
 
 def test_the_files_that_it_names_are_there() -> None:
@@ -106,6 +95,7 @@ def test_every_example_is_on_the_page_of_examples() -> None:
         assert f"](../examples/{example.name})" in page, "make docs"
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The headings of a page as links name them, and its explicit anchors."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -114,18 +104,12 @@ def anchors(page: Path) -> set[str]:
     return slugs | set(re.findall(r'<a id="([\w.-]+)">', text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_to_a_heading_finds_it(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w.-]+)\)", page.read_text(encoding="utf-8")):
-        file = (page.parent / target).resolve() if target else page
-        if file.suffix == ".md" and file.parent.name != "api":  # mkdocs writes the headings of api/
-            assert anchor in anchors(file), f"{target}#{anchor}"
-
-
-def test_what_is_not_there_is_noticed() -> None:
-    assert is_there("remuda.wire")
-    assert is_there("remuda.train")
-    assert not is_there("remuda.trian")
+def test_every_link_to_a_heading_finds_it() -> None:
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w.-]+)\)", page.read_text(encoding="utf-8")):
+            file = (page.parent / target).resolve() if target else page
+            if file.suffix == ".md" and file.parent.name != "api":  # mkdocs writes the headings of api/
+                assert anchor in anchors(file), f"{page.name}: {target}#{anchor}"
 
 
 def test_the_examples_of_pieces_run_as_they_stand() -> None:
@@ -176,3 +160,108 @@ def test_every_test_that_keeps_a_promise_exists() -> None:
         assert (ROOT / path).exists(), path
         source = "" if not test else (ROOT / path).read_text(encoding="utf-8")
         assert not test or f"def {test}(" in source or f"class {test}:" in source, f"{path}::{test}"
+
+
+def cells(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, heading and content of every cell of every table."""
+    headings: list[str] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.startswith("|"):
+            headings = None
+            continue
+        row = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if headings is None:
+            headings = row
+        elif set(row[0]) != {"-"}:
+            yield from ((number, heading, cell) for heading, cell in zip(headings, row, strict=True))
+
+
+def spans() -> list[tuple[int, str]]:
+    """Line and text of everything set as code in those cells."""
+    ours = [
+        (number, cell)
+        for number, heading, cell in cells(COMING_FROM.read_text(encoding="utf-8"))
+        if heading == "Remuda"
+    ]
+    return [(number, span) for number, cell in ours for span in re.findall(r"`([^`]+)`", cell)]
+
+
+@cache
+def verbs() -> dict[str, set[str]]:
+    """Every verb, `config show` too, with its options."""
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    found: dict[str, set[str]] = {}
+    pending = [("", root)]
+    while pending:
+        name, group = pending.pop()
+        for word, command in group.commands.items():
+            if isinstance(command, TyperGroup):
+                pending.append((f"{name}{word} ", command))
+            else:
+                found[f"{name}{word}"] = {option for parameter in command.params for option in parameter.opts}
+    return found
+
+
+@cache
+def settings() -> set[str]:
+    keys = {key for kind in kinds_at(("policy",)) for key in all_keys(kind)}
+    return keys | {key.partition(".")[0] for key in keys}
+
+
+@cache
+def names() -> set[str]:
+    """Columns, keys of logs and curves, and fields of a status."""
+    info: dict[str, list[float]] = {DISCOUNTED_RETURN: []}
+    row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info)
+    known = {*row.values(), *row.record(), *ExperimentStatus.__struct_fields__, "nan"}
+    known |= {*CheckpointRecord.__struct_fields__}
+    policies: list[dict[str, object]] = [{"type": kind} for kind in BUILT_IN]
+    for policy in (*policies, {"type": "muzero", "gumbel": True}):
+        config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": policy})
+        declared = declaration(config)
+        known |= {*declared.loss_columns, *declared.told, *declared.exploration, *declared.collected}
+        known |= {f"learner/{name}" for name in declared.told}
+        known |= {f"learner_step/{name}_avg" for name in declared.monitored}
+    for role, report in (
+        ("collector", CollectReport), ("evaluator", EvaluationReport), ("buffer", BufferSampleReport),
+        ("collector", WorkerReport), ("buffer", BufferThroughputReport),
+    ):  # fmt: skip
+        fields = re.findall(r'^            "([\w/]+)":', inspect.getsource(report), re.M)
+        assert fields
+        known |= {*fields, *(f"{role}_step/{field}" for field in fields)}
+    return known
+
+
+def is_known(span: str) -> bool:
+    if span.startswith("remuda."):
+        module, _, name = span.rpartition(".")
+        return hasattr(import_module(module), name)
+    if span.startswith("remuda "):
+        words = span.split()[1:]
+        verb = " ".join(word for word in words if not word.startswith("-"))
+        return verb in verbs() and {word for word in words if word.startswith("-")} <= verbs()[verb]
+    if span.startswith("-"):
+        return any(span in options for options in verbs().values())
+    return span in settings() or span in names() or is_documented_file(span)
+
+
+def is_documented_file(span: str) -> bool:
+    if not ("/" in span or "." in span or "_logger" in span):
+        return False
+    if span.startswith(("runs/<", "<run")):
+        return True
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in FILES_ARE_IN)
+    name = re.escape(span.rstrip("/").rpartition("/")[2])
+    return re.search(rf"(?<![\w.]){name}(?![\w.])", text) is not None
+
+
+def test_what_is_called_ours_is_there_and_each_dash_has_a_reason() -> None:
+    assert len(spans()) > 150
+    assert [(line, span) for line, span in spans() if not is_known(span)] == []
+    wrong = ("remuda fly", "remuda train --fly", "remuda.policy.load_nothing", "--fly", "buffer.capacities", "wings")
+    assert [span for span in wrong if is_known(span)] == []
+    table: dict[int, list[str]] = {}
+    for line, _, cell in cells(COMING_FROM.read_text(encoding="utf-8")):
+        table.setdefault(line, []).append(cell)
+    assert [line for line, row in table.items() if row[1] == "–" and not row[2]] == []

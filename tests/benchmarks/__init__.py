@@ -1,1 +1,1 @@
-"""Tests of what measures, not of how fast anything is."""
+"""Tests of the benchmarks' runner."""

@@ -13,7 +13,6 @@ import pytest
 
 from remuda.buffer.chunk import read_meta
 from remuda.client import Client
-from remuda.config.load import load_config
 from remuda.tests.cluster.conftest import SlurmRun, Starter
 from remuda.tests.cluster.slurm_cluster import SlurmCluster
 from remuda.tests.parallel.reading import Joined, index, joined, pids, texts
@@ -248,10 +247,3 @@ def test_a_mistake_is_told_in_slurms_own_words_and_nothing_is_left(launched: Sta
     assert "sbatch says: sbatch: error: invalid partition specified: moon" in ended.err
     assert not list(run.launches.iterdir())
     assert not run.cluster.jobs("")
-
-
-def test_the_config_of_this_machine_has_one_line_less(tmp_path: Path) -> None:
-    here = UserFolder.make(tmp_path / "here").config.read_text()
-    there = user_of(tmp_path).config.read_text()
-    assert there == here + "launch: {on: slurm}\n"
-    assert load_config(tmp_path / "user" / "horse.yaml").config.launch.on == "slurm"

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from remuda.deploy.job import EXIT_PREEMPTED
 from remuda.tests.patience import HANG_S, until, until_gone
+from remuda.tests.warm.popen import Popen
 
 pytestmark = pytest.mark.processes
 
@@ -73,7 +73,7 @@ class Running:
         self._noted = noted
         limits = map(str, (notice_s, delay_s, companion_s))
         command = [sys.executable, "-P", "-c", JOB, CHILD, str(noted), *limits, *children]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         until(lambda: sum(line.endswith("begun") for line in self.noted()) >= len(children), "all children")
 
     def noted(self) -> list[str]:
@@ -87,10 +87,7 @@ class Running:
 
     def ended(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=HANG_S)
-        return self.process.returncode, out.strip(), err
-
-    def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
+        return self.process.returncode, out.decode().strip(), err.decode()
 
 
 @pytest.fixture
@@ -114,51 +111,40 @@ def test_processes_end_one_after_the_other(
     assert f"{number.name}: handing in, then ending" in err
 
 
-def test_after_a_notice_the_coordinator_waits_for_workers_that_hand_in(tmp_path: Path, jobs: list[Running]) -> None:
-    jobs.append(job := Running(tmp_path / "noted", "coordinator=quickly", delay_s=0.5))
-    begun_s = time.monotonic()
-    job.tell(signal.SIGUSR1)
-    assert job.ended()[0] == EXIT_PREEMPTED
-    assert time.monotonic() - begun_s >= 0.5
-
-
-def test_what_does_not_end_in_time_is_killed(tmp_path: Path, jobs: list[Running]) -> None:
-    jobs.append(job := Running(tmp_path / "noted", "workers=never", notice_s=0.2))
-    job.tell(signal.SIGUSR1)
-    code, _, err = job.ended()
-    assert code == EXIT_PREEMPTED
-    assert "the workers process did not end in time, and was killed" in err
-
-
-def test_what_the_kernel_kills_within_its_time_was_not_late(tmp_path: Path, jobs: list[Running]) -> None:
-    """As where memory runs out while it hands in."""
-    jobs.append(job := Running(tmp_path / "noted", "workers=killed"))
+@pytest.mark.parametrize(
+    ("ends", "notice_s", "said"),
+    [
+        ("never", 0.2, "the workers process did not end in time, and was killed"),
+        ("killed", HANG_S, "the workers process ended with exit code -9"),  # as where memory runs out
+    ],
+)
+def test_what_does_not_end_in_time_is_killed(
+    tmp_path: Path, jobs: list[Running], ends: str, notice_s: float, said: str
+) -> None:
+    jobs.append(job := Running(tmp_path / "noted", f"workers={ends}", notice_s=notice_s))
     job.tell(signal.SIGUSR1)
     code, _, err = job.ended()
     assert code == EXIT_PREEMPTED
-    assert "the workers process ended with exit code -9" in err
-    assert "in time" not in err
+    assert said in err
+    assert ("in time" in err) == (ends == "never")
 
 
-def test_when_all_end_in_order_so_does_the_job(tmp_path: Path, jobs: list[Running]) -> None:
-    jobs.append(job := Running(tmp_path / "noted", "coordinator=0", "learner=0"))
-    assert job.ended()[0] == 0
-
-
-def test_one_that_fails_ends_the_others_in_order(tmp_path: Path, jobs: list[Running]) -> None:
-    jobs.append(job := Running(tmp_path / "noted", "coordinator=3", "learner=quickly"))
-    code, _, err = job.ended()
-    assert code == 3
-    assert "the coordinator process ended with exit code 3" in err
-    assert job.after_begin() == ["learner told", "learner ended"]
-
-
-def test_one_that_stays_when_the_other_has_ended_is_told_to_end(tmp_path: Path, jobs: list[Running]) -> None:
-    jobs.append(job := Running(tmp_path / "noted", "coordinator=quickly", "learner=0", companion_s=0.5))
-    code, _, err = job.ended()
-    assert code == 1
-    assert "the learner process has ended and coordinator has not" in err
-    assert job.after_begin() == ["coordinator told", "coordinator ended"]
+@pytest.mark.parametrize(
+    ("children", "code", "said", "told"),
+    [
+        (("coordinator=0", "learner=0"), 0, "", None),
+        (("coordinator=3", "learner=quickly"), 3, "the coordinator process ended with exit code 3", "learner"),
+        (("coordinator=quickly", "learner=once"), 1, "learner process ended with exit code -9", "coordinator"),
+        (("coordinator=quickly", "learner=0"), 1, "has ended and coordinator has not", "coordinator"),
+    ],
+)
+def test_one_that_ends_by_itself_ends_the_others_in_order(
+    tmp_path: Path, jobs: list[Running], children: tuple[str, ...], code: int, said: str, told: str | None
+) -> None:
+    jobs.append(job := Running(tmp_path / "noted", *children, companion_s=0.5))
+    found, _, err = job.ended()
+    assert (found, job.after_begin()) == (code, [f"{told} told", f"{told} ended"] if told else [])
+    assert said in err
 
 
 def test_a_coordinator_that_is_killed_is_started_again(tmp_path: Path, jobs: list[Running]) -> None:
@@ -172,14 +158,6 @@ def test_a_coordinator_that_is_killed_is_started_again(tmp_path: Path, jobs: lis
     assert "the coordinator ended with signal 9 (SIGKILL); starting it again in 1 s" in err
     assert job.noted().count("learner begun") == 1
     assert job.after_begin() == ["coordinator told", "coordinator ended", "learner told", "learner ended"]
-
-
-def test_others_that_are_killed_end_the_job(tmp_path: Path, jobs: list[Running]) -> None:
-    jobs.append(job := Running(tmp_path / "noted", "coordinator=quickly", "learner=once"))
-    code, _, err = job.ended()
-    assert code == 1
-    assert "the learner process ended with exit code -9" in err
-    assert job.after_begin() == ["coordinator told", "coordinator ended"]
 
 
 def test_real_processes_end_with_the_job_even_by_sigkill(tmp_path: Path) -> None:

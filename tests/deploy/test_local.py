@@ -61,25 +61,6 @@ def all_registered(connection_file: Path, workers: int = 3) -> bool:
         return len(client.status().workers) == workers
 
 
-@pytest.mark.usefixtures("forked")
-def test_the_herd_comes_and_goes(tmp_path: Path, temporary_folder: Path) -> None:
-    launcher = LocalLauncher(LaunchRequest(tmp_path / "runs"))
-    try:
-        launcher.start(HERD)
-        until(lambda: all_registered(launcher.connection_file), "a learner, a collector and an evaluator")
-        with Client(launcher.connection_file) as client:
-            assert sorted(worker.role for worker in client.status().workers) == ["collector", "evaluator", "learner"]
-        launcher.check()
-        processes = using(temporary_folder)
-        assert len(processes) == 5  # coordinator, nanny, three workers
-    finally:
-        launcher.stop()
-    assert not any(process.is_running() for process in processes)
-    assert list(temporary_folder.iterdir()) == []
-    assert not (tmp_path / "runs").exists()
-    launcher.stop()  # nothing happens
-
-
 def test_what_is_planned_is_what_is_started(tmp_path: Path, temporary_folder: Path) -> None:
     launcher = LocalLauncher(LaunchRequest(tmp_path / "my runs", limits=["stuck_after_s=600"]))
     lines = launcher.planned(WorkerCounts(collectors=3, evaluators=1, reanalyzers=2)).splitlines()
@@ -96,8 +77,11 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
     with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
+        launcher.check()
         processes = using(temporary_folder)
+        assert len(processes) == 5  # coordinator, nanny, three workers
         with Client(launcher.connection_file) as client:
+            assert sorted(worker.role for worker in client.status().workers) == ["collector", "evaluator", "learner"]
             client.shutdown()
         assert launcher.wait(HANG_S)
         assert not any(process.is_running() for process in processes)

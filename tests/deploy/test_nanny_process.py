@@ -33,15 +33,6 @@ def test_told_nothing_it_ends_with_its_lifeline() -> None:
 
 
 @pytest.mark.usefixtures("forked")
-def test_told_its_arguments_it_heeds_them() -> None:
-    with NannyProcess() as nanny:
-        nanny.tell(["--collectors", "no number", "--connection-file", "connection.json"])
-        assert ended(nanny.process, HANG_S)
-        assert nanny.process.returncode == 2
-        assert nanny.said().rstrip().endswith("argument --collectors: invalid int value: 'no number'")
-
-
-@pytest.mark.usefixtures("forked")
 def test_arguments_may_be_longer_than_the_pipe() -> None:
     with NannyProcess() as nanny:
         nanny.tell(["--collectors", "7" * 200_000 + "x", "--connection-file", "connection.json"])
@@ -79,9 +70,3 @@ def test_it_ends_with_a_parent_that_is_killed() -> None:
         parent.kill()
         parent.communicate()
     until_gone([nanny])
-
-
-def test_what_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
-    with pytest.raises(FileNotFoundError):
-        NannyProcess()

@@ -17,7 +17,6 @@ from remuda.deploy.sizes import (
     SizingTask,
     choose,
     env_steps_per_s,
-    interpolated,
     log_lines,
     monotone,
 )
@@ -45,11 +44,6 @@ asked_of_any_kind = st.builds(
     coupled=st.booleans(),
     in_processes=st.booleans(),
 )
-
-
-def test_a_curve_is_a_line_between_what_was_measured_and_goes_on_beyond() -> None:
-    assert [interpolated({1: 10.0, 5: 30.0}, size) for size in (1, 2, 3, 5, 7)] == [10, 15, 20, 30, 40]
-    assert [interpolated({4: 8.0}, size) for size in (1, 4, 8)] == [8, 8, 16]
 
 
 def test_a_larger_size_that_took_less_time_was_disturbed_less() -> None:
@@ -90,24 +84,6 @@ def test_it_is_nearly_as_fast_as_whatever_else_the_cores_allow(costs: Costs, ask
                 busy = max(count, threads) if asked.serial or asked.takes_turns else count + threads
                 if busy <= costs.cores:
                     assert rate >= GOOD_ENOUGH * env_steps_per_s(costs, asked, Sizes(count, num_envs, threads)) * 0.999
-
-
-@given(costs=costs_of_any_kind, asked=asked_of_any_kind)
-def test_a_machine_that_is_slower_in_all_things_gets_the_same_sizes(costs: Costs, asked: SizingTask) -> None:
-    asked = replace(asked, in_processes=False)  # whose round trip is as long on every machine
-    slower = Costs(
-        costs.cores,
-        *({size: 4.0 * one for size, one in curve.items()} for curve in (costs.vector_s, costs.act_s, costs.learn_s)),
-    )
-    assert choose(slower, asked) == choose(costs, asked)
-
-
-@given(costs=costs_of_any_kind, factor=st.floats(1.0, 100.0))
-def test_a_learner_that_takes_longer_never_gets_more_collectors(costs: Costs, factor: float) -> None:
-    fast = replace(costs, learn_s={1: costs.learn_s[1]})
-    slow = replace(costs, learn_s={1: factor * costs.learn_s[1]})
-    asked = replace(ALL, num_envs=8)
-    assert choose(slow, asked).collectors <= choose(fast, asked).collectors
 
 
 def test_a_fast_learner_gets_as_many_collectors_as_keep_up() -> None:

@@ -25,13 +25,6 @@ def run(worker: SupervisedWorker, seconds: float, exit_code: int = EXIT_FAILED) 
     return None if worker.due_s is None else worker.due_s - (started_s + seconds)
 
 
-def test_each_process_is_a_new_incarnation_of_the_same_worker() -> None:
-    worker = SupervisedWorker("collector", "some-uuid")
-    assert worker.due_s == 0.0  # at once
-    assert [worker.started(now_s) for now_s in (1.0, 2.0, 3.0)] == [1, 2, 3]
-    assert worker.uuid == "some-uuid"
-
-
 def test_pauses_double_up_to_the_longest_and_no_number_of_early_deaths_is_the_last() -> None:
     """What it dies of may be the fault of one run: the next one must find a worker."""
     worker = SupervisedWorker("collector", "u")
@@ -60,20 +53,13 @@ def test_a_death_long_after_the_start_resets_the_count_and_the_next_start_is_at_
     assert pauses == pytest.approx([1, 2, 4, 0, 1, 2, 0])
 
 
-@pytest.mark.parametrize("exit_code", [EXIT_DONE, EXIT_REFUSED, EXIT_ORPHANED])
-def test_final_exit_codes_end_it(exit_code: int) -> None:
+@pytest.mark.parametrize("exit_code", [EXIT_DONE, EXIT_REFUSED, EXIT_ORPHANED, EXIT_FAILED, 2, 130, -9])
+def test_only_final_exit_codes_end_it(exit_code: int) -> None:
     worker = SupervisedWorker("collector", "u")
-    run(worker, 0.1)
-    assert run(worker, 0.1, exit_code) is None
-    assert worker.given_up is not None
+    is_final = exit_code in (EXIT_DONE, EXIT_REFUSED, EXIT_ORPHANED)
+    assert run(worker, 0.1, exit_code) == (None if is_final else pytest.approx(1.0))
+    assert (worker.given_up is not None) == is_final
     assert not worker.keeps_dying
-
-
-@pytest.mark.parametrize("exit_code", [EXIT_FAILED, 2, 130, -9, -11])
-def test_every_other_end_is_followed_by_another_start(exit_code: int) -> None:
-    worker = SupervisedWorker("collector", "u")
-    assert run(worker, 0.1, exit_code) == pytest.approx(1.0)
-    assert worker.given_up is None
 
 
 # --- a process beside the workers ---

@@ -21,8 +21,10 @@ from remuda.client.checking import with_agents
 from remuda.client.client import Client
 from remuda.config.load import load_config
 from remuda.tests.faults.network import Between
+from remuda.tests.faults.sizes import LONG_STEPS, PAUSE_S
+from remuda.tests.parallel import user_folder
 from remuda.tests.parallel.reading import Joined, index, joined, texts
-from remuda.tests.parallel.user_folder import UserFolder
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.popen import Popen
 from remuda.tests.warm.program import REMUDA
@@ -30,7 +32,6 @@ from remuda.training.journal import RunJournal
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.training.snapshot import LedgerSnapshot
 from remuda.wire import connection_file
-from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
 from remuda.worker.serve import HAND_IN_S
 
@@ -48,6 +49,22 @@ LEFTOVERS = (
     "*-journal",
 )
 """Files that nobody needs once everybody is gone."""
+CHUNK, VECTOR = 32, 4
+IN_WORK = 2 * (CHUNK + VECTOR - 1)
+"""What a killed collector may have taken and not announced: a chunk being filled, one being written. Each ends with the
+vector's step that fills it, which may bring all but one of its environments' steps too many."""
+LONG_RUN: dict[str, dict[str, object]] = {
+    "env": {"kwargs": {"pause_s": PAUSE_S}},
+    "stop": {"max_env_steps": LONG_STEPS},
+    "evaluator": {**CONFIG["evaluator"], "interval_env_steps": LONG_STEPS // 2},
+}
+"""A run in whose course somebody can die."""
+ENDLESS: dict[str, dict[str, object]] = {
+    **user_folder.ENDLESS,
+    "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 20_000},
+    "buffer": {**CONFIG["buffer"], "capacity": 500_000},
+}
+"""A run without an end of its own, of which no chunk is evicted."""
 ENV = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_")} | {"REMUDA_PAGE": "0"}
 
 
@@ -265,6 +282,12 @@ class Herd:
         assert status.state == state, f"{status.state}: {status.reason}\n{self.said()}"
         return status
 
+    def stop(self, name: str = "horse") -> ExperimentStatus:
+        """Stop a run; returns once it is over."""
+        with self.client() as client:
+            client.stop(name)
+        return self.wait_over(name, "stopped")
+
     # --- the end ---
 
     def shut_down(self) -> None:
@@ -314,9 +337,11 @@ class Herd:
             return False
 
 
-def beside(place: Path) -> str:
-    """PYTHONPATH with a folder, for a sitecustomize of its own."""
-    return os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
+def customized(place: Path, code: str) -> dict[str, str]:
+    """Write a sitecustomize.py; returns the environment of processes that run the code at their start."""
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))}
 
 
 def commander(run: Path, start: str = "") -> list[str]:
@@ -421,16 +446,3 @@ def _told_of(process: psutil.Process, place: str) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and any(place in part for part in process.cmdline())
     except psutil.NoSuchProcess:
         return False
-
-
-__all__ = [
-    "Herd",
-    "Journal",
-    "UnreachableError",
-    "assert_exact",
-    "assert_exact_run",
-    "beside",
-    "commander",
-    "kill",
-    "signal_all",
-]

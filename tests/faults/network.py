@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import random
 import socket
 import struct
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -20,23 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import zmq
 from msgspec.structs import replace
 
-from remuda.storage.existing_folder import make_private
 from remuda.tests.patience import HANG_S
-from remuda.wire.channel import Channel
-from remuda.wire.codec import decode, encode
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.keys.folder import SERVER
-from remuda.wire.keys.own import CallerKeys, caller_keys
-from remuda.wire.keys.pair import new_pair
-from remuda.wire.keys.secret_file import write_secret
-from remuda.wire.messages import ChunkReady
-from remuda.wire.sockets import show_keys
 
-TURN_S = 0.005
-COPIES_PER_CONNECTION = 30
 RESET = struct.pack("ii", 1, 0)
 """As SO_LINGER: closing sends a reset."""
 
@@ -74,129 +60,6 @@ class Between(ABC):
     @abstractmethod
     def _run(self) -> None:
         """In the thread, until `_over`."""
-
-
-@dataclass
-class _Copies:
-    """A connection of its own for copies of what a worker says; renewed now and then, as workers do."""
-
-    socket: zmq.Socket[bytes]
-    channel: Channel = field(default_factory=Channel)
-    sent: int = 0
-
-
-class Repeating(Between):
-    """Hands every announcement of a chunk over one to five times, in any order, up to `delay_s` later.
-
-    The copies come over other connections and as other messages, so that nothing but the ledger can tell what they
-    are."""
-
-    def __init__(self, *, seed: int, delay_s: float) -> None:
-        super().__init__()
-        self._chance = random.Random(seed)
-        self._delay_s = delay_s
-        self._context = zmq.Context()
-        self._server = new_pair(SERVER)
-        self._keys: CallerKeys | None = None
-        self._sockets: list[zmq.Socket[bytes]] = []
-        self._backs: dict[bytes, zmq.Socket[bytes]] = {}
-        self._names: dict[zmq.Socket[bytes], bytes] = {}
-        self._copies: dict[bytes, _Copies] = {}
-        self._later: list[tuple[float, int, bytes, list[bytes] | ChunkReady]] = []
-        self._planned = 0
-        self._poller = zmq.Poller()
-        self.announced = 0
-        self.delivered = 0
-
-    @property
-    def waiting(self) -> int:
-        """Messages that are still to be handed over."""
-        return len(self._later)
-
-    def stand_before(self, connection: ConnectionFile, folder: Path) -> ConnectionFile:
-        """As the base. It reads what passes, so that workers have to take it for their coordinator."""
-        keys = caller_keys(connection, "worker")
-        make_private(folder)
-        write_secret(folder / SERVER, self._server, replace=True)
-        write_secret(folder / "worker", keys.own, replace=True)
-        self._keys = keys
-        found = super().stand_before(connection, folder)
-        return replace(found, server_key=self._server.public, keys_dir=str(folder))
-
-    def _run(self) -> None:
-        front = self._socket(zmq.ROUTER)
-        front.router_handover = 1
-        front.curve_server, front.curve_secretkey = 1, self._server.secret
-        self.address = f"tcp://127.0.0.1:{front.bind_to_random_port('tcp://127.0.0.1')}"
-        self._poller.register(front, zmq.POLLIN)
-        self._ready.set()
-        while not self._over.is_set():
-            for ready, _ in self._poller.poll(round(1_000 * TURN_S)):
-                for frames in _all_of(ready):
-                    if ready is front:
-                        self._plan(frames[0], frames[1:])
-                    else:
-                        front.send_multipart([self._names[ready], *frames])
-            self._deliver()
-        for opened in self._sockets:
-            opened.close()
-        self._context.term()
-
-    def _plan(self, name: bytes, frames: list[bytes]) -> None:
-        """When what a worker says is handed over, and how often."""
-        message = decode(frames).message
-        if not isinstance(message, ChunkReady):
-            self._push(0.0, name, frames)
-            return
-        copies = self._chance.randrange(5)
-        self.announced += 1
-        self.delivered += 1 + copies
-        self._push(self._chance.random() * self._delay_s, name, frames)
-        for _ in range(copies):
-            self._push(self._chance.random() * self._delay_s, name, message)
-
-    def _push(self, delay_s: float, name: bytes, what: list[bytes] | ChunkReady) -> None:
-        self._planned += 1
-        heapq.heappush(self._later, (time.monotonic() + delay_s, self._planned, name, what))
-
-    def _deliver(self) -> None:
-        while self._later and self._later[0][0] <= time.monotonic():
-            _, _, name, what = heapq.heappop(self._later)
-            if isinstance(what, ChunkReady):
-                self._copy(name.split(b":")[0], what)
-                continue
-            if name not in self._backs:
-                self._backs[name] = self._connect(name)
-                self._names[self._backs[name]] = name
-                self._poller.register(self._backs[name], zmq.POLLIN)
-            self._backs[name].send_multipart(what)
-
-    def _copy(self, worker: bytes, message: ChunkReady) -> None:
-        copies = self._copies.get(worker)
-        if copies is None or copies.sent == COPIES_PER_CONNECTION:
-            copies = self._copies[worker] = _Copies(self._connect(b"%b:9:copies:%d" % (worker, self.delivered)))
-        copies.sent += 1
-        copies.socket.send_multipart([bytes(frame) for frame in encode(copies.channel.post(message, 0.0))])
-
-    def _connect(self, name: bytes) -> zmq.Socket[bytes]:
-        back = self._socket(zmq.DEALER)
-        back.routing_id, back.reconnect_ivl = name, 100
-        assert self._keys is not None
-        show_keys(back, self._keys)
-        back.connect(self.target)
-        return back
-
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
-        opened = self._context.socket(kind)
-        opened.linger = 0
-        self._sockets.append(opened)
-        return opened
-
-
-def _all_of(ready: zmq.Socket[bytes]) -> Generator[list[bytes]]:
-    with contextlib.suppress(zmq.Again):
-        while True:
-            yield ready.recv_multipart(zmq.NOBLOCK)
 
 
 @dataclass(eq=False)

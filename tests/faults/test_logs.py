@@ -105,19 +105,23 @@ def test_everything_comes_attributed_in_time_and_in_bounded_memory(tmp_path: Pat
     for log in logs:
         log.parent.mkdir(exist_ok=True)
         log.write_text("it begins\n")
-    follower = Follower(_logs(herd, "collector", "-f", "-n", "100000"))
+    following = _command(herd, "collector", "-f", "-n", "100000")
+    follower = Follower(subprocess.Popen(following, stdout=subprocess.PIPE, cwd=herd.root))
     command = psutil.Process(follower.process.pid)
     until(lambda: follower.heads == set(HEADS), "it follows both")
     before = [process.memory_info().rss for process in (coordinator, command)]
-    _write(herd, logs)
+    writers = [
+        herd.start("writer", sys.executable, "-S", "-c", WRITER, log, LOGS_S, 50e6 / 60 / len(logs), trouble)
+        for log, trouble in zip(logs, ("rotated", "truncated"), strict=True)
+    ]
+    for writer in writers:
+        assert writer.wait(LOGS_S + HANG_S) < 0, "each dies in the middle of a line"
     until(lambda: all(_shown(follower, number, log) for number, log in enumerate(logs)), "everything is shown")
     after = [process.memory_info().rss for process in (coordinator, command)]
     last = subprocess.run(_command(herd, WORKERS[0][:8], "-n", "200"), capture_output=True, timeout=HANG_S, check=True)
-    with herd.client() as client:
-        client.stop("horse")
+    herd.stop()
     assert follower.process.wait(HANG_S) == 0, "it ends when the run is over"
     follower.join()
-    herd.wait_over("horse", "stopped")
     herd.shut_down()
     grown = [(now - then) / 2**20 for now, then in zip(after, before, strict=True)]
     print(
@@ -137,16 +141,6 @@ def test_everything_comes_attributed_in_time_and_in_bounded_memory(tmp_path: Pat
     assert len(last.stdout.splitlines()) >= 199
 
 
-def _write(herd: Herd, logs: list[Path]) -> None:
-    """Two workers write, and die in the middle of a line."""
-    writers = [
-        herd.start("writer", sys.executable, "-c", WRITER, log, LOGS_S, 50e6 / 60 / len(logs), trouble)
-        for log, trouble in zip(logs, ("rotated", "truncated"), strict=True)
-    ]
-    for writer in writers:
-        assert writer.wait(LOGS_S + HANG_S) < 0
-
-
 def _shown(follower: Follower, log_number: int, log: Path) -> bool:
     """Whether the last whole line of a log has come."""
     last = [int(number) for number in re.findall(rb"^line (\d{8}) ", log.read_bytes(), re.MULTILINE)][-2]
@@ -156,7 +150,3 @@ def _shown(follower: Follower, log_number: int, log: Path) -> bool:
 def _command(herd: Herd, source: str, *options: str) -> list[str]:
     place = ["--connection-file", str(herd.connection_file)]
     return [str(REMUDA), "logs", "horse", "--source", source, *options, *place]
-
-
-def _logs(herd: Herd, source: str, *options: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(_command(herd, source, *options), stdout=subprocess.PIPE, cwd=herd.root)

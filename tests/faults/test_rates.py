@@ -1,21 +1,21 @@
-"""30. One side much slower than the other: the setting holds, and nobody's memory grows."""
+"""26, 30. One side much slower than the other: the setting holds, memory and data/ stay within their bounds."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, kill
+from remuda.tests.faults.herd import ENDLESS, Herd, assert_exact, kill
 from remuda.tests.faults.sizes import LONG, RATES_S
-from remuda.tests.faults.test_processes import ENDLESS
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.wire.messages import Role
 
@@ -25,6 +25,8 @@ SAMPLES_PER_INSERT = 4
 AWAKE_S, ASLEEP_S = 0.05, 0.4
 """Of the slower side: it is stopped nine tenths of the time."""
 CONVERGED_ENV_STEPS = 6_000
+QUOTA = 1 << 18
+"""Of data/, in bytes: some 2,000 rows."""
 MOST_GROWTH_MIB = 8 if LONG else 32
 """Of one process, once its ring and the index are full, and torch has done all it does."""
 
@@ -33,7 +35,7 @@ MOST_GROWTH_MIB = 8 if LONG else 32
 def test_the_setting_holds_however_unequal_the_two_sides_are(tmp_path: Path, herds: Herds, slow: Role) -> None:
     user = UserFolder.make(
         tmp_path / "user",
-        {**ENDLESS, "buffer": {**CONFIG["buffer"], "capacity": 2_000, "samples_per_insert": SAMPLES_PER_INSERT}},
+        {**ENDLESS, "buffer": {**CONFIG["buffer"], "samples_per_insert": SAMPLES_PER_INSERT, "quota_bytes": QUOTA}},
     )
     herd = herds()
     coordinator = herd.gather()
@@ -41,16 +43,18 @@ def test_the_setting_holds_however_unequal_the_two_sides_are(tmp_path: Path, her
     herd.wait_env_step("horse", 3_000)  # the buffer is full
     workers = [worker.pid for worker in herd.members()]
     with _slowed(herd, slow):
-        time.sleep(RATES_S / 3)
+        largest = _largest(run / "data", RATES_S / 3)
         before = _memory([*workers, coordinator.pid])
-        time.sleep(RATES_S * 2 / 3)
+        largest = max(largest, _largest(run / "data", RATES_S * 2 / 3))
         herd.wait_env_step("horse", CONVERGED_ENV_STEPS)
         after = _memory([*workers, coordinator.pid])
         status = herd.experiment("horse")
-    with herd.client() as client:
-        client.stop("horse")
-    herd.wait_over("horse", "stopped")
+    herd.stop()
     herd.shut_down()
+    chunk = max(path.stat().st_size for path in (run / "data").iterdir())
+    print(f"26: at most {largest / 2**20:.2f} MiB of a quota of {QUOTA / 2**20:.2f} MiB, chunks of {chunk} B")
+    assert QUOTA / 2 < largest <= QUOTA + chunk
+    assert "not sampled any more" not in herd.said(), "the learner misses no file"
     growth = {pid: (after[pid] - before[pid]) / 2**20 for pid in before}
     print(
         f"30: slow {slow}: samples_per_insert {status.samples_per_insert:.3f} after {status.env_step} steps; "
@@ -81,6 +85,19 @@ def _slowed(herd: Herd, role: Role) -> Generator[None]:
     finally:
         over.set()
         thread.join()
+
+
+def _largest(folder: Path, seconds: float) -> int:
+    """Look at a folder for so long; returns the most bytes that it held."""
+    largest, end_s = 0, time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        held = 0
+        for entry in os.scandir(folder):
+            with suppress(FileNotFoundError):
+                held += entry.stat().st_size
+        largest = max(largest, held)
+        time.sleep(0.05)
+    return largest
 
 
 def _memory(pids: list[int]) -> dict[int, int]:

@@ -7,17 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from remuda.tests.parallel.command import Command, Ended
-from remuda.tests.parallel.conftest import wait_until_held
-from remuda.tests.parallel.test_deaths import kill_first
 from remuda.tests.parallel.user_folder import CONFIG, HOLD_AFTER, UserFolder
-
-Survived = tuple[Path, UserFolder, Ended]
-"""A run folder, its user's folder, and what the command has printed."""
-
-LEARNED = 0.8
-"""A mean return of 1 is perfect, and one of 0.5 is chance, which is 6 standard deviations below this. How near to 1 a
-policy comes in so few steps depends on how processes take turns."""
 
 GAME = '''"""Two horses pull left or right, as the first number that each sees says. The small one is tired first."""
 
@@ -105,23 +95,3 @@ def make_game_folder(
     more |= {name: values for name, values in (changes or {}).items() if name not in CONFIG}
     user.config.write_text(user.config.read_text() + (yaml.safe_dump(more) if more else ""))
     return user
-
-
-def launched_with_deaths(
-    place: Path, policies: dict[str, object] | None = None, changes: Mapping[str, Mapping[str, object]] | None = None
-) -> Survived:
-    """The game, launched and played to its end, though a collector and a learner are killed."""
-    user = make_game_folder(place / "user", policies, changes)
-    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
-    run = place / "run"
-    command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
-    try:
-        wait_until_held(command, run, user)
-        kill_first(run, "collector")
-        kill_first(run, "learner")
-        user.release()
-        ended = command.ended()
-        assert ended.code == 0, ended.err
-        return run, user, ended
-    finally:
-        command.end()

@@ -119,6 +119,13 @@ def progress(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file, delimiter="\t", strict=True))
 
 
+def assert_rows_are_there_once(run: Path) -> None:
+    """Epochs of progress.txt have no gap, and environment steps never fall."""
+    rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
+    assert [epoch for epoch, _ in rows] == list(range(len(rows)))
+    assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
+
+
 def sha256(path: Path) -> str:
     """Sum a file up."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -50,16 +50,10 @@ def follow(launched: Launcher, root: Path, run: Path) -> Command:
     return launched(root, "evaluate", run, "--follow", "-n", 2, "-d", "-nr", "--json")
 
 
-@pytest.mark.parametrize(
-    ("verb", "changes", "beside_ckpt"), [("train", {}, set[str]()), ("launch", WITHOUT_CHECKPOINTS, {"policy"})]
-)
-def test_every_newer_policy_is_played_until_the_run_is_over(
-    tmp_path: Path,
-    launched: Launcher,
-    verb: str,
-    changes: Mapping[str, Mapping[str, object]],
-    beside_ckpt: set[str],
-) -> None:
+@pytest.mark.parametrize("verb", ["train", "launch"])
+def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, launched: Launcher, verb: str) -> None:
+    """In `launch` without checkpoints between the first and the last, by the policy file."""
+    changes, beside_ckpt = ({}, set()) if verb == "train" else (WITHOUT_CHECKPOINTS, {"policy"})
     training, follower, run = begin(launched, tmp_path, verb, changes)
     until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, "policies are played")
     training.process.terminate()
@@ -74,26 +68,6 @@ def test_every_newer_policy_is_played_until_the_run_is_over(
     # The first and the last of `launch` may be seen in the policy file before their checkpoints are listed.
     assert {Path(line["checkpoint"]).parent.name for line in played} - {"ckpt"} == beside_ckpt
     assert ended.err.splitlines()[-1] == f"the run is over (policies played: {len(played)})"
-
-
-def test_where_episodes_are_shown_the_policy_plays_on_until_there_is_a_newer_one(
-    tmp_path: Path, launched: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    cart: dict[str, dict[str, object]] = {**ENDLESS, "env": {"id": "CartPole-v1", "make": None}, **WITHOUT_CHECKPOINTS}
-    user, run = UserFolder.make(tmp_path / "user", cart), tmp_path / "run"
-    training = launched(user.root, "train", user.config, "--run-dir", run)
-    until(lambda: training.process.poll() is not None or (run / "config.json").exists(), "it is a run")
-    follower = launched(user.root, "evaluate", run, "--follow", "-l", 3, "--json")
-    until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, "it is shown")
-    assert {line["train_iter"] for line in lines(follower)} == {0}
-    training.process.terminate()
-    assert training.ended().code == 0
-    ended = follower.ended()
-    assert ended.code == 0, ended.err
-    assert lines(follower)[-1]["train_iter"] == index(run)["last"] > 0
-    assert "the run is over (policies played: 2)" in ended.err
 
 
 def test_who_stops_watching_leaves_the_run_alone_and_a_run_that_was_killed_is_over(

@@ -23,10 +23,10 @@ def in_the_midst_of_it(command: Command, run: Path) -> None:
     assert command.process.poll() is None
 
 
-def test_a_signal_ends_it_cleanly(tmp_path: Path, really_launched: Launcher) -> None:
+def test_a_signal_ends_it_cleanly(tmp_path: Path, launched: Launcher) -> None:
     env = {**ENDLESS["env"], "kwargs": {"pause_s": 0.001, "says": "a horse is here"}}
     user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, "env": env}), tmp_path / "run"
-    command = really_launched(user.root, "launch", user.config, "--run-dir", run)
+    command = launched(user.root, "launch", user.config, "--run-dir", run)
     in_the_midst_of_it(command, run)
     command.process.terminate()
     ended = command.ended()
@@ -58,14 +58,4 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, really_launched: Launch
     commander = run / "log" / "commander" / "commander_logger.txt"
     until(lambda: texts(commander, "the run ends"), "the first signal has come through")
     assert until_ended(command.process, signal.SIGINT) == 130
-    until(lambda: not command.family(), "everybody is gone")
-
-
-def test_nobody_outlives_the_command(tmp_path: Path, launched: Launcher) -> None:
-    user, run = UserFolder.make(tmp_path / "user", ENDLESS), tmp_path / "run"
-    command = launched(user.root, "launch", user.config, "--run-dir", run)
-    in_the_midst_of_it(command, run)
-    assert len(command.family()) == 1 + 1 + 4, "coordinator, nanny and four workers"
-    command.process.kill()
-    command.process.wait()
     until(lambda: not command.family(), "everybody is gone")

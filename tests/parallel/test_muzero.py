@@ -1,61 +1,78 @@
-"""MuZero with worker processes: a collector and the learner are killed, the run is resumed, and played."""
+"""MuZero with a reanalyzer: it, a collector and the learner are killed, the run is resumed, and played."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from remuda.buffer.chunk import read_meta
-from remuda.tests.logbook.event_reader import curves
+from remuda.buffer.chunk import REANALYSIS_SUFFIX, read_meta
+from remuda.buffer.reanalysis_file import read_reanalysis
+from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
+from remuda.tests.faults.herd import Journal
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
 from remuda.tests.parallel.reading import index, key_values, progress, texts
 from remuda.tests.parallel.test_deaths import kill_first
 from remuda.tests.parallel.user_folder import HELD, SMALL_MUZERO, UserFolder
+from remuda.tests.patience import until
 
 pytestmark = pytest.mark.processes
 
-MUZERO = f"policy={{{SMALL_MUZERO}}}"
+MUZERO = f"policy={{{SMALL_MUZERO}, reanalyze_ratio: 1.0, target_update_iters: 10}}"
 
 
 def test_it_survives_deaths_is_resumed_and_played(tmp_path: Path, launched: Launcher) -> None:
-    user = UserFolder.make(tmp_path / "user", HELD)
-    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
-    run = tmp_path / "run"
-    launch = ("launch", user.config, "--run-dir", run, "--set", MUZERO, "--set", "stop.max_env_steps=2000")
-    command = launched(user.root, *launch)
+    user, run = UserFolder.make(tmp_path / "user", HELD), tmp_path / "run"
+    user.hold()  # the run cannot end while its environments wait, so the deaths fall in its course
+    launch = ("launch", user.config, "--run-dir", run, "--set", MUZERO, "--reanalyzers", 1)
+    command = launched(user.root, *launch, "--set", "stop.max_env_steps=2000")
     wait_until_held(command, run, user)
-    kill_first(run, "collector")
-    kill_first(run, "learner")
+
+    def works(incarnation: int) -> bool:
+        logs = (run / "log" / "reanalyzer").glob(f"*_{incarnation:06d}_logger.txt")
+        return command.process.poll() is not None or any(texts(log, "computed ") for log in logs)
+
+    until(lambda: works(1), "a chunk is computed again")
+    for role in ("reanalyzer", "collector", "learner"):
+        kill_first(run, role)
     user.release()
+    until(lambda: works(2), "the next incarnation computes")
     first = command.ended()
     assert first.code == 0, first.err
     before = index(run)["checkpoints"][-1]
-    metas = [read_meta(path) for path in (run / "data").iterdir()]
-    assert max(Counter(meta.chunk for meta in metas).values()) == 1
-    assert sum(meta.env_steps for meta in metas) == before["env_step"] >= 2000
-    rows = progress(run)
-    assert int(rows[-1]["TestEnvInteracts"]) == before["env_step"]
-    entropies = [float(row["visit_entropy_mean"]) for row in rows if row["visit_entropy_mean"] != "nan"]
+    metas = [read_meta(path) for path in (run / "data").iterdir() if REANALYSIS_SUFFIX not in path.name]
+    assert len({meta.chunk for meta in metas}) == len(metas)
+    assert sum(meta.env_steps for meta in metas) == before["env_step"] >= 2_000
+    results_of_reanalysis_count_once(run)
+    entropies = [float(row["visit_entropy_mean"]) for row in progress(run) if row["visit_entropy_mean"] != "nan"]
+    reports = texts(run / "log" / "commander" / "commander_collector_logger.txt", "[COLLECTOR]")
+    entropies += [float(key_values(text)["visit_entropy_mean"]) for text in reports]
     assert len(entropies) > 1
     assert all(0.0 <= entropy <= math.log(2) for entropy in entropies), "of two actions"
-    logs = [run / "log" / "commander" / "commander_collector_logger.txt", *(run / "log" / "collector").glob("*.txt")]
-    for log in logs:  # as far as a collector lived to report
-        for text in (*texts(log, "collect end"), *texts(log, "[COLLECTOR]")):
-            assert 0.0 <= float(key_values(text)["visit_entropy_mean"]) <= math.log(2)
-    shown = curves(run / "log" / "commander" / "commander_tb_logger")
-    for axis in ("iter", "step"):
-        assert len(shown[f"collector_{axis}/visit_entropy_mean"]) == len(shown[f"collector_{axis}/episode_count"]) > 0
 
-    again = launched(user.root, *launch, "--set", "stop.max_env_steps=2600", "--resume").ended()
+    again = launched(user.root, *launch, "--set", "stop.max_env_steps=2400", "--resume").ended()
     assert again.code == 0, again.err
     after = index(run)["checkpoints"][-1]
-    assert after["env_step"] >= 2600
+    assert after["env_step"] >= 2_400
     assert after["train_iter"] > before["train_iter"] > 0
-    for policy in (("-i", "-1"), ("-i", "model")):  # with a search, and without
-        played = launched(user.root, "evaluate", run, *policy, "-n", 2, "-nr", "--json").ended()
-        assert played.code == 0, played.err
-        assert json.loads(played.out)["episodes"] == 2
+    played = launched(user.root, "evaluate", run, "-i", "-1", "-n", 2, "-nr", "--json").ended()
+    assert played.code == 0, played.err
+    assert json.loads(played.out)["episodes"] == 2
+
+
+def results_of_reanalysis_count_once(run: Path) -> None:
+    book = Journal.of(run).snapshot.experiment.reanalysis
+    newest = [row.reanalysis for row in book.newest]
+    assert book.rows > sum(each.meta.rows for each in newest) / 2 > 0
+    assert {each.meta.id.incarnation for each in newest} <= {1, 2}
+    assert len({each.number for each in newest}) == len(newest) <= book.accepted
+    assert {path.name for path in (run / "data").glob(f"*{REANALYSIS_SUFFIX}")} == {each.meta.file for each in newest}
+    for each in newest:
+        assert set(read_reanalysis(run / "data" / each.meta.file, each.meta)) == {SEARCH_POLICY, ROOT_VALUE}
+        assert each.meta.target <= book.target
+    said = f"{book.rows} rows of {book.accepted} chunks were computed again"
+    assert len(texts(run / "log" / "commander" / "commander_logger.txt", said)) == 1
+    taken = texts(run / "log" / "learner" / "learner_logger.txt", "took over")
+    assert 0 < int(taken[-1].split()[2]) <= book.rows

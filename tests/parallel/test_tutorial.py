@@ -15,6 +15,8 @@ from remuda.tests.parallel.conftest import Launcher
 from remuda.tests.patience import until
 
 pytestmark = pytest.mark.processes
+SOONER = ("--set", "stop.stop_value=60")
+"""A return after some thousand steps."""
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
@@ -70,7 +72,7 @@ def test_every_command_of_the_tutorial_does_what_the_page_shows(tmp_path: Path, 
     typed = commands()
     assert {each.arguments[0] for each in typed} >= {"train", "status", "evaluate", "launch", "submit", "shutdown"}
     for each in typed:
-        command = launched(tmp_path, *each.arguments)
+        command = launched(tmp_path, *each.arguments, *(SOONER if "cartpole_ppo" in each.arguments else ()))
         if each.in_background:
             background.append(command)
             continue

@@ -50,46 +50,31 @@ NAMING: dict[str, Callable[[str], dict[str, object]]] = {
     },
     "log.sinks": lambda name: {"log": {"sinks": ["csv", name]}},
 }
-naming = pytest.mark.parametrize("setting", NAMING)
 
 
-@naming
-@pytest.mark.parametrize("module", ["maze", "games", "games.chess", "games.inner"])
-def test_others_may_name_what_lies_in_an_allowed_folder(shared: Path, setting: str, module: str) -> None:
-    named = config(shared, **NAMING[setting](f"{module}:Name"))
-    assert AllowedCode((shared,)).refusal(named, "alice") is None
-    assert AllowedCode((shared.parent,)).refusal(named, "alice") is None
-
-
-@naming
-@pytest.mark.parametrize(
-    "module", ["os", "subprocess", "maze.x", "games.poker", "nothing", "games.nothing.x", "remuda"]
-)
-def test_others_may_name_nothing_else(shared: Path, setting: str, module: str) -> None:
+@pytest.mark.parametrize("setting", NAMING)
+def test_others_may_name_what_lies_in_an_allowed_folder_and_nothing_else(shared: Path, setting: str) -> None:
     """Installed modules could do anything, too."""
-    named = config(shared, **NAMING[setting](f"{module}:system"))
-    why = AllowedCode((shared,)).refusal(named, "alice")
-    assert why is not None
-    assert why.startswith(f"{setting} = '{module}:system'")
-    assert "--allow-code FOLDER" in why
-    assert AllowedCode((shared,)).refusal(named, OWN) is None, "the own user may"
 
+    def refusal(module: str, *allowed: Path, who: str = "alice", source_dir: Path = shared) -> str | None:
+        return AllowedCode(allowed).refusal(config(source_dir, **NAMING[setting](f"{module}:Name")), who)
 
-@naming
-def test_without_allowed_folders_others_may_name_no_code(shared: Path, setting: str) -> None:
-    assert AllowedCode().refusal(config(shared, **NAMING[setting]("maze:Name")), "alice") is not None
-
-
-@naming
-def test_a_link_out_of_the_folder_is_not_inside(shared: Path, tmp_path: Path, setting: str) -> None:
-    evil = tmp_path / "evil"
+    for module in ("maze", "games.chess", "games.inner"):
+        assert refusal(module, shared) is refusal(module, shared.parent) is None
+    assert refusal("maze") is not None, "without allowed folders"
+    for module in ("os", "maze.x", "games.poker", "games.nothing.x", "remuda"):
+        why = refusal(module, shared)
+        assert why is not None
+        assert why.startswith(f"{setting} = '{module}:Name'")
+        assert "--allow-code FOLDER" in why
+        assert refusal(module, shared, who=OWN) is None, "the own user may"
+    evil = shared.parent / "evil"
     evil.mkdir()
     (evil / "trick.py").touch()
     (shared / "trick.py").symlink_to(evil / "trick.py")
     (shared / "way").symlink_to(evil)
     for source_dir in (shared, shared / "way", Path(f"{shared}/../evil"), evil):
-        named = config(source_dir, **NAMING[setting]("trick:Name"))
-        assert AllowedCode((shared,)).refusal(named, "alice") is not None, source_dir
+        assert refusal("trick", shared, source_dir=source_dir) is not None, "a link out of the folder is not inside"
 
 
 def test_what_is_built_in_needs_no_folder() -> None:

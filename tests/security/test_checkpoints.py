@@ -43,23 +43,16 @@ def doubled(innermost: bytes, levels: int) -> bytes:
     return innermost + b"".join(b"q\x01h\x01\x86" for _ in range(levels))
 
 
-CALL_BYTEARRAY = b"c__builtin__\nbytearray\n"
 HARMFUL = {
     "memory by a number": b"\x80\x02cbuiltins\nbytearray\n" + number(1 << 40) + b"\x85R.",
-    "the same by its former name": b"\x80\x02" + CALL_BYTEARRAY + number(1 << 40) + b"\x85R.",
-    "a tensor of that size": b"\x80\x02ctorch\nTensor\n" + number(1 << 40) + b"\x85R.",
     "a storage of that size": b"\x80\x02ctorch.storage\nUntypedStorage\n" + number(1 << 40) + b"\x85R.",
     "a function": b"\x80\x02cposix\nsystem\nX\x04\0\0\0true\x85R.",
     "a function by its stack": b"\x80\x04\x8c\x05posix\x8c\x06system\x93X\x04\0\0\0true\x85R.",
     "a key that unfolds": b"\x80\x02}" + doubled(b"K\x01", 60) + b"K\x00s.",
-    "a set of what unfolds": b"\x80\x02c__builtin__\nset\n(" + doubled(b"K\x01", 60) + b"lt" + b"R.",
     "a list that unfolds": b"\x80\x02" + b"]q\x01" + b"".join(b"](h\x01h\x01eq\x01" for _ in range(60)) + b".",
     "a list that holds itself": b"\x80\x02]q\x01h\x01a.",
     "lists in lists": b"\x80\x02" + b"]" * 5_000 + b"a" * 4_999 + b".",
     "no end": b"\x80\x02}",
-    "nothing on the stack": b"\x80\x02R.",
-    "no mark": b"\x80\x02]e.",
-    "nothing remembered": b"\x80\x02h\x07.",
     "an operation of nobody": b"\x80\x02\xff.",
 }
 
@@ -89,14 +82,9 @@ PLAIN: dict[str, Callable[[], object]] = {
     "tensors of every dtype": lambda: [
         torch.zeros(2, dtype=each) for each in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
     ],
-    "booleans and complex numbers": lambda: [torch.zeros(2, dtype=torch.bool), torch.zeros(2, dtype=torch.complex64)],
-    "a parameter": lambda: torch.nn.Parameter(torch.ones(2)),
-    "a view": lambda: torch.arange(12).reshape(3, 4)[1:, ::2],
     "an optimizer": lambda: torch.optim.Adam([torch.nn.Parameter(torch.ones(2))]).state_dict(),
     "a network": lambda: torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).state_dict(),
     "bytes, sets, numbers": lambda: [b"\0\xff" * 9, {1, 2}, 2**70, 1.5, None, True, "é", (1, (2, 3)), 3j],
-    "sizes, dtypes and devices": lambda: [torch.Size([1, 2]), torch.float32, torch.device("cpu")],
-    "a shared list": lambda: [[1, 2]] * 50,
     "many numbers": lambda: list(range(100_000)),
     "a generator's state": lambda: [torch.get_rng_state(), np.random.default_rng(1).bit_generator.state],
 }

@@ -15,8 +15,7 @@ from zmq.utils import z85
 
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact
-from remuda.tests.faults.test_processes import ENDLESS
+from remuda.tests.faults.herd import ENDLESS, Herd, assert_exact
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.program import REMUDA
@@ -92,21 +91,22 @@ def test_a_user_is_let_in_by_the_operator_with_one_right_and_out_again(alice: El
     assert refusals["forbidden"] == 2
     assert refusals["unknown_key"] >= 2
     assert "refused " in alice.herd.said()
+    a_worker_that_is_not_known_ends_and_says_what_to_do(alice)
+    a_rotated_key_of_the_coordinator_counts_from_its_next_start(alice.herd, alice.terminal)
     alice.herd.shut_down()
+    no_coordinator_starts_with_keys_that_others_can_read(alice)
 
 
-def test_a_worker_that_is_not_known_ends_and_says_what_to_do(alice: Elsewhere) -> None:
+def a_worker_that_is_not_known_ends_and_says_what_to_do(alice: Elsewhere) -> None:
     process = alice.herd.start(
         "stranger", REMUDA, "worker", "collector", "--connection-file", alice.file, env={KEY_FILE: str(alice.key)}
     )
     assert process.wait(HANG_S) == 3
     assert f"remuda keys add alice {alice.public} --right worker" in alice.herd.said()
     assert alice.herd.members() == []
-    alice.herd.shut_down()
 
 
-def test_a_coordinator_does_not_start_with_keys_that_others_can_read(alice: Elsewhere) -> None:
-    alice.herd.shut_down()
+def no_coordinator_starts_with_keys_that_others_can_read(alice: Elsewhere) -> None:
     secret = alice.herd.runs / ".keys" / "coordinator"
     for path, mode, private in ((secret, 0o644, 0o600), (secret.parent, 0o755, 0o700)):
         path.chmod(mode)
@@ -116,12 +116,8 @@ def test_a_coordinator_does_not_start_with_keys_that_others_can_read(alice: Else
         path.chmod(private)
 
 
-def test_a_coordinators_key_that_is_rotated_counts_from_its_next_start(
-    herds: Herds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def a_rotated_key_of_the_coordinator_counts_from_its_next_start(herd: Herd, terminal: Terminal) -> None:
     """Until then the commands of its user go on."""
-    herd, terminal = herds(), Terminal(monkeypatch, capsys)
-    herd.coordinator()
     former = connection_file.read(herd.connection_file).server_key
     rotated = terminal.remuda("keys", "rotate", "coordinator", "--runs-dir", herd.runs)
     assert rotated.code == 0
@@ -130,7 +126,6 @@ def test_a_coordinators_key_that_is_rotated_counts_from_its_next_start(
     herd.coordinator()
     assert connection_file.read(herd.connection_file).server_key == rotated.out.strip() != former
     assert terminal.remuda("status", "--runs-dir", herd.runs).code == 0
-    herd.shut_down()
 
 
 def forms(secret: bytes) -> Iterable[bytes]:
@@ -165,9 +160,7 @@ def test_a_rotated_key_costs_nothing_and_no_secret_is_told_to_anybody(
     secrets.append(read_secret(folder / "worker").secret)
     before = herd.experiment("horse").env_step
     herd.wait_env_step("horse", before + 200)
-    with herd.client() as client:
-        client.stop("horse")
-    herd.wait_over("horse", "stopped")
+    herd.stop()
     assert len(herd.members()) == 4, "with the workers that it had"
     status = json.dumps([worker.uuid for worker in herd.members()])
     herd.shut_down()

@@ -47,7 +47,7 @@ def herd(herds: Herds) -> Generator[Herd]:
         made.shut_down()
 
 
-def test_it_reads_no_key_and_no_connection_file(herd: Herd) -> None:
+def test_it_reads_no_key_and_gets_no_answer(herd: Herd) -> None:
     keys = herd.runs / ".keys"
     secrets = [keys / name for name in ("coordinator", "operator", "worker", "authorized")]
     places = [herd.connection_file, keys, *secrets]
@@ -59,21 +59,20 @@ def test_it_reads_no_key_and_no_connection_file(herd: Herd) -> None:
     entered, *others = as_nobody("look", herd.runs, *places)
     assert entered.startswith("read ")
     assert set(others) == {"refused"}
+    it_cannot_speak_to_the_coordinator(herd)
 
 
-@pytest.mark.parametrize("kind", ["no key", "a key of its own"])
-def test_it_cannot_speak_to_the_coordinator(herd: Herd, kind: str) -> None:
+def it_cannot_speak_to_the_coordinator(herd: Herd) -> None:
     """Even if it has found out the address and the public key, which are no secrets."""
     connection = read(herd.connection_file)
-    shown = [] if kind == "no key" else [connection.server_key]
-    counter = "no_key" if kind == "no key" else "unknown_key"
 
-    def counted() -> bool:
+    def counted(counter: str, *shown: str) -> bool:
         """On a busy machine it may be gone before its connection is looked at, and it tries again."""
         assert as_nobody("speak", connection.address, *shown) == "silence"
         return bool(getattr(herd.status().coordinator.refusals, counter))
 
-    until(counted, "it is counted")
+    until(lambda: counted("no_key"), "it is counted without a key")
+    until(lambda: counted("unknown_key", connection.server_key), "it is counted with a key of its own")
     assert herd.members() == []
 
 

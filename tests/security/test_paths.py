@@ -12,8 +12,6 @@ from pydantic import ValidationError
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, read_chunk, write_chunk
 from remuda.client.client import Client
-from remuda.config.errors import ConfigError
-from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder
@@ -59,29 +57,22 @@ def test_a_run_folder_outside_of_the_runs_folder_is_not_made(
 
 
 @pytest.mark.parametrize("name", FORGING)
-def test_the_name_of_an_experiment_is_a_plain_word(tmp_path: Path, name: str) -> None:
-    settings = {"name": name, "env": {"id": "CartPole-v1"}}
+def test_the_names_of_experiments_and_workers_are_plain_words(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValidationError):
-        ExperimentConfig.model_validate(settings)
-    with pytest.raises(ConfigError, match="name"):
-        load_settings(settings, folder=tmp_path)
-
-
-@pytest.mark.parametrize("uuid", [*FORGING, "01234567-89ab-cdef-0123-456789abcdef\n"])
-def test_the_name_of_a_worker_is_a_uuid(tmp_path: Path, uuid: str) -> None:
+        ExperimentConfig.model_validate({"name": name, "env": {"id": "CartPole-v1"}})
     with pytest.raises(CodecError):
-        check(Envelope(1, 0, 1, Register(uuid, 1, "collector", "here", 1, PROTOCOL_VERSION, "0")))
+        check(Envelope(1, 0, 1, Register(name, 1, "collector", "here", 1, PROTOCOL_VERSION, "0")))
     with pytest.raises(ValueError, match="cannot be part of a file name"):
-        RunFolder(tmp_path).collector_log(uuid, 1)
+        RunFolder(tmp_path).collector_log(name, 1)
 
 
-@pytest.mark.parametrize("link", ["to a file", "to a folder", "dangling"])
+@pytest.mark.parametrize("link", ["to a file", "dangling"])
 def test_a_link_in_data_is_neither_followed_nor_removed_with_its_target(tmp_path: Path, link: str) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     data.mkdir()
     elsewhere.mkdir()
     meta = write_chunk(elsewhere, meta_of(0, 5), cartpole_columns(5))
-    target = {"to a file": elsewhere / meta.file, "to a folder": elsewhere, "dangling": elsewhere / "no"}[link]
+    target = {"to a file": elsewhere / meta.file, "dangling": elsewhere / "no"}[link]
     (data / meta.file).symlink_to(target)
     with pytest.raises(ChunkError, match="symbolic link"):
         read_chunk(data / meta.file, meta)
@@ -89,10 +80,10 @@ def test_a_link_in_data_is_neither_followed_nor_removed_with_its_target(tmp_path
     assert tree(tmp_path) == {"data", "elsewhere", f"elsewhere/{meta.file}"}
 
 
-@pytest.mark.parametrize("file", ["../x", "/etc/passwd", "x", "a/b", f"../{meta_of(0, 1).file}"])
-def test_nothing_but_payloads_is_deleted_on_anybodys_word(tmp_path: Path, file: str) -> None:
-    with pytest.raises(ChunkError, match="wrong name"):
-        delete_chunks(tmp_path, [file])
+def test_nothing_but_payloads_is_deleted_on_anybodys_word(tmp_path: Path) -> None:
+    for file in ("../x", "/etc/passwd", "x", "a/b", f"../{meta_of(0, 1).file}"):
+        with pytest.raises(ChunkError, match="wrong name"):
+            delete_chunks(tmp_path, [file])
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import pytest
 from remuda.buffer.chunk import MOST_BYTES, MUST_BE_FINITE, ChunkError, read_chunk, write_chunk
 from remuda.tests.buffer.chunks import cartpole_columns, meta_of
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Journal, assert_exact, commander, kill
-from remuda.tests.faults.test_processes import ENDLESS
+from remuda.tests.faults.herd import ENDLESS, Journal, assert_exact, commander, kill
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import until
 
@@ -43,9 +42,7 @@ def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: 
     kill(learner, signal.SIGCONT)
     until(lambda: len(_refused(run)) == 3, "all three are told of")
     herd.wait_env_step("horse", herd.experiment("horse").env_step + 1_000)
-    with herd.client() as client:
-        client.stop("horse")
-    herd.wait_over("horse", "stopped")
+    herd.stop()
     herd.shut_down()
     told = _refused(run)
     by_file = {path.name: [text for text in told if path.name in text] for path in (missing, short, damaged)}

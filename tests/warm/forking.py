@@ -9,6 +9,7 @@ import fcntl
 import gc
 import importlib
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -107,6 +108,9 @@ def be(order: Order, descriptors: Sequence[int]) -> NoReturn:
     tempfile.tempdir = None  # it is looked for once, in the environment of the time
     if order.places is not None:
         sys.path[:] = order.places
+    if order.site is not None:
+        sys.path.insert(0, order.site)
+        runpy.run_path(os.path.join(order.site, "sitecustomize.py"))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if program.starts_others:
         _fork_for_this_process()

@@ -23,6 +23,8 @@ class Order:
     new_session: bool = False
     places: list[str] | None = None
     """Where it looks for modules; None: where the forker does."""
+    site: str | None = None
+    """A folder at the head of PYTHONPATH with a sitecustomize.py, which is run first."""
 
     def send(self, connection: socket.socket, descriptors: Sequence[int]) -> None:
         """Send it with one descriptor for each number."""

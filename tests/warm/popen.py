@@ -45,6 +45,9 @@ class Forker:
     def is_set_up_as(self, order: Order) -> bool:
         """Whether Python is set up there as it is here; an order may say where else to look for modules."""
         asked, here = of_python(order.env), dict(self.python)
+        if order.site is not None:
+            rest = asked.pop("PYTHONPATH").removeprefix(order.site).removeprefix(os.pathsep)
+            asked |= {"PYTHONPATH": rest} if rest else {}
         if order.places is not None:
             del asked["PYTHONPATH"]
             here.pop("PYTHONPATH", None)
@@ -125,13 +128,19 @@ def _order(asked: Mapping[str, Any]) -> Order | None:
     one_thread = all(env.get(name, value) == value for name, value in ONE_THREAD.items())
     if Program.of(command) is None or not fits(command, env) or not one_thread or not os.path.isdir(cwd):
         return None
-    return Order(command, cwd, env, [0, 1, 2, *asked["pass_fds"]], asked["start_new_session"], _places(env))
+    return Order(command, cwd, env, [0, 1, 2, *asked["pass_fds"]], asked["start_new_session"], _places(env), _site(env))
 
 
 def _places(env: Mapping[str, str]) -> list[str] | None:
     """Where it is to look for modules, if that is where this process does: Remuda starts its children so."""
     places = [place for place in sys.path if place]
     return places if env.get("PYTHONPATH") == os.pathsep.join(places) else None
+
+
+def _site(env: Mapping[str, str]) -> str | None:
+    """Return the first folder of PYTHONPATH if it has a sitecustomize.py, which Python would run at its start."""
+    first = env.get("PYTHONPATH", "").partition(os.pathsep)[0]
+    return first if first and os.path.exists(os.path.join(first, "sitecustomize.py")) else None
 
 
 def of_python(environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from remuda.tests.faults.herd import customized
 from remuda.tests.patience import HANG_S, until, until_gone
-from remuda.tests.warm.command_line import ROOM_BYTES, fits
 from remuda.tests.warm.forking import NAME
 from remuda.tests.warm.popen import Popen
 from remuda.tests.warm.program import REMUDA, Program
@@ -64,65 +64,6 @@ def test_it_is_told_what_it_is_started_with(tmp_path: Path) -> None:
     }
     assert (err, process.returncode) == (b"and an error\n", 3)
     assert tempfile.gettempdir() != str(tmp_path / "own"), "nothing of it is left here"
-
-
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may set its groups")
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"process_group": 0},
-        {"umask": 0o077},
-        {"user": os.geteuid()},
-        {"group": os.getegid()},
-        pytest.param({"extra_groups": []}, marks=AS_ROOT),
-        {"close_fds": False},
-    ],
-    ids=lambda option: next(iter(option)),
-)
-def test_what_the_forker_cannot_do_is_done_by_the_real_command(option: dict[str, Any]) -> None:
-    program = "import sys; sys.exit('torch' in sys.modules)"
-    assert ended(Popen([sys.executable, "-c", program])) == 1, "it is forked"
-    assert ended(Popen([sys.executable, "-c", program], **option)) == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_signals_reach_it_from_its_start_and_are_seen_as_its_end(number: signal.Signals) -> None:
-    process = Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.1)"])
-    process.send_signal(number)
-    assert ended(process) == -number
-
-
-def test_ctrl_c_is_an_exception_that_can_be_caught() -> None:
-    program = (
-        "import time\ntry:\n    print('go', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('caught')"
-    )
-    with Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"go\n"
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=HANG_S)[0] == b"caught\n"
-    assert process.returncode == 0
-
-
-def test_an_exception_ends_it_with_its_traceback() -> None:
-    with Popen([sys.executable, "-P", "-c", "raise ValueError('no')"], stderr=subprocess.PIPE) as process:
-        _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 1
-    assert err.endswith(b"ValueError: no\n")
-
-
-def test_others_find_it_by_its_command_and_in_its_own_session() -> None:
-    command = [sys.executable, "-P", "-c", "import time; time.sleep(600)", "a place"]
-    process = Popen(command, start_new_session=True)
-    seen = psutil.Process(process.pid)
-    assert [part for part in seen.cmdline() if part] == command
-    assert seen.environ() == dict(os.environ)
-    assert seen.name() == Path(sys.executable).name
-    assert os.getpgid(process.pid) == os.getsid(process.pid) == process.pid
-    os.killpg(process.pid, signal.SIGKILL)
-    assert ended(process) == -signal.SIGKILL
 
 
 def test_descriptors_keep_their_numbers_and_no_others_are_passed() -> None:
@@ -186,26 +127,42 @@ def child_with(process: psutil.Process, part: str) -> psutil.Process | None:
     return None
 
 
+IS_FORKED = "import sys; sys.exit('torch' in sys.modules)"
+
+
 @pytest.mark.parametrize(
-    "command", [["true"], [sys.executable, "-I", "-c", "pass"], [sys.executable, "-c", "#" * ROOM_BYTES]]
+    ("options", "forked"),
+    [
+        ({}, True),
+        ({"umask": 0o077}, False),
+        ({"close_fds": False}, False),
+        ({"env": {**os.environ, "PYTHONPATH": "/nowhere"}}, False),
+    ],
 )
-def test_other_commands_are_started(command: list[str]) -> None:
-    assert Program.of(command) is None or not fits(command, {})
-    assert ended(Popen(command)) == 0
+def test_what_the_forker_cannot_do_is_done_by_the_real_command(options: dict[str, Any], forked: bool) -> None:
+    assert ended(Popen([sys.executable, "-c", IS_FORKED], **options)) == forked
 
 
-def test_one_whose_python_is_set_up_otherwise_is_started() -> None:
-    env = {**os.environ, "PYTHONPATH": "/nowhere"}
-    program = "import sys; sys.exit('torch' in sys.modules)"
-    assert ended(Popen([sys.executable, "-c", program], env=env)) == 0
-
-
-def test_one_that_looks_for_modules_where_this_process_does_is_forked(
+def test_modules_are_looked_for_as_asked_and_a_sitecustomize_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So Remuda starts the processes of environments and of a learner's ranks."""
+    """So Remuda starts the processes of environments and ranks, and tests change what a process does."""
     (tmp_path / "its_own.py").write_text("number = 7")
+    site = customized(tmp_path / "site", "import os; os.environ['SITE'] = 'run'")
+    program = "import os, sys; sys.exit(os.environ.get('SITE') == 'run' and 'torch' in sys.modules)"
+    assert ended(Popen([sys.executable, "-c", program], env={**os.environ, **site})) == 1
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(place for place in sys.path if place)}
     program = "import sys, its_own; sys.exit(its_own.number if 'torch' in sys.modules else 0)"
     assert ended(Popen([sys.executable, "-c", program], env=env)) == 7
+
+
+def test_signals_reach_it_and_others_find_it_by_its_command_in_its_session() -> None:
+    command = [sys.executable, "-P", "-c", "import time; time.sleep(600)", "a place"]
+    process = Popen(command, start_new_session=True)
+    seen = psutil.Process(process.pid)
+    assert [part for part in seen.cmdline() if part] == command
+    assert seen.environ() == dict(os.environ)
+    assert os.getpgid(process.pid) == os.getsid(process.pid) == process.pid
+    os.killpg(process.pid, signal.SIGTERM)
+    assert ended(process) == -signal.SIGTERM

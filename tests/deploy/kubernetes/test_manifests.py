@@ -109,16 +109,6 @@ def test_the_job_of_the_collectors_word_for_word() -> None:
     assert yaml.safe_dump(manifests()["collector"], sort_keys=False) == COLLECTOR
 
 
-def test_a_job_for_each_role_that_has_workers_and_one_for_coordinator_and_learner() -> None:
-    found = manifests()
-    assert list(found) == ["keys", "head", "collector", "evaluator"]
-    assert {role: each["spec"]["completions"] for role, each in found.items() if role != "keys"} == {
-        "head": 1,
-        "collector": 8,
-        "evaluator": 2,
-    }
-
-
 def test_the_coordinator_listens_where_probes_and_the_forwarded_port_look() -> None:
     container = head()
     command = " ".join(container["command"])

@@ -156,17 +156,6 @@ def test_who_is_lost_and_finds_no_other_place_is_named_with_what_it_needs(scene:
     ]
 
 
-def test_a_worker_that_fails_gets_another_process_after_a_growing_pause(scene: Scene) -> None:
-    for pause_s in (1.0, 2.0, 4.0):
-        scene.begin(0)
-        scene.reply(0, EXIT_FAILED)
-        assert scene.said[-1].endswith(f"ended with exit code 1; starting it again in {pause_s:g} s")
-        scene.step(pause_s - 0.1)
-        assert scene.stage.asked == {}
-        scene.step(0.1)
-    assert scene.stage.renewed == [0, 0, 0]
-
-
 def test_one_that_was_asked_to_end_while_there_is_a_coordinator_goes_on_elsewhere(scene: Scene) -> None:
     scene.begin(0)
     scene.reply(0, EXIT_DONE)
@@ -200,37 +189,6 @@ def test_a_process_that_comes_after_the_end_of_the_coordinator_has_nothing_to_do
     assert scene.herd.over
     assert scene.stage.asked == {}
     assert scene.herd.exit_code == EXIT_DONE
-
-
-def test_a_list_of_keys_that_is_gone_with_the_coordinator_is_no_error(scene: Scene) -> None:
-    def gone(name: str, key: str) -> None:
-        scene.file.unlink()
-        raise KeyFileError("no key in .keys/authorized")
-
-    scene.herd._let_in = gone
-    scene.reply(0, msgspec.json.encode(Introduction("f" * 64, "node1", 8, "0.1.0")))
-    assert scene.herd.over
-
-
-def test_a_key_that_cannot_be_let_in_is_tried_again_while_there_is_a_coordinator(tmp_path: Path) -> None:
-    """The others work, and the disk may have room again."""
-    scene = Scene(tmp_path, collector=2)
-    scene.begin(1)
-    let_in = scene.herd._let_in
-
-    def full(name: str, key: str) -> None:
-        raise OSError("no space left on device")
-
-    scene.herd._let_in = full
-    scene.reply(0, msgspec.json.encode(Introduction("f" * 64, "node1", 8, "0.1.0")))
-    name = scene.stage.placed[0]
-    assert scene.said == [
-        f"{name} ended with a key that cannot be let in (no space left on device); starting it again in 1 s"
-    ]
-    scene.herd._let_in = let_in
-    scene.step(1.0)
-    assert scene.begin(0).incarnation == 1
-    assert scene.stage.renewed == [], "the process is the same"
 
 
 def test_where_no_key_can_be_let_in_it_gives_up(scene: Scene) -> None:

@@ -12,7 +12,6 @@ from remuda.deploy.slurm import commands
 from remuda.deploy.slurm.commands import (
     JobState,
     SlurmError,
-    own_job,
     parse,
     requeue,
     states,
@@ -25,10 +24,6 @@ SQUEUE = """\
 2_1|PENDING|BeginTime||
 2_0|RUNNING|None|n2|a|b
 3|COMPLETING|None|n[1-2]|(null)
-"""
-SACCT = """\
-7|COMPLETED|None|n1
-8_0|CANCELLED by 1000|None|None assigned
 """
 
 
@@ -44,12 +39,6 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
         return noted
 
     return make
-
-
-def test_a_job_is_submitted(program: Program) -> None:
-    noted = program("sbatch", "echo '12;remuda'")
-    assert submit(["sbatch", "--parsable", "x.sh"]) == "12"
-    assert noted.read_text() == "--parsable x.sh\n"
 
 
 def test_an_error_is_told_in_slurms_own_words(program: Program) -> None:
@@ -97,12 +86,6 @@ def test_a_controller_that_is_away_does_not_make_jobs_unknown(program: Program) 
         states(["12"])
 
 
-def test_the_last_task_of_an_array_is_not_called_like_the_array() -> None:
-    assert own_job({"SLURM_JOB_ID": "12"}) == "12"
-    last = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}
-    assert own_job(last) == "12_2"
-
-
 def test_a_job_asks_to_be_started_again(program: Program) -> None:
     noted = program("scontrol", "true")
     assert requeue({"SLURM_JOB_ID": "12"}) == "job 12 is requeued"
@@ -123,33 +106,19 @@ def test_squeue() -> None:
     ]
 
 
-def test_sacct() -> None:
-    assert parse(SACCT) == [JobState("7", "COMPLETED", "", "n1"), JobState("8_0", "CANCELLED", "", "")]
-
-
-@pytest.mark.parametrize(
-    ("state", "fate"),
-    [
-        ("PENDING", "alive"),
-        ("RUNNING", "alive"),
-        ("COMPLETING", "alive"),
-        ("SUSPENDED", "alive"),
-        ("REQUEUE_HOLD", "alive"),
-        ("COMPLETED", "done"),
-        ("FAILED", "failed"),
-        ("OUT_OF_MEMORY", "failed"),
-        ("CANCELLED", "cancelled"),
-        ("TIMEOUT", "lost"),
-        ("PREEMPTED", "lost"),
-        ("NODE_FAIL", "lost"),
-        ("UNKNOWN", "lost"),
-    ],
-)
-def test_what_a_state_means(state: str, fate: str) -> None:
-    assert JobState("1", state).fate == fate
-
-
 @pytest.mark.parametrize("text", ["1|RUNNING|None", "slurm_load_jobs error: x", "x|RUNNING|None|n1", "1||None|n1"])
 def test_what_is_no_list_of_jobs_is_not_guessed_at(text: str) -> None:
     with pytest.raises(SlurmError, match="not understood"):
         parse(text)
+
+
+def test_what_a_state_means() -> None:
+    fates = {
+        "alive": ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD"),
+        "done": ("COMPLETED",),
+        "failed": ("FAILED", "OUT_OF_MEMORY"),
+        "cancelled": ("CANCELLED",),
+        "lost": ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "UNKNOWN"),
+    }
+    for fate, names in fates.items():
+        assert {JobState("1", name).fate for name in names} == {fate}

@@ -43,24 +43,11 @@ def test_what_dies_at_its_start_is_replaced_after_pauses_that_double() -> None:
     assert pauses == [min(FIRST_PAUSE_S * 2**number, LONGEST_PAUSE_S) for number in range(8)]
 
 
-def test_several_that_are_lost_together_come_back_together() -> None:
-    jobs = three_collectors()
-    jobs.note(states("NODE_FAIL", "5_0", "5_1", "5_2"), 1.0)
-    assert jobs.due(1.0 + FIRST_PAUSE_S) == {"collector": 3}
-
-
 def test_what_ended_in_order_or_is_requeued_by_slurm_is_not_replaced() -> None:
     jobs = three_collectors()
     assert jobs.note({**states("COMPLETED", "5_0"), **states("PENDING", "5_1")}, 100.0) == []
     assert jobs.due(1_000.0) == {}
     assert jobs.alive == ["5_1", "5_2"]
-
-
-def test_a_job_that_ended_once_stays_so() -> None:
-    jobs = three_collectors()
-    jobs.note(states("CANCELLED", "5_0"), 100.0)
-    assert jobs.note(states("FAILED", "5_0"), 101.0) == []
-    assert jobs.due(200.0) == {"collector": 1}
 
 
 def test_the_limit_holds_for_all_roles_together_and_is_told_once() -> None:

@@ -133,18 +133,6 @@ def test_a_job_that_asks_is_let_in_with_a_key_of_its_own_and_the_right_of_a_work
     assert len(launch.said) == 1
 
 
-def test_a_job_that_is_started_again_shows_another_key_and_the_former_counts_no_more(
-    launch: Launch, slurm: Slurm
-) -> None:
-    keys: list[set[str]] = []
-    for _ in range(2):
-        with RemoteJob(JOB, print) as guest:
-            guest.ask(60.0, never, lambda pause_s: launch.look())
-        keys.append({public for public, each in launch.keys.listed().items() if each.name == "slurm-7_0"})
-    assert len(keys[0]) == len(keys[1]) == 1
-    assert keys[0] != keys[1]
-
-
 def test_an_answer_to_the_life_before_is_none_and_the_job_asks_again(launch: Launch, slurm: Slurm) -> None:
     """The launch had seen the question of a job that was requeued, and wrote its answer over that of the next life."""
     late = iter([answer_comment(Answer("a" * 64, b"{}"))])
@@ -240,23 +228,6 @@ def test_while_there_is_no_coordinator_nobody_is_let_in_and_the_launch_goes_on(l
     launch.look()
     assert slurm.comments["8"] == "a comment of somebody"
     assert answer_in(slurm.comments[JOB]) is not None
-
-
-def test_one_that_cannot_be_told_holds_up_no_other_and_is_said_once(
-    launch: Launch, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slurm.comments = {"7_0": key_comment("a" * 64), "7_1": key_comment("b" * 64)}
-
-    def note(id: str, comment: str) -> None:
-        if id == "7_0":
-            raise SlurmError("scontrol says: Job/step already completing or completed")
-        slurm.note(id, comment)
-
-    monkeypatch.setattr(remote_jobs, "note", note)
-    for _ in range(3):
-        launch.look()
-    assert answer_in(slurm.comments["7_1"]) is not None
-    assert sum("already completing" in text for text in launch.said) == 1
 
 
 @given(st.text(max_size=80))

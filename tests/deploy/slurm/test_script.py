@@ -10,7 +10,7 @@ import pytest
 
 from remuda.config.launching import LaunchConfig, SlurmConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest
-from remuda.deploy.slurm.script import SlurmPlan, filled
+from remuda.deploy.slurm.script import SlurmPlan
 
 HEAD = """\
 #!/bin/bash
@@ -74,7 +74,6 @@ EVERYTHING = SlurmConfig(
     options=("--constraint=avx512",),
     setup=("module load python",),
 )
-VALUES = {"what": "a horse", "options": "#SBATCH -x", "opening": "", "setup": "", "command": "echo $PATH a@b @{what}"}
 
 
 def plan(
@@ -128,17 +127,6 @@ def test_a_workers_script_prints_where_it_can_and_tells_the_job_what_its_node_se
         assert said[-2:] == ["<--guest>", f"<{printed}>"]
 
 
-def test_how_scripts_are_submitted() -> None:
-    assert plan().submit("head") == [
-        *("sbatch", "--parsable", "--export=NIL"),
-        "/shared/runs/.launches/horse-1/head.sh",
-    ]
-    assert plan().submit("collector", jobs=8, after="12") == [
-        *("sbatch", "--parsable", "--export=NIL", "--array=0-7", "--dependency=after:12"),
-        "/shared/runs/.launches/horse-1/collector.sh",
-    ]
-
-
 def test_folders_are_quoted_and_percent_signs_are_no_patterns_of_slurm() -> None:
     made = plan(own_dir="/my runs/50%/x")
     assert '#SBATCH --output="/my runs/50%%/x/head_%j.txt"\n' in made.head_script()
@@ -162,25 +150,8 @@ def test_a_folder_that_no_script_can_name_is_refused(folder: str) -> None:
         {"account": "two words"},
         {"setup": ["one\ntwo"]},
         {"options": ["constraint=avx512"]},
-        {"options": ["--a\n--b"]},
-        {"notice_s": 5},
-        {"partitoin": "cpu"},
-        {"learner_gpus": True},
     ],
 )
 def test_settings_that_would_write_other_lines_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         SlurmConfig.model_validate(settings)
-
-
-def test_values_are_put_in_as_they_are() -> None:
-    text = filled("slurm_job.sh", **VALUES)
-    assert text.startswith("#!/bin/bash\n")
-    assert text.endswith("\nexec echo $PATH a@b @{what}\n"), "what is in a value is not replaced"
-
-
-def test_a_value_too_few_or_too_many_is_a_mistake() -> None:
-    with pytest.raises(KeyError, match="setup"):
-        filled("slurm_job.sh", what="", options="", opening="", command="")
-    with pytest.raises(ValueError, match=r"slurm_job\.sh has no place for moon"):
-        filled("slurm_job.sh", **VALUES, moon="")

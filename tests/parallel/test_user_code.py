@@ -1,0 +1,64 @@
+"""An algorithm and a launcher from the user's folder, and rows that are what some collector really did."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from remuda.tests.parallel.conftest import Launcher
+from remuda.tests.parallel.reading import index, texts
+from remuda.tests.policy.unrolled.configs import MAX_ENV_STEPS, unrolled
+from remuda.tests.policy.unrolled.trails import noted
+
+pytestmark = pytest.mark.processes
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHORT = ("--set", "buffer.min_rows=100", "--set", "evaluator.episodes=1", "--set", "collector.count=1")
+
+
+def test_an_example_of_an_algorithm_is_launched_by_an_example_of_a_launcher_and_resumed(
+    tmp_path: Path, launched: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, run = tmp_path / "user", tmp_path / "run"
+    user.mkdir()
+    for name in ("custom_algorithm.py", "custom_algorithm.yaml", "custom_launcher.py"):
+        shutil.copy(EXAMPLES / name, user / name)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    on = ("--on", "custom_launcher:Commands")
+    launch = ("launch", user / "custom_algorithm.yaml", *SHORT, "--run-dir", run)
+    refused = launched(tmp_path, *launch, *on, "--profile").ended()
+    assert refused.code == 2, refused.err
+    assert "custom_launcher:Commands: cannot be made: ValueError: this launcher makes no profiles" in refused.err
+    assert not run.exists()
+
+    command = launched(tmp_path, *launch, *on, "--set", "stop.max_env_steps=600")
+    first = command.ended()
+    assert first.code == 0, first.err
+    assert texts(run / "log" / "commander" / "commander_logger.txt")[-1].startswith("the run is over after")
+    assert command.family() == []
+    assert command.leftovers() == [], "the launcher has removed its folder"
+    before = index(run)["last"]
+    again = launched(tmp_path, *launch, "--set", "stop.max_env_steps=1000", "--resume").ended()
+    assert again.code == 0, again.err
+    assert index(run)["last"] > before > 0
+    assert json.loads((run / "config.json").read_text())["policy"]["hidden"] == 128
+
+
+def test_rows_of_unrolls_are_what_some_collector_did(tmp_path: Path, launched: Launcher) -> None:
+    """Two collectors, whose environments are in further processes. The learner fails at the first row that is anything
+    else, and an environment at the first action that is not legal."""
+    notes, config = tmp_path / "notes", tmp_path / "unrolled.yaml"
+    notes.mkdir()
+    config.write_text(yaml.safe_dump(unrolled(notes, prioritized=True, processes=True)))
+    ended = launched(tmp_path, "launch", config, "--run-dir", tmp_path / "run").ended()
+    assert ended.code == 0, ended.err
+    taken, learned = (set(map(tuple, noted(notes, kind).tolist())) for kind in ("taken", "learned"))
+    assert len(taken) >= MAX_ENV_STEPS
+    assert learned <= taken
+    assert len(learned) > MAX_ENV_STEPS // 2

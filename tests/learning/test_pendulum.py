@@ -14,10 +14,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(2 * DEADLINE_S)
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
-def test_one_seed(algorithm: str, tmp_path: Path) -> None:
+def test_one_seed(tmp_path: Path) -> None:
     """A lower goal than that of `make learning`: random actions stay near -1200."""
-    config = EXAMPLES / f"pendulum_{algorithm}.yaml"
+    config = EXAMPLES / "pendulum_sac.yaml"
     assert solve("train", 0, tmp_path / "run", config, goal=-700.0, interval_env_steps=500) is not None
 
 

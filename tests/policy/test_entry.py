@@ -16,11 +16,20 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.algorithms.registry import BUILT_IN, CustomConfig, PolicyConfig
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.environment import EnvConfig
+from remuda.config.learning import BufferConfig, LearnerConfig
+from remuda.config.recording import StopConfig
 from remuda.config.schema import ExperimentConfig
+<<<<<<< HEAD
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import UnknownAlgorithmError, built_in_entry, declaration, make_policy
+=======
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_policy
+>>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
+from remuda.policy.schedules import importance_beta, linear
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.imports import imported_by
 from remuda.tests.test_house import ROOT, product_files
 
 SEQUENCES = Sequences(burn_in_steps=1, sequence_steps=4, overlap_steps=2, n_step=1, discount=0.9)
@@ -28,14 +37,6 @@ SEQUENCES = Sequences(burn_in_steps=1, sequence_steps=4, overlap_steps=2, n_step
 
 def experiment(policy: PolicyConfig) -> ExperimentConfig:
     return ExperimentConfig(name="entry", env=EnvConfig(id="CartPole-v1"), policy=policy)
-
-
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_a_line_of_the_registry_leads_to_settings_and_an_entry_that_belong_together(name: str) -> None:
-    settings = BUILT_IN[name].settings
-    assert settings.model_validate({}).type == name
-    assert built_in_entry(name).settings is settings
-    assert built_in_entry(name) is built_in_entry(name)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -117,3 +118,47 @@ def test_nobody_outside_the_algorithms_asks_which_one_it_is() -> None:
         if asks.search(line)
     ]
     assert wrong == []
+
+
+# --- schedules
+
+
+@pytest.mark.parametrize(("at", "expected"), [(0, 1.0), (250, 0.8), (500, 0.6), (1000, 0.2), (5000, 0.2)])
+def test_linear_by_hand(at: int, expected: float) -> None:
+    assert linear(1.0, 0.2, duration=1000, at=at) == pytest.approx(expected)
+
+
+def an_experiment(policy: PolicyConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
+    env = EnvConfig(id="CartPole-v1")
+    return ExperimentConfig(name="schedules", env=env, policy=policy, learner=learner or LearnerConfig())
+
+
+@pytest.mark.parametrize(
+    ("asked", "max_env_steps", "decay"),
+    [(None, 1, 1), (None, 250_000, 50_000), (None, 10**8, 1_000_000), (300, 250_000, 300)],
+)
+def test_exploration_lasts_a_share_of_the_run_unless_told(asked: int | None, max_env_steps: int, decay: int) -> None:
+    policy, stop = DqnConfig(epsilon_decay_env_steps=asked), StopConfig(max_env_steps=max_env_steps)
+    config = an_experiment(policy).model_copy(update={"stop": stop})
+    assert declaration(config).exploration_at(decay) == {"epsilon": policy.epsilon_end}
+    assert declaration(config).exploration_at(decay - 1)["epsilon"] > policy.epsilon_end
+
+
+def test_a_run_that_learns_nothing_explores_as_little_as_it_ever_would() -> None:
+    config = an_experiment(DqnConfig(epsilon_end=0.1), LearnerConfig(inference=True))
+    assert declaration(config).exploration_at(0) == {"epsilon": 0.1}
+
+
+def test_beta_rises_to_one_over_updates() -> None:
+    buffer = BufferConfig(importance_exponent=0.4, importance_anneal_iters=100)
+    assert importance_beta(buffer, 0) == 0.4
+    assert importance_beta(buffer, 50) == pytest.approx(0.7)
+    assert importance_beta(buffer, 100) == importance_beta(buffer, 10**9) == 1.0
+
+
+def test_what_the_coordinator_imports_brings_neither_torch_nor_gymnasium() -> None:
+    modules = ("", ".schedules", ".files.policy_file", ".algorithms", ".entry")
+    assert (
+        imported_by("import " + ", ".join(f"remuda.policy{module}" for module in modules)) & {"torch", "gymnasium"}
+        == set()
+    )

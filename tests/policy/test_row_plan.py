@@ -54,10 +54,6 @@ def test_on_policy_an_update_learns_from_as_much_in_both_modes(asked: int | None
     assert plan(**sections).rows_per_update == plan(collectors=1, **sections).rows_per_update == segments
 
 
-def test_on_policy_a_chunk_is_a_segment_of_each_environment() -> None:
-    assert plan(policy={"type": "ppo", "horizon_steps": 32}).chunk_slots == 32 * 8
-
-
 @pytest.mark.parametrize("collectors", [None, 1])
 def test_how_often_a_policy_is_published_is_the_same_in_both_modes(collectors: int | None) -> None:
     learner = {"publish_interval_iters": 7}
@@ -94,20 +90,6 @@ def test_of_replay_a_step_brings_a_row_of_each_agent() -> None:
     assert shared.most_chunk_rows == 3 * 50 + 12
     assert shared.slots(meta(rows=150, env_steps=50)) == 50
     assert (shared.slots_for(150), shared.slots_for(1), shared.slots_for(0)) == (50, 1, 0)
-
-
-def test_of_sequences_a_period_is_one_of_each_copy() -> None:
-    policy = {"type": "r2d2", "sequence_steps": 20, "burn_in_steps": 10, "overlap_steps": 10}
-    shared = plan_of_agents(policy=policy)
-    alone = plan(num_envs=4, policy=policy)
-    assert shared.slots_per_row == alone.slots_per_row
-    assert shared.chunk_slots == alone.chunk_slots
-    assert shared.most_rows(120) == 3 * alone.most_rows(120)
-
-
-def test_a_free_chunk_fills_no_larger_part_of_the_buffer_because_of_agents() -> None:
-    free = plan_of_agents(buffer={**FREE, "capacity": 2_400})
-    assert (free.chunk_slots, free.longest_chunk_s) == (100, FREE_CHUNK_S)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.environments.errors import UnsupportedSpaceError
-from remuda.policy.algorithms import make_algorithm, make_policy
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.vectors import make_vector
+from remuda.policy.acting.distributions import epsilon_greedy, epsilon_powers
 from remuda.policy.algorithms.dqn.entry import DqnPolicy
-from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
+from remuda.policy.spaces import ActionSpec
+from remuda.tests.collector.rollouts import OneRollout
+from remuda.tests.policy.cases import ACTION, OBSERVATION, dqn
 
 
 def acting(policy: DqnConfig, seed: int = 0, action: ActionSpec = ACTION) -> DqnPolicy:
@@ -40,27 +43,48 @@ def test_the_share_of_other_actions_is_epsilon(epsilon: float) -> None:
     assert abs(float((actions != best).mean()) - expected) <= tolerance
 
 
-def test_same_generator_same_actions_and_actions_start_where_the_space_does() -> None:
-    acts = acting(DqnConfig(hidden=(8,)), action=ActionSpec(3, start=7, dtype="int32"))
-    observations = np.zeros((1000, 4), np.float32)
-    first, second = (
-        acts.act(observations, {"epsilon": 0.9}, np.random.default_rng(5), deterministic=False) for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert first.dtype == np.int32
-    assert set(first.tolist()) == {7, 8, 9}
+# --- different exploration
+
+SEEN = np.random.default_rng(1).normal(size=(4, *OBSERVATION.shape)).astype(np.float32)
 
 
-def test_discrete_observations() -> None:
-    observation = ObservationSpec((), "int64", n=6)
-    acts = DqnPolicy(DqnConfig(hidden=(8,)), observation, ACTION)
-    acts.load_state(dqn(DqnConfig(hidden=(8,)), observation=observation).acting_state())
-    assert acts.act(np.arange(6), {}, np.random.default_rng(0), deterministic=True).shape == (6,)
+def spreading(spread: float) -> DqnPolicy:
+    settings = DqnConfig(hidden=(16,), epsilon_spread=spread)
+    acts = DqnPolicy(settings, OBSERVATION, ACTION)
+    acts.load_state(dqn(settings).acting_state())
+    return acts
 
 
-def test_actions_that_cannot_be_counted_are_refused() -> None:
-    box = ActionSpec(None, 0, "float32", (1,), (-1.0,), (1.0,))
-    with pytest.raises(UnsupportedSpaceError, match=r"action space Box\(1,\) is not supported by dqn"):
-        make_policy(config(), OBSERVATION, box)
-    with pytest.raises(UnsupportedSpaceError, match=r"action space Box\(1,\) is not supported by dqn"):
-        make_algorithm(config(), OBSERVATION, box, 0)
+def drawn(acts: DqnPolicy, number: int = 200) -> list[list[int]]:
+    rng = np.random.default_rng(3)
+    return [acts.act(SEEN, {"epsilon": 0.4}, rng, deterministic=False).tolist() for _ in range(number)]
+
+
+def test_powers_by_hand() -> None:
+    """Two collectors of four environments, with the numbers of the paper."""
+    powers = np.concatenate([epsilon_powers(7.0, first, 4, 8) for first in (0, 4)])
+    np.testing.assert_allclose(powers, [1, 2, 3, 4, 5, 6, 7, 8])
+    np.testing.assert_allclose(0.4 ** powers[[0, 7]], [0.4, 0.4**8])
+    assert epsilon_powers(7.0, 0, 1, 1).tolist() == [1.0]  # one alone explores as much as it is told
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_each_environment_has_its_own_epsilon(first: int) -> None:
+    acts = spreading(7.0)
+    acts.take_place(first, 8)
+    rng, values = np.random.default_rng(3), acts.q_values(SEEN)
+    epsilon = 0.4 ** np.arange(first + 1.0, first + 5.0)
+    assert drawn(acts) == [epsilon_greedy(values, epsilon, rng).tolist() for _ in range(200)]
+
+
+def test_a_collector_tells_its_policy_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    acts = spreading(7.0)
+    monkeypatch.setattr(acts, "take_place", lambda first, of: told.append((first, of)))
+    config = ExperimentConfig(name="spread", env=EnvConfig(id="CartPole-v1", num_envs=3))
+    vector = make_vector(config.env, num_envs=3, source_dir=None, chosen=lambda said: None)
+    try:
+        OneRollout.made(config, vector, acts, index=2, collectors=5)
+    finally:
+        vector.close()
+    assert told == [(6, 15)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,11 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from remuda.policy import torch_distributions
 from remuda.policy.acting import distributions
+from remuda.policy.acting.distributions import CorrelatedNoise
 from remuda.policy.networks import tensors
+from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.tests.policy.algorithms import likelihoods
+from remuda.tests.policy.algorithms.twin_critics.cases import integral
 
 seeds = st.integers(0, 10**6)
 
@@ -98,16 +103,6 @@ def test_only_legal_indices_are_chosen(rows: int, n: int, epsilon: float, seed: 
     assert (drawn.probabilities()[~legal] == 0.0).all()
 
 
-def test_random_actions_are_spread_evenly_over_the_legal_ones() -> None:
-    legal = np.tile([True, False, True, True, False], (30_000, 1))
-    for indices in (
-        distributions.drawn_evenly(legal, np.random.default_rng(0)),
-        distributions.epsilon_greedy(np.zeros((30_000, 5), np.float32), 1.0, np.random.default_rng(1), legal),
-    ):
-        shares = np.bincount(indices, minlength=5) / len(legal)
-        np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 1 / 3, 0], atol=0.015)
-
-
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(1, 8), n=st.integers(1, 7), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
 def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
@@ -174,38 +169,6 @@ def test_several_indices_are_independent(
         assert np.take_along_axis(legal, drawn + np.cumsum((0, *counts[:-1])), axis=1).all()
 
 
-def test_several_indices_by_hand() -> None:
-    """Two coins, the second with probabilities 3/4 and 1/4, and a die that always shows its last side."""
-    logits = np.log(np.array([[0.5, 0.5, 0.25, 0.75, 1e-30, 1e-30, 1.0]], np.float32))
-    three = distributions.MultiCategorical(logits, (2, 2, 3))
-    assert three.mode().tolist() == [[0, 1, 2]]
-    assert three.log_prob(np.array([[1, 0, 2]])).tolist() == [pytest.approx(np.log(0.5 * 0.25))]
-    coins = np.log(2.0) - 0.25 * np.log(0.25) - 0.75 * np.log(0.75)
-    assert three.entropy().tolist() == [pytest.approx(coins)]
-    many = distributions.MultiCategorical(np.tile(logits, (20_000, 1)), (2, 2, 3)).sample(np.random.default_rng(0))
-    np.testing.assert_allclose(many.mean(axis=0), [0.5, 0.75, 2.0], atol=0.02)
-    assert np.corrcoef(many[:, 0], many[:, 1])[0, 1] == pytest.approx(0.0, abs=0.03)
-
-
-def test_drawn_numbers_have_the_mean_and_deviation() -> None:
-    n = 40_000
-    mean = np.tile(np.array([1.0, -2.0], np.float32), (n, 1))
-    gaussian = distributions.Gaussian(mean, np.log(np.array([0.5, 2.0], np.float32)))
-    drawn = gaussian.sample(np.random.default_rng(0))
-    np.testing.assert_allclose(drawn.mean(axis=0), [1.0, -2.0], atol=4 * 2 / np.sqrt(n))
-    np.testing.assert_allclose(drawn.std(axis=0), [0.5, 2.0], rtol=0.03)
-    np.testing.assert_array_equal(gaussian.mode(), mean)
-
-
-def test_impossible_actions_leave_entropy_and_gradient_finite() -> None:
-    logits = torch.tensor([[0.0, -float("inf")], [-1e9, 0.0]], requires_grad=True)
-    learning = torch_distributions.Categorical(logits).of(torch.tensor([0, 1]))
-    np.testing.assert_allclose(learning.entropy.detach(), 0.0, atol=1e-6)
-    np.testing.assert_allclose(gradient_of(learning, torch.ones(2), 0.5, logits), 0.0, atol=1e-6)
-    ours = distributions.Categorical(np.array([[0.0, -1e9], [-1e9, 0.0]], np.float32))
-    np.testing.assert_allclose(ours.entropy(), 0.0, atol=1e-6)
-
-
 def gradient_of(
     likelihood: torch_distributions.Likelihood, by_log_prob: torch.Tensor, by_entropy: float, of: torch.Tensor
 ) -> torch.Tensor:
@@ -232,3 +195,97 @@ def test_gradients_are_those_of_autograd(rows: int, n: int, by_entropy: float, s
     torch.testing.assert_close(gradients(ours), gradients(by_textbook))
     for distribution, of in ((ours[0], logits), (ours[1], mean)):  # half of a likelihood alone
         assert torch.autograd.grad(distribution.entropy.sum(), of, retain_graph=True, allow_unused=True)
+
+
+# --- correlated noise
+
+
+def test_two_draws_by_hand() -> None:
+    noise, rng, same = CorrelatedNoise(0.6), np.random.default_rng(0), np.random.default_rng(0)
+    first, second = noise.draw((2, 3), rng), noise.draw((2, 3), rng)
+    fresh = [same.standard_normal((2, 3), np.float32) for _ in range(2)]
+    np.testing.assert_array_equal(first, fresh[0])
+    np.testing.assert_allclose(second, 0.6 * fresh[0] + 0.8 * fresh[1], rtol=1e-6)
+    assert second.dtype == np.float32
+
+
+def drawn(correlation: float, steps: int = 4_000) -> NDArray[np.float32]:
+    noise, rng = CorrelatedNoise(correlation), np.random.default_rng(1)
+    return np.stack([noise.draw((5,), rng) for _ in range(steps)])
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_the_distribution_of_each_draw_stays_standard_normal(correlation: float) -> None:
+    path = drawn(correlation)
+    # The mean of a process with correlation c has (1 + c) / (1 - c) times the variance of independent draws.
+    deviation = np.sqrt((1 + correlation) / (1 - correlation) / path.size)
+    assert abs(path.mean()) < 4 * deviation
+    assert path.std() == pytest.approx(1.0, abs=4 * deviation)
+    between = np.mean(path[1:] * path[:-1])
+    assert between == pytest.approx(correlation, abs=4 * deviation)
+    two_apart = np.mean(path[2:] * path[:-2])
+    assert two_apart == pytest.approx(correlation**2, abs=4 * deviation)
+
+
+def test_another_number_of_environments_begins_a_new_process() -> None:
+    noise, rng, same = CorrelatedNoise(0.9), np.random.default_rng(2), np.random.default_rng(2)
+    noise.draw((4, 1), rng)
+    same.standard_normal((4, 1), np.float32)
+    np.testing.assert_array_equal(noise.draw((3, 1), rng), same.standard_normal((3, 1), np.float32))
+
+
+# --- normal numbers after tanh
+
+
+def log_density(units: np.ndarray, mean: float, log_std: float) -> np.ndarray:
+    """Log density of numbers in -1 … 1, by the learning side."""
+    noise = torch.from_numpy((np.arctanh(units) - mean) / math.exp(log_std))[:, None]
+    outputs = torch.tensor([[mean, log_std]], dtype=torch.float64).expand(len(units), 2)
+    action, log_prob = SquashedGaussian(outputs).drawn_by(noise)
+    np.testing.assert_allclose(action[:, 0].numpy(), units, atol=1e-9)
+    return log_prob.numpy()
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-2.0, -0.5), (0.3, -0.2)])
+def test_the_density_adds_up_to_one(mean: float, log_std: float) -> None:
+    assert integral(lambda units: np.exp(log_density(units, mean, log_std)), -1, 1) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_one_density_by_hand() -> None:
+    """tanh(0.5) of a standard normal number: the normal density at 0.5, divided by the slope of tanh there."""
+    _, log_prob = SquashedGaussian(torch.zeros(1, 2, dtype=torch.float64)).drawn_by(
+        torch.tensor([[0.5]], dtype=torch.float64)
+    )
+    expected = math.exp(-0.125) / math.sqrt(2 * math.pi) / (1 - math.tanh(0.5) ** 2)
+    assert float(log_prob) == pytest.approx(math.log(expected))
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    """Gradients by means and deviations, two of which are at their bounds."""
+    outputs = torch.tensor([[0.3, -2.0, -1.0, 0.5], [1.0, 0.1, -9.0, 5.0]], dtype=torch.float64, requires_grad=True)
+    noise = torch.tensor([[0.7, -0.2], [-1.5, 0.4]], dtype=torch.float64)
+    for which in (slice(0, 1), slice(1, 2), slice(None)):  # one of both results alone, and both
+        assert torch.autograd.gradcheck(lambda given, of=which: SquashedGaussian(given).drawn_by(noise)[of], (outputs,))
+
+
+def test_far_out_everything_stays_finite() -> None:
+    """Where tanh(u) is 1 in float32 and its slope 0."""
+    outputs = torch.tensor([[30.0, -30.0, 1.0, 9.0]], requires_grad=True)
+    action, log_prob = SquashedGaussian(outputs).drawn_by(torch.tensor([[1.0, -1.0]]))
+    assert action.tolist() == [[1.0, -1.0]]
+    assert torch.isfinite(log_prob).all()
+    (gradient,) = torch.autograd.grad(action.sum() + 0.2 * log_prob.sum(), outputs)
+    assert torch.isfinite(gradient).all()
+    assert gradient[0, 3] == 0.0, "held at its bound"
+
+
+def test_collectors_draw_from_the_same_distribution() -> None:
+    outputs = np.tile(np.array([[0.4, -1.0, -0.5, 5.0]], np.float32), (40_000, 1))
+    drawn = distributions.SquashedGaussian(outputs).sample(np.random.default_rng(0))
+    before = np.arctanh(np.clip(drawn.astype(np.float64), -1 + 1e-12, 1 - 1e-12))[:, 0]
+    assert before.mean() == pytest.approx(0.4, abs=4 * math.exp(-0.5) / 200)
+    assert before.std() == pytest.approx(math.exp(-0.5), rel=0.02)
+    # The second is held at a standard deviation of exp(2): P(u > 0) for a mean of -1.
+    above = 0.5 * math.erfc(1.0 / math.exp(2.0) / math.sqrt(2.0))
+    assert float((drawn[:, 1] > 0).mean()) == pytest.approx(above, abs=0.01)
+    np.testing.assert_allclose(distributions.SquashedGaussian(outputs[:1]).mode(), np.tanh([[0.4, -1.0]]), rtol=1e-6)

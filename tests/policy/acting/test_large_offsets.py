@@ -107,21 +107,6 @@ def test_the_moments_follow_an_offset_that_drifts(dtype: str) -> None:
     np.testing.assert_allclose(found["observations.variance"], expected["observations.variance"], rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("observation", "normalised", "numbers"),
-    [
-        (ObservationSpec((4,), "float64"), True, "float64"),
-        (ObservationSpec((4,), "float64"), False, "float32"),
-        (ObservationSpec((4,), "float32"), True, "float32"),
-        (ObservationSpec((4,), "int32"), True, "float64"),
-        (ObservationSpec((4,), "int16"), True, "float32"),
-        (ObservationSpec((), "int64", n=7), True, "float32"),
-    ],
-)
-def test_only_what_float32_would_round_is_wider(observation: ObservationSpec, normalised: bool, numbers: str) -> None:
-    assert observation.numbers(normalised=normalised) == numbers
-
-
 # --- from the environment to the learner, and to the evaluator
 
 
@@ -156,13 +141,6 @@ def test_columns_are_exact_from_the_environment_to_the_batch(tmp_path: Path) -> 
     assert gathered.dtype == np.float64
     first = near.columns["obs"][:, 1]  # of the slot before, the reset, nothing was seen
     np.testing.assert_array_equal(gathered[:, 1], first + OFFSET)
-
-
-@pytest.mark.parametrize(
-    ("policy", "dtype"), [(PPO, "float32"), (PPO.model_copy(update={"normalize_observations": False}), "float64")]
-)
-def test_rows_are_no_wider_than_they_need_be(policy: OnPolicy, dtype: str) -> None:
-    assert collected(policy, dtype, offset=0).columns["obs"].dtype == np.float32
 
 
 def _acted(acts: Policy, seen: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -28,7 +27,6 @@ from remuda.policy.networks.precision import Hardware
 from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.networks.reading import programs
 from remuda.policy.networks.tensors import DeviceError
-from remuda.policy.networks.torch_networks import RunningMoments
 from remuda.policy.networks.trunks import ConvolutionTrunk
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ObservationSpec
@@ -165,30 +163,6 @@ def test_convolutions_of_pixels_agree(side: int, channels_last: bool, layers: Fi
     assert_agree(seeded(lambda: convolutional(spec, layers)), spec, images(spec, rows))
 
 
-def test_a_convolution_by_hand() -> None:
-    """Filter [[1, 2], [3, 4]] over [[0, 1, 2], [3, 4, 5]], then the sum of both, less 5."""
-    spec = ObservationSpec((1, 2, 3), "uint8", 0.0, 1.0)
-    layout = ImageLayout.of(spec, ((1, 2, 1),))
-    assert layout is not None
-    made = Network(ConvolutionTrunk(layout), nn.Linear(2, 1)).requires_grad_(False)
-    for parameter, numbers in zip(made.parameters(), ([1, 2, 3, 4], [-30], [1, 1], [-5]), strict=True):
-        parameter.copy_(torch.tensor(numbers, dtype=torch.float32).reshape(parameter.shape))
-    steps = decoded(programs(made)[PROGRAM])["out"]
-    assert steps is not None
-    arrays = {name: tensor.numpy() for name, tensor in made.state_dict().items()}
-    seen = np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3)  # the first window gives 27 - 30, which relu makes 0
-    assert compiled(steps, arrays, spec)(seen).tolist() == [[0 + (1 + 4 + 12 + 20 - 30) - 5]]
-
-
-def test_numbers_far_away_keep_their_digits_until_the_mean_is_subtracted() -> None:
-    spec = ObservationSpec((2,), "float64")
-    made = Network(RunningMoments(2), nn.Linear(2, 2))
-    moments = made.get_submodule("body.0")
-    assert isinstance(moments, RunningMoments)
-    moments.mean.fill_(1e9)
-    assert_agree(made.requires_grad_(False), spec, 1e9 + np.random.default_rng(0).normal(size=(6, 2)))
-
-
 @pytest.mark.parametrize(
     "modules",
     [
@@ -204,17 +178,6 @@ def test_numbers_far_away_keep_their_digits_until_the_mean_is_subtracted() -> No
 )
 def test_others_are_left_to_torch(modules: tuple[nn.Module, ...]) -> None:
     assert decoded(programs(Network(*modules))[PROGRAM])["out"] is None
-
-
-def test_a_network_that_is_left_to_torch_acts_by_its_modules() -> None:
-    def make() -> Network:
-        return Network(nn.Linear(5, 4), Unknown())
-
-    made = seeded(make)
-    answers = ActingNetwork(make, ROWS, timed="out")
-    answers.load_state(published(made))
-    inputs = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
-    np.testing.assert_allclose(answers("out", inputs), by_torch(made, inputs), atol=1e-6)
 
 
 # --- states
@@ -256,19 +219,6 @@ def test_a_state_that_does_not_fit_is_refused_and_the_old_one_stays(how: str, wi
     with pytest.raises(StateMismatchError):
         answers.load_state(state if with_programs else {name: state[name] for name in state if name != PROGRAM})
     np.testing.assert_allclose(answers("out", inputs), by_torch(made, inputs), atol=1e-6)
-
-
-def test_weights_out_of_a_message_are_read_only_and_no_warning_is_given() -> None:
-    spec = frames((3, 10, 12))
-    made = seeded(lambda: convolutional(spec))
-    state, seen = published(made), images(spec, 2)
-    for array in (*state.values(), seen):
-        array.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        answers = ActingNetwork(lambda: convolutional(spec), spec, timed="out")
-        answers.load_state(state)
-        assert answers("out", seen).shape == (2, 4)
 
 
 # --- which form

@@ -13,11 +13,10 @@ from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.vectors import Vector, single_spaces
 from remuda.learner.loop import on_host
 from remuda.logbook.statistics import mean
-from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.base import Algorithm, Arrays
+from remuda.policy.algorithms import make_algorithm
+from remuda.policy.base import Algorithm
 from remuda.policy.returns import Outcome
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.cases import ACTION, OBSERVATION
@@ -106,55 +105,6 @@ def one_slot(*, reward: float, log_prob: float, action: int = 1) -> Batch:
 def numbers(metrics: Mapping[str, float | torch.Tensor]) -> dict[str, float]:
     """Average of each metric of an update."""
     return {name: mean(on_host([values])) for name, values in metrics.items()}
-
-
-class Collecting:
-    """Acts, collects segments and learns from them in turn, with no lag."""
-
-    def __init__(self, config: ExperimentConfig, vector: Vector) -> None:
-        assert isinstance(config.policy, PpoConfig | ImpalaConfig)
-        seen, acted = single_spaces(vector)
-        observation, action = ObservationSpec.of(seen), ActionSpec.of(acted)
-        self.algorithm = make_algorithm(config, observation, action, config.seed)
-        self.acts = make_policy(config, observation, action)
-        self.acts.load_state(self.algorithm.acting_state())
-        self.returns: list[float] = []
-        """Of finished episodes."""
-        self.env_steps = 0
-        self._vector, self._slots = vector, config.policy.horizon_steps
-        self._rng = np.random.default_rng(config.seed)
-        self._seen = np.asarray(vector.reset(seed=config.seed)[0])
-        self._reset = np.zeros(vector.num_envs, np.bool_)
-        self._return: NDArray[np.float64] = np.zeros(vector.num_envs)
-        self._discounted = np.zeros(vector.num_envs, np.float32)
-        self._discount = config.policy.discount
-
-    def iterate(self) -> dict[str, float]:
-        so_far = self._discounted.copy()
-        slots: list[Batch] = [self._slot() for _ in range(self._slots)]
-        columns = {name: np.stack([slot[name] for slot in slots], axis=1) for name in slots[0]}
-        columns["obs"] = np.concatenate((columns["obs"], self._seen[:, None]), axis=1)
-        columns |= {"version": np.zeros(len(self._seen), np.int64), "return_so_far": so_far}
-        metrics = numbers(self.algorithm.learn(columns).metrics)
-        self.acts.load_state(self.algorithm.acting_state())
-        return metrics
-
-    def _slot(self) -> Batch:
-        seen, valid = self._seen, ~self._reset
-        actions, recorded = self.acts.act_recording(seen, {}, self._rng)
-        observations, rewards, *ends, _ = self._vector.step(actions)
-        terminated, truncated = (np.asarray(end, np.bool_) for end in ends)
-        self._seen, done = np.asarray(observations), terminated | truncated
-        reward = np.where(valid, np.asarray(rewards), 0.0).astype(np.float32)
-        self._return += reward
-        self.returns += self._return[done].tolist()
-        self._return[done] = 0.0
-        self._discounted = np.where(valid, self._discount * self._discounted + reward, self._discounted)
-        self._discounted[done] = 0.0
-        self._reset = done
-        self.env_steps += int(valid.sum())
-        extra: Arrays = {"action": actions, **recorded}
-        return {"obs": seen, "reward": reward, "terminated": terminated, "done": done, "valid": valid, **extra}
 
 
 def episodes_of(happened: Outcome, segment: int) -> list[list[int]]:

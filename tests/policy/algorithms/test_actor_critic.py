@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-import gymnasium
 import numpy as np
 import pytest
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.learning import LearnerConfig
-from remuda.environments.vectors import Vector
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -18,7 +14,6 @@ from remuda.tests.imports import imported_by
 from remuda.tests.policy.algorithms.segments import (
     PUSH,
     SEVERAL,
-    Collecting,
     batch,
     experiment,
     numbers,
@@ -127,32 +122,6 @@ def test_correlated_noise_changes_the_order_of_actions_and_not_their_probabiliti
     np.testing.assert_allclose(np.stack([step["log_prob"] for step in steps]), density, atol=1e-5)
 
 
-@both
-def test_deterministic_acting_draws_nothing_and_random_acting_follows_its_generator(policy: OnPolicy) -> None:
-    acts, rng = acting(policy, trained(policy)), np.random.default_rng(0)
-    observations, before = np.zeros((500, 4), np.float32), rng.bit_generator.state
-    assert len(set(acts.act(observations, {}, rng, deterministic=True).tolist())) == 1
-    assert rng.bit_generator.state == before
-    first, second = (acts.act(observations, {}, np.random.default_rng(3), deterministic=False) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert set(first.tolist()) == {0, 1}
-    assert first.dtype == np.int64
-
-
-def test_values_are_in_the_environments_own_rewards() -> None:
-    """Rewards a thousand times as large give values a thousand times as large, whatever the scale inside."""
-    policy = PpoConfig(hidden=(16,), normalize_rewards=True)
-    rng = np.random.default_rng(0)
-    small, large = (on_policy(policy, LearnerConfig(max_grad_norm=None)) for _ in range(2))
-    for _ in range(3):
-        rows = batch(rng)
-        small.learn(rows)
-        large.learn(rows | {"reward": rows["reward"] * np.float32(1000)})
-    observations = rng.normal(size=(9, 4)).astype(np.float32)
-    expected = 1000 * acting(policy, small).value(observations)
-    np.testing.assert_allclose(acting(policy, large).value(observations), expected, rtol=1e-2)
-
-
 def test_acting_imports_no_torch() -> None:
     acting = ("remuda.policy.algorithms", "remuda.policy.algorithms.actor_critic.entries", "remuda.policy.returns")
     assert "torch" not in imported_by(f"import {', '.join(acting)}")
@@ -163,9 +132,8 @@ def test_acting_imports_no_torch() -> None:
 
 @both
 @actions
-@pytest.mark.parametrize("seed", range(3))
-def test_what_a_reset_slot_holds_changes_nothing(policy: OnPolicy, action: ActionSpec, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+def test_what_a_reset_slot_holds_changes_nothing(policy: OnPolicy, action: ActionSpec) -> None:
+    rng = np.random.default_rng(0)
     rows = batch(rng, action=action)
     worse = {name: column.copy() for name, column in rows.items()}
     reset = ~rows["valid"]
@@ -192,14 +160,6 @@ def test_observations_are_counted_once_each_and_published(policy: OnPolicy) -> N
     assert published["observations.count"] == len(whole)
 
 
-@both
-def test_without_normalisation_nothing_is_counted(policy: OnPolicy) -> None:
-    plain = policy.model_copy(update={"normalize_observations": False, "normalize_rewards": False})
-    published = trained(plain).acting_state()
-    assert published["observations.count"] == published["returns.count"] == 0
-    np.testing.assert_array_equal(published["observations.mean"], 0)
-
-
 # --- state
 
 
@@ -220,51 +180,3 @@ def test_a_bandit(kind: str) -> None:
         rows |= {"action": taken[:, None], "reward": taken[:, None].astype(np.float32)}
         algorithm.learn(rows | {"log_prob": recorded["log_prob"][:, None]})
     assert acts.act(np.zeros(200, np.int64), {}, rng, deterministic=False).mean() > 0.95
-
-
-class Reach(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A point on a line is pushed for ten steps; the cost is its distance from 1."""
-
-    observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.float32)
-    action_space = gymnasium.spaces.Box(-0.5, 0.5, (1,), np.float32)
-
-    def reset(self, **kwargs: object) -> tuple[np.ndarray, dict[str, object]]:  # pyright: ignore
-        self.at, self.steps = np.zeros(1, np.float32), 0
-        return self.at.copy(), {}
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
-        assert self.action_space.contains(action)
-        self.at, self.steps = self.at + action, self.steps + 1
-        return self.at.copy(), -abs(float(self.at[0]) - 1.0), False, self.steps == 10, {}
-
-
-@pytest.mark.parametrize("kind", ["ppo", "impala"])
-def test_continuous_actions(kind: str) -> None:
-    """The best return is -0.5: a push of 0.5 twice, then stay. Doing nothing gives -10."""
-    policy: OnPolicy = PpoConfig(hidden=(16,), discount=0.9, horizon_steps=22, minibatches=4, normalize_rewards=True)
-    if kind == "impala":
-        policy = ImpalaConfig(hidden=(16,), discount=0.9, horizon_steps=11, entropy_coefficient=0.0)
-    config = experiment(policy, LearnerConfig(learning_rate=0.01))
-    vector = gymnasium.vector.SyncVectorEnv([Reach] * 16)
-    loop = Collecting(config, cast("Vector", vector))
-    for _ in range(40 if kind == "ppo" else 200):
-        loop.iterate()
-    best, at = 0.0, np.zeros((1, 1), np.float32)
-    for _ in range(10):
-        at = at + loop.acts.act(at, {}, np.random.default_rng(0), deterministic=True)
-        best -= abs(float(at[0, 0]) - 1.0)
-    assert best > -3.0  # over six seeds IMPALA comes to -1.6 … -2.3
-
-
-@pytest.mark.parametrize(("shared", "first"), [(False, "policy.0.weight"), (True, "trunk.0.weight")])
-def test_shared_layers_learn_from_the_value_too(shared: bool, first: str) -> None:
-    """With the policy's last layer at 0, only the value gives gradients to the layers before it."""
-    algorithm = on_policy(ImpalaConfig(hidden=(8,), shared_hidden=shared), LearnerConfig(learning_rate=0.1))
-    algorithm.network.get_parameter("policy.0.weight" if shared else "policy.2.weight").data.zero_()
-    before = algorithm.acting_state()
-    algorithm.learn(batch(np.random.default_rng(0)))
-    after = algorithm.acting_state()
-    assert np.array_equal(before[first], after[first]) != shared
-    assert {name for name in after if name.startswith("trunk")} == (
-        {"trunk.0.weight", "trunk.0.bias"} if shared else set()
-    )

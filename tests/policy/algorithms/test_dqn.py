@@ -11,7 +11,6 @@ import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.learning import LearnerConfig
-from remuda.learner.loop import on_host
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import numbers
@@ -115,23 +114,6 @@ def test_clipping_shows_the_norm_from_before_and_never_enlarges(max_norm: float 
     assert np.linalg.norm(optimizer["exp_avg"].numpy()) == pytest.approx(0.1 * applied, rel=1e-4)
 
 
-def test_values_and_errors_are_told_of_every_row() -> None:
-    both = {name: np.concatenate((column, column)) for name, column in one(discount=0.0).items()}
-    both["action"], both["reward"] = np.array([1, 0]), np.array([1.0, 5.0], np.float32)
-    told = {name: on_host([value]).tolist() for name, value in tabular().learn(both).metrics.items()}
-    assert (told["q_value"], told["target_q_value"], told["td_error"]) == ([2.0, 1.0], [1.0, 5.0], [1.0, 4.0])
-    assert told["total_loss"] == [pytest.approx((0.5 + 3.5) / 2)]
-
-
-def test_actions_of_bytes() -> None:
-    row = one(discount=0.0)
-    assert learnt(tabular(), row | {"action": row["action"].astype(np.uint8)})["q_value"] == 2.0
-
-
-def test_actions_that_do_not_start_at_zero() -> None:
-    assert learnt(tabular(start=5), one(discount=0.0, action=6))["q_value"] == 2.0
-
-
 def test_the_target_network_is_a_copy_from_the_last_multiple_of_the_interval() -> None:
     algorithm = dqn(DqnConfig(hidden=(8,), target_update_iters=4))
     rng = np.random.default_rng(0)
@@ -177,31 +159,4 @@ def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: boo
 # --- determinism and state
 
 
-def weights(algorithm: Dqn) -> bytes:
-    return b"".join(array.tobytes() for array in algorithm.acting_state().values())
-
-
 # --- it learns
-
-
-def test_it_finds_the_values_of_a_chain() -> None:
-    """States 0 → 1 → end by action 1 (rewards 0 and 1); action 0 stays, for nothing. Q* = discount ** steps to go."""
-    algorithm = dqn(
-        DqnConfig(hidden=(32, 16), target_update_iters=20, discount=0.5),
-        LearnerConfig(learning_rate=0.01),
-        observation=ObservationSpec((), "int64", n=2),
-    )
-    obs, action = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    rows = {
-        "obs": obs,
-        "action": action,
-        "reward": np.array([0, 0, 0, 1], np.float32),
-        "next_obs": np.array([0, 1, 1, 0]),
-        "discount": np.array([0.5, 0.5, 0.5, 0.0], np.float32),
-        "weights": np.ones(4, np.float32),
-    }
-    for _ in range(600):
-        algorithm.learn(rows)
-    with torch.no_grad():
-        q = algorithm.network(torch.eye(2)).numpy()
-    np.testing.assert_allclose(q, [[0.25, 0.5], [0.5, 1.0]], atol=0.02)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Policy
+from remuda.policy.network_learner import shuffled
 from remuda.policy.saved_state import StateMismatchError
 from remuda.tests.learner.ranks.test_equality import flat
 from remuda.tests.policy.algorithms.every import CASES, Case
@@ -143,3 +147,22 @@ def test_a_policy_acts_by_the_learners_weights_and_keeps_them_if_others_do_not_f
     np.testing.assert_array_equal(values_of(policy, case), before)
     policy.load_state(other)
     assert not np.array_equal(values_of(policy, case), before)
+
+
+# --- minibatches
+
+
+@given(parts=st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any), data=st.data())
+def test_every_row_is_in_one_minibatch(parts: list[int], data: st.DataObject) -> None:
+    whole = sum(parts)
+    shares = data.draw(st.integers(1, whole))
+    firsts = [0, *itertools.accumulate(parts)]
+    dealt = [
+        shuffled(np.random.default_rng(5), whole=whole, first=first, own=own, shares=shares)
+        for first, own in zip(firsts, parts, strict=False)
+    ]
+    for own, (order, sizes) in zip(parts, dealt, strict=True):
+        assert sorted(order.tolist()) == list(range(own))
+        assert (len(sizes), sum(sizes)) == (shares, own)
+    whole_sizes = np.sum([sizes for _, sizes in dealt], axis=0)
+    assert whole_sizes.tolist() == [len(share) for share in np.array_split(np.arange(whole), shares)]

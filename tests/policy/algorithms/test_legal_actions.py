@@ -10,6 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+<<<<<<< HEAD
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
@@ -17,13 +18,21 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import UnsupportedSpaceError
+=======
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.twin_critics import SacConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
+>>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.learner.loop import on_host
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.masked import Choosy
-from remuda.tests.policy.algorithms.segments import SEVERAL, numbers
+from remuda.tests.policy.algorithms.segments import numbers
 
 SMALL: dict[str, Any] = {"hidden": (8,)}
 ONCE: dict[str, Any] = {**SMALL, "horizon_steps": 9, "epochs": 1, "minibatches": 1}
@@ -108,47 +117,3 @@ def test_the_learner_finds_the_probabilities_with_which_collectors_acted(kind: s
         acts.load_state(algorithm.acting_state())
     unaware = {name: column for name, column in rollout.collect(36, {}).columns.items() if name != "legal"}
     assert numbers(algorithm.learn(unaware).metrics)["approx_kl"] > 1e-3, "or the masks had changed nothing"
-
-
-@on_policy
-def test_what_gives_an_illegal_action_its_probability_is_not_trained(kind: str) -> None:
-    algorithm, acts = both_sides(kind)
-    rollout = OneRollout.made(experiment(kind), SyncVectorEnv([Choosy] * 4), acts)
-    columns = dict(rollout.collect(36, {}).columns)
-    never = 2
-    columns["legal"] = columns["legal"].copy()
-    columns["legal"][..., never] = False
-    columns["legal"][..., 0] = True
-    columns["action"] = np.where(columns["action"] == never + ACTION.start, ACTION.start, columns["action"])
-    before, _, after = algorithm.acting_state(), algorithm.learn(columns), algorithm.acting_state()
-    last = max(name for name in before if "policy." in name and name.endswith("bias"))
-    for name in (last, last.replace("bias", "weight")):
-        moved = (before[name] != after[name]).reshape(4, -1).any(axis=1)
-        assert moved.tolist() == [action != never for action in range(4)]
-
-
-@on_policy
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_no_illegal_value_of_any_component_is_chosen(kind: str, seed: int) -> None:
-    _, acts = both_sides(kind, SEVERAL)
-    rng, counts = np.random.default_rng(seed), SEVERAL.counts
-    seen, firsts = (rng.normal(size=(40, 2)) * 30).astype(np.float32), np.cumsum((0, *counts[:-1]))
-    legal = rng.random((40, sum(counts))) < 0.3
-    np.put_along_axis(legal, rng.integers(0, counts, (40, len(counts))) + firsts, True, axis=1)
-    state = np.zeros((40, acts.state_size), np.float32) if acts.state_size else None
-    for taken in (
-        acts.act(seen, {}, rng, deterministic=True, legal=legal, state=state),
-        acts.act_recording(seen, {}, rng, legal=legal, state=state)[0],
-    ):
-        assert np.take_along_axis(legal, SEVERAL.indices(taken) + firsts, axis=1).all()
-
-
-@pytest.mark.parametrize(
-    "policy", [*list(KINDS.values())[:5], Td3Config(**SMALL), MuZeroConfig()], ids=lambda it: it.type
-)
-def test_who_does_not_take_several_integers_says_who_does(policy: Any) -> None:
-    config = experiment("dqn").model_copy(update={"policy": policy})
-    for make in (made, make_policy):
-        with pytest.raises(UnsupportedSpaceError, match=rf"by {policy.type}.*Set policy\.type to ppo or impala"):
-            make(config, OBSERVATION, SEVERAL)

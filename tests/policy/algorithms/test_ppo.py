@@ -72,19 +72,6 @@ def test_clipping_by_hand(old_probability: float, reward: float, loss: float, cl
     assert (not algorithm.acting_state()["policy.0.bias"].any()) == clipped, "clipped: no gradient"
 
 
-@pytest.mark.parametrize(("value_clip", "second"), [(None, 0.55**2), (0.05, 0.7**2), (0.3, 0.55**2)])
-def test_value_clip_by_hand(value_clip: float | None, second: float) -> None:
-    """Adam's first step moves weight and bias of the value by 0.1 each: from 0.25 to 0.45, with a return of 1."""
-    policy = ONCE.model_copy(update={"epochs": 2, "value_clip": value_clip})
-    got = learnt(tabular(policy), one_slot(reward=1.0, log_prob=HALF))
-    assert got["value_loss"] == pytest.approx((0.75**2 + second) / 2, rel=1e-4)
-
-
-def test_a_truncated_step_bootstraps_from_what_was_seen_last() -> None:
-    rows = one_slot(reward=1.0, log_prob=HALF) | {"terminated": np.zeros((1, 1), np.bool_)}
-    assert learnt(tabular(), rows)["policy_loss"] == pytest.approx(-(1 + 0.99 * 4 - 0.25))
-
-
 @pytest.mark.parametrize("recompute", [False, True])
 def test_advantages_and_returns_of_later_passes_by_hand(recompute: bool) -> None:
     """Adam's first step moves the value's bias and the first state's weight by 0.1 each: 0.25 to 0.45, 4 to 4.1. The
@@ -99,14 +86,6 @@ def test_advantages_and_returns_of_later_passes_by_hand(recompute: bool) -> None
     assert on_host([result.metrics["value"]]).tolist() == [0.25]
 
 
-def test_actions_that_do_not_start_at_zero() -> None:
-    up, same = (tabular(start=start) for start in (5, 0))
-    up.learn(one_slot(reward=1.0, log_prob=HALF, action=6))
-    same.learn(one_slot(reward=1.0, log_prob=HALF, action=1))
-    np.testing.assert_array_equal(up.acting_state()["policy.0.bias"], same.acting_state()["policy.0.bias"])
-    np.testing.assert_allclose(up.acting_state()["policy.0.bias"], [-0.1, 0.1], atol=1e-5)
-
-
 # --- epochs and minibatches
 
 
@@ -114,30 +93,6 @@ def steps_of_adam(algorithm: Algorithm) -> object:
     optimizer = algorithm.state()["optimizer"]
     assert isinstance(optimizer, dict)
     return optimizer["step"]  # pyright: ignore
-
-
-@pytest.mark.parametrize(("epochs", "minibatches", "rows", "steps"), [(3, 4, 40, 12), (2, 5, 1, 2), (1, 7, 3, 7)])
-def test_a_batch_is_epochs_times_minibatches_steps(epochs: int, minibatches: int, rows: int, steps: int) -> None:
-    """Three segments of five slots are fifteen steps, one slot is one."""
-    algorithm = on_policy(PpoConfig(hidden=(8,), epochs=epochs, minibatches=minibatches))
-    slots = 1 if rows == 1 else 5
-    result = algorithm.learn(batch(np.random.default_rng(0), rows, slots, ending=0.0))
-    assert steps_of_adam(algorithm) == result.updates == steps
-
-
-def test_target_kl_skips_the_rest() -> None:
-    rows = batch(np.random.default_rng(0))
-    free, bound = (
-        on_policy(PpoConfig(hidden=(8,), epochs=20, target_kl=target_kl), LearnerConfig(learning_rate=0.05))
-        for target_kl in (None, 1e-3)
-    )
-    rows["log_prob"] = np.full_like(rows["log_prob"], HALF)  # nearly what a new policy says
-    free.learn(rows)
-    bound.learn(rows)
-    assert steps_of_adam(free) == 160
-    taken = steps_of_adam(bound)
-    assert isinstance(taken, int)
-    assert 1 <= taken < 80
 
 
 def test_advantages_are_normalised_over_the_valid_steps_of_a_batch() -> None:
@@ -154,11 +109,6 @@ def two_slots(*, first: float, second: float) -> dict[str, np.ndarray]:
     rows = {name: np.repeat(column, 2, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
     rows["obs"], rows["reward"] = np.array([[0, 0], [1, 1]]), np.array([[first], [second]], np.float32)
     return rows
-
-
-def test_values_are_those_from_before_the_update_of_every_step() -> None:
-    told = tabular(ONCE.model_copy(update={"epochs": 3})).learn(two_slots(first=1, second=1)).metrics
-    assert on_host([told["value"]]).tolist() == [0.25, 4.0]
 
 
 def test_values_are_told_in_the_environments_own_rewards() -> None:

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import PqnConfig
-from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.dqn.pqn import Pqn, Steps
-from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms import segments
 
 POLICY = PqnConfig(hidden=(8, 8), horizon_steps=9, q_lambda=0.7, discount=0.9, epochs=2, minibatches=4)
@@ -59,21 +57,6 @@ def test_the_loss_is_half_the_mean_squared_error_and_goes_down_its_slope() -> No
             flat[place] += step
             totals.append(float(pqn.loss(exact).total.detach()))
         assert (totals[0] - totals[1]) / 2e-6 == pytest.approx(float(slope.view(-1)[place]), rel=1e-4, abs=1e-9)
-
-
-def test_hidden_layers_are_normalised_unless_told_otherwise() -> None:
-    assert sum(isinstance(layer, torch.nn.LayerNorm) for layer in made().network.modules()) == 2
-    plain = made(POLICY.model_copy(update={"layer_norm": False}))
-    assert not any(isinstance(layer, torch.nn.LayerNorm) for layer in plain.network.modules())
-
-
-def test_the_value_of_an_action_comes_to_what_it_brought() -> None:
-    policy = POLICY.model_copy(update={"horizon_steps": 1, "minibatches": 1})
-    observation = ObservationSpec((), "int64", n=2)
-    pqn = cast("Pqn", segments.on_policy(policy, LearnerConfig(learning_rate=0.05), observation=observation))
-    updates = [pqn.learn(segments.one_slot(reward=3.0, log_prob=-1.0)).updates for _ in range(60)]
-    assert set(updates) == {2}, "one for each pass"
-    assert float(pqn.network(torch.tensor([[0.0, 1.0]]))[0, 1].detach()) == pytest.approx(3.0, abs=0.05)
 
 
 def test_an_action_that_is_not_legal_is_no_part_of_a_target() -> None:

@@ -25,12 +25,9 @@ HIDDEN = (96, 96, 96)
 POLICIES: dict[str, Policy] = {
     "dqn": DqnConfig(hidden=HIDDEN),
     "ppo": PpoConfig(hidden=HIDDEN, epochs=1, minibatches=1),
-    "impala": ImpalaConfig(hidden=HIDDEN),
 }
 OF_IMAGES: dict[str, Policy] = {
-    "rainbow": RainbowConfig(hidden=(32,), noisy=False),
     "dqn": DqnConfig(hidden=(32,)),
-    "ppo": PpoConfig(hidden=(32,), epochs=1, minibatches=1),
     "impala": ImpalaConfig(hidden=(32,)),
 }
 

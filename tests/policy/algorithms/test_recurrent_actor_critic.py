@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from pydantic import ValidationError
 
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
@@ -110,42 +109,11 @@ def test_a_minibatch_is_whole_segments_and_an_epoch_every_step_once() -> None:
         assert torch.equal(one.actions, steps.actions[one.log_prob])
 
 
-def test_ppo_passes_several_times_over_its_segments() -> None:
-    metrics = Loop(PpoConfig(recurrent="gru", epochs=3, minibatches=2, **SMALL)).iterate()
-    assert metrics["stop_iter"] == 6
-    assert metrics["grad_norm"].shape == (6,)
-
-
 def test_a_segment_of_nothing_but_resets_teaches_nothing() -> None:
     loop = Loop(PpoConfig(recurrent="gru", epochs=1, minibatches=3, **{**SMALL, "horizon_steps": 1}))
     rows = loop.rollout.collect(3, {}).columns
     assert not rows["valid"].any()
     assert loop.algorithm.learn(rows).updates == 0
-
-
-@pytest.mark.parametrize("chosen", [PpoConfig, ImpalaConfig])
-def test_it_continues_from_its_state_to_the_last_digit(chosen: Any) -> None:
-    policy = chosen(recurrent="lstm", normalize_rewards=True, **SMALL)
-    loop = Loop(policy)
-    batches = [loop.collect() for _ in range(6)]
-    straight, first, second = (Loop(policy).algorithm for _ in range(3))
-    second.learn(batches[5])  # it is elsewhere before it is told
-    for rows in batches:
-        straight.learn(rows)
-    for rows in batches[:3]:
-        first.learn(rows)
-    second.load_state(copy.deepcopy(first.state()))
-    for rows in batches[3:]:
-        second.learn(rows)
-    expected = straight.acting_state()
-    for name, array in second.acting_state().items():
-        np.testing.assert_array_equal(array, expected[name])
-
-
-def test_settings_that_do_not_go_together_are_refused() -> None:
-    for wrong in ({"shared_hidden": False}, {"hidden": ()}):
-        with pytest.raises(ValidationError, match="share at least one hidden layer"):
-            PpoConfig.model_validate({"recurrent": "lstm", **wrong})
 
 
 def test_who_can_learn_in_several_ranks() -> None:

@@ -17,16 +17,13 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.policy.base import Algorithm
 from remuda.policy.export import formats
-from remuda.policy.export.exporting import PolicyExport
 from remuda.policy.export.formats import FORMATS, ExportError
 from remuda.policy.files.exported_policies import NoOnnxError, description_of
 from remuda.policy.files.model_artifact import Format, as_floats, without_deprecation
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.patience import HANG_S
 from remuda.tests.policy.export.cases import ALL, Made, far_away, fresh, made, trained
-from remuda.tests.policy.files.exported import COUNTERS
 
 pytestmark = pytest.mark.xdist_group("exported policies")
 
@@ -134,18 +131,6 @@ def test_each_part_of_an_observation_is_an_input_by_name() -> None:
     }
 
 
-def test_parts_with_names_of_other_inputs_are_told_apart() -> None:
-    from gymnasium import spaces
-
-    from remuda.environments.packing import packed_space
-
-    names = spaces.Dict({name: spaces.Discrete(2) for name in ("action", "state", "walls")})
-    spec = ObservationSpec.of(packed_space(names))
-    assert list(as_floats(spec, spec.example(1))) == ["observation.action", "observation.state", "walls"]
-    positions = ObservationSpec.of(packed_space(spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3)))))
-    assert list(as_floats(positions, positions.example(1))) == ["observation.0", "observation.1"]
-
-
 ELSEWHERE = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
@@ -225,13 +210,6 @@ def test_an_encoder_of_users_with_attention(tmp_path: Path, monkeypatch: pytest.
         np.testing.assert_array_equal(opened(tmp_path, format)(given)[0], expected)
     with pytest.raises(ExportError, match=r"this policy computes aten::.*: use --format torchscript or onnx"):
         case.export.write(tmp_path / "policy.npz", "numpy")
-
-
-def test_an_algorithm_without_a_portable_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = trained("dqn")
-    monkeypatch.setattr(type(case.algorithm), "portable", Algorithm.portable)
-    with pytest.raises(ExportError, match="'dqn' cannot be exported: its algorithm has no `portable` module"):
-        PolicyExport(case.algorithm, case.policy, case.config, COUNTERS, case.recorded)
 
 
 def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

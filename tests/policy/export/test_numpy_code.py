@@ -122,25 +122,3 @@ def test_recurrent_cells(cell: type[nn.Module]) -> None:
 def test_what_it_has_no_form_for_is_refused(module: nn.Module, shape: tuple[int, ...], told: str) -> None:
     with pytest.raises(NotInNumpyError, match=told):
         computed(drawn(module), torch.zeros(shape))
-
-
-def test_what_outputs_have_in_common_is_computed_once() -> None:
-    layer = nn.Linear(6, 3)
-
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, seen: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return self.layer(seen).relu(), self.layer(seen).tanh()
-
-    with without_deprecation():
-        traced: Any = torch.jit.trace(Twice().eval(), torch.zeros(2, 6), check_trace=False)  # type: ignore[no-untyped-call]
-        code = NumpyCode(traced, ["seen"])
-    assert code.lines(["one", "other"]) == [
-        'x1 = seen @ w["layer.weight"].T + w["layer.bias"]',
-        "one = relu(x1)",
-        "other = np.tanh(x1)",
-        "return one, other",
-    ]

@@ -70,19 +70,14 @@ PUSH = ActionSpec(None, 0, "float64", (1, 2), (-0.2, None), (0.2, None))
 CASES = {
     "dqn": Case(DqnConfig(hidden=(16, 8)), VECTOR, TWO, numbers),
     "dqn without streams, on places": Case(DqnConfig(hidden=(8,), dueling=False), PLACES, FROM_MINUS_ONE, places),
-    "dqn, frames": Case(DqnConfig(hidden=(16,)), FRAMES, FROM_MINUS_ONE, frames),
     "rainbow": Case(RainbowConfig(hidden=(16, 8)), VECTOR, FROM_MINUS_ONE, numbers),
     "rainbow, quantiles of frames": Case(
         RainbowConfig(hidden=(16,), distribution="quantile", noisy=False), FRAMES, TWO, frames
     ),
-    "ppo, discrete": Case(PpoConfig(normalize_observations=True), VECTOR, FROM_MINUS_ONE, numbers),
     "ppo, continuous": Case(PpoConfig(normalize_observations=True, normalize_rewards=True), MATRIX, PUSH, wide),
     "ppo, several": Case(PpoConfig(normalize_observations=True), VECTOR, SEVERAL, numbers),
     "ppo, far away": Case(PpoConfig(normalize_observations=True), FAR_AWAY, TWO, far_away),
     "ppo, boards": Case(PpoConfig(hidden=(16,)), BOARDS, TWO, boards),
-    "impala": Case(ImpalaConfig(normalize_observations=True), VECTOR, TWO, numbers),
-    "impala, continuous": Case(ImpalaConfig(hidden=()), VECTOR, PUSH, numbers),
-    "impala, frames": Case(ImpalaConfig(convolution=((4, 3, 2),), hidden=(8,)), FRAMES, TWO, frames),
     "sac": Case(SacConfig(hidden=(16, 8)), MATRIX, PULL, wide),
     "sac, places and counted actions": Case(SacConfig(hidden=(8,)), PLACES, FROM_MINUS_ONE, places),
     "td3": Case(Td3Config(hidden=(16, 8), policy_delay=1), VECTOR, PULL, numbers),

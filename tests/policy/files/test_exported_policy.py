@@ -55,19 +55,6 @@ def test_it_chooses_among_the_legal_actions_as_its_checkpoint(tmp_path: Path, na
         assert np.take_along_axis(legal, chosen + firsts, axis=1).all()
 
 
-def test_how_much_it_explores_is_its_callers_affair(tmp_path: Path) -> None:
-    case = CASES["dqn"]
-    leave_behind(case, tmp_path)
-    exported = ExportedPolicy(tmp_path / "model")
-    seen = np.repeat(case.seen(np.random.default_rng(1), 1), 400, axis=0)
-    share = {
-        epsilon: exported.act(seen, {"epsilon": epsilon}, np.random.default_rng(0), deterministic=False).mean()
-        for epsilon in (0.0, 1.0)
-    }
-    assert share[0.0] in (0.0, 1.0)
-    assert 0.4 < share[1.0] < 0.6
-
-
 def test_the_description_comes_from_inside_the_model(tmp_path: Path) -> None:
     """A copy of model.pt is enough, and the two files cannot disagree during replacement."""
     leave_behind(CASES["dqn"], tmp_path)

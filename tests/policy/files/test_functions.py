@@ -113,22 +113,6 @@ def test_values_are_those_of_the_best_action(run: tuple[Path, list[Dqn]], which:
     np.testing.assert_allclose([value(row) for row in OBSERVATIONS], expected, atol=1e-5)
 
 
-def test_exploring_is_that_of_the_checkpoint_and_repeatable(run: tuple[Path, list[Dqn]]) -> None:
-    first, second = (
-        [int(get_action(OBSERVATIONS[0], deterministic=False)) for _ in range(200)]
-        for get_action in (load_action(run[0], 0), load_action(run[0], 0))
-    )
-    assert first == second
-    assert 60 < sum(first) < 140  # at env_step 0 every action is random
-
-
-def test_a_model_explores_as_little_as_the_schedule_ever_does(run: tuple[Path, list[Dqn]]) -> None:
-    get_action = load_action(run[0], "model")
-    usual = get_action(OBSERVATIONS[0])
-    others = sum(get_action(OBSERVATIONS[0], deterministic=False) != usual for _ in range(1000))
-    assert 5 < others < 60  # half of epsilon_end's 5 %
-
-
 def test_what_is_not_there_is_named(run: tuple[Path, list[Dqn]], tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(CheckpointIndexError, match="no checkpoint of iteration 7"):
         load_policy(run[0], 7)

@@ -10,7 +10,7 @@ import torch
 
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
+from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.storage.run_folder import PolicyFolder
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
 from remuda.tests.policy.files.saved_runs import save, save_three
@@ -19,10 +19,6 @@ from remuda.tests.policy.files.saved_runs import save, save_three
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[Path, list[Dqn]]:
     return tmp_path, save_three(tmp_path)
-
-
-def test_best_is_the_last_where_nothing_was_evaluated(run: tuple[Path, list[Dqn]]) -> None:
-    assert find_checkpoint(run[0]).name == "iteration_2.pth.tar"
 
 
 def test_a_checkpoint_carries_what_is_needed_to_play_it(run: tuple[Path, list[Dqn]]) -> None:
@@ -81,11 +77,3 @@ def test_the_run_folder_of_one_of_several_policies_is_told(tmp_path: Path) -> No
     path = naming_code(save(tmp_path, dqn(), 0).rename(folder.checkpoint(0)), tmp_path / "code")
     with pytest.raises(CheckpointError, match=f"of {tmp_path} names .* is in the run folder itself"):
         load_checkpoint_policy(path, run_dir=tmp_path)
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: no such run folder"):
-        find_checkpoint(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match="no checkpoint is listed"):
-        find_checkpoint(tmp_path / "empty")

@@ -52,13 +52,6 @@ def assert_gives_once(
     assert newest.newer() is None
 
 
-def test_nothing_is_newer_than_nothing(run: RunFolder) -> None:
-    newest = NewestPolicy(run)
-    assert newest.newer() is None
-    put_out(run, dqn(), 5)
-    assert newest.newer() is None, "nobody knows what it is of"
-
-
 def test_each_checkpoint_is_given_once(run: RunFolder) -> None:
     newest, algorithms = NewestPolicy(run), [dqn(seed=seed) for seed in range(3)]
     save(run.root, algorithms[0], 0)
@@ -78,15 +71,6 @@ def test_a_published_policy_comes_before_an_older_checkpoint_and_after_a_newer_o
     put_out(run, algorithms[2], 12)
     save(run.root, algorithms[3], 15)
     assert_gives_once(newest, algorithms[3], train_iter=15, env_step=150, source=run.checkpoint(15))
-
-
-def test_of_a_run_that_went_through_several_coordinators_the_last_ones_file_is_taken(run: RunFolder) -> None:
-    newest, algorithms = NewestPolicy(run), [dqn(seed=seed) for seed in range(3)]
-    save(run.root, algorithms[0], 0)
-    put_out(run, algorithms[1], 3, number=1)
-    assert acts_as(newest.newer(), algorithms[1])
-    put_out(run, algorithms[2], 6, number=2)
-    assert acts_as(newest.newer(), algorithms[2])
 
 
 def test_a_policy_file_that_is_gone_when_it_is_looked_at_is_passed_over(run: RunFolder) -> None:

@@ -17,7 +17,6 @@ from remuda.evaluator.evaluate import evaluate
 from remuda.policy.base import Actor
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policies import OnnxPolicy, description_of
-from remuda.policy.files.functions import load_action, load_policy
 from remuda.policy.files.playable import onnx_playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.export.cases import Made, fresh, made
@@ -25,12 +24,9 @@ from remuda.tests.policy.export.cases import Made, fresh, made
 pytestmark = pytest.mark.xdist_group("exported policies")
 
 OF_EVERY_KIND = (
-    "dqn without streams, on places",
     "ppo, several",
     "ppo, gru, continuous",
-    "sac",
     "td3",
-    "r2d2, lstm",
     "dqn, parts with an image",
 )
 
@@ -95,14 +91,6 @@ def test_it_acts_as_the_policy_does_also_by_chance(tmp_path: Path, name: str) ->
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
 
 
-def test_it_is_a_plain_function_too(played: Path) -> None:
-    env, get_action = load_policy(played)
-    observation, _ = env.reset(seed=1)
-    env.close()
-    expected = walker().policy.act(observation[None], {}, np.random.default_rng(0), deterministic=True)
-    assert get_action(observation) == load_action(played)(observation) == int(expected[0])
-
-
 def copied(played: Path, folder: Path) -> Path:
     path = folder / "policy.onnx"
     path.write_bytes(played.read_bytes())
@@ -142,8 +130,3 @@ def test_that_of_another_user_takes_trust(played: Path, tmp_path: Path, monkeypa
     with pytest.raises(CheckpointError, match=r"belongs to another user .* names code to run.*--trust-code"):
         onnx_playable(path)
     assert onnx_playable(path, trust_code=True).train_iter == 12
-
-
-def test_it_has_no_search_to_leave_out(played: Path) -> None:
-    with pytest.raises(CheckpointError, match="without a search"):
-        onnx_playable(played, search=False)

@@ -8,31 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.exported_policies import ExportedPolicy
 from remuda.policy.files.functions import load_action, load_value
-from remuda.policy.files.model_artifact import without_deprecation
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.files.exported import (
-    FAR_AWAY,
     FRAMES,
     FROM_MINUS_ONE,
     MATRIX,
-    PLACES,
     PUSH,
     SEVERAL,
-    TWO,
     VECTOR,
     Case,
-    far_away,
     frames,
     leave_behind,
     numbers,
-    places,
     wide,
 )
 
@@ -47,18 +40,10 @@ SMALL: dict[str, Any] = {
 CORE: dict[str, Any] = {"recurrent_units": 6, "hidden": (8,)}
 CASES = {
     "r2d2, lstm": Case(R2d2Config(**SMALL), VECTOR, FROM_MINUS_ONE, numbers),
-    "r2d2, gru, on places": Case(R2d2Config(recurrent="gru", value_rescaling=False, **SMALL), PLACES, TWO, places),
-    "ppo, lstm": Case(
-        PpoConfig(recurrent="lstm", normalize_observations=True, **CORE), VECTOR, FROM_MINUS_ONE, numbers
-    ),
-    "ppo, gru, far away": Case(
-        PpoConfig(recurrent="gru", normalize_observations=True, **CORE), FAR_AWAY, TWO, far_away
-    ),
     "ppo, gru, continuous": Case(
         PpoConfig(recurrent="gru", normalize_observations=True, normalize_rewards=True, **CORE), MATRIX, PUSH, wide
     ),
     "impala, lstm, several": Case(ImpalaConfig(recurrent="lstm", **CORE), VECTOR, SEVERAL, numbers),
-    "impala, frames": Case(ImpalaConfig(recurrent="lstm", **CORE), FRAMES, TWO, frames),
     "r2d2, frames": Case(R2d2Config(dueling=False, **SMALL), FRAMES, FROM_MINUS_ONE, frames),
 }
 cases = pytest.mark.parametrize("name", CASES)
@@ -96,29 +81,6 @@ def test_the_model_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) 
         np.testing.assert_allclose(second[1], first[1], rtol=1e-4, atol=1e-5)
 
 
-@cases
-def test_torch_alone_acts_with_the_model(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
-    expected, values = played(trained, observed(case), deterministic=True)
-    with without_deprecation():
-        model: Any = torch.jit.load(str(tmp_path / "model" / "model.pt"))  # type: ignore[no-untyped-call]
-    state = torch.zeros(ENVS, trained.state_size)
-    for step, seen in enumerate(torch.from_numpy(observed(case))):
-        if step == STEPS // 2:
-            state[1] = 0.0
-        valued, _ = model.value(seen, state)
-        drawn, after = model.sample(seen, state)
-        outputs, also = model(seen, state)
-        actions, state = model.act(seen, state)
-        assert drawn.shape == actions.shape
-        assert torch.equal(after, state)
-        assert torch.equal(also, state)
-        assert outputs.dtype == torch.float32
-        np.testing.assert_allclose(actions.numpy(), expected[step], atol=1e-5)
-        np.testing.assert_allclose(valued.numpy(), values[step], rtol=1e-4, atol=1e-5)
-
-
 def test_its_description_says_what_to_carry(tmp_path: Path) -> None:
     leave_behind(CASES["r2d2, lstm"], tmp_path)
     info = json.loads((tmp_path / "model" / "model_info.json").read_text())
@@ -146,10 +108,3 @@ def test_functions_remember_until_an_episode_begins(tmp_path: Path) -> None:
         value.begin_episode()
         assert [get_action(row[0]) for row in seen] == expected[:, 0].tolist()
     assert [value(row[0]) for row in seen] == pytest.approx(values[:, 0].tolist(), rel=1e-4, abs=1e-5)
-
-
-def test_without_a_state_a_recurrent_model_does_not_act(tmp_path: Path) -> None:
-    case = CASES["r2d2, lstm"]
-    leave_behind(case, tmp_path)
-    with pytest.raises(ValueError, match="give `state`"):
-        ExportedPolicy(tmp_path / "model").value(observed(case)[0])

@@ -15,7 +15,7 @@ from remuda.storage.env_files import pickle_environment
 from remuda.tests.poison import Poison
 from remuda.tests.policy.files.saved_runs import export_without_environment, lose_environment, save_three
 
-POLICIES: list[Which] = ["best", "last", "model", 1]
+POLICIES: list[Which] = ["last", "model"]
 
 
 @pytest.fixture

@@ -155,32 +155,7 @@ def test_max_pools_by_numpy_are_torch_s(
     np.testing.assert_array_equal(given, pool(images).permute(0, 2, 3, 1).numpy())
 
 
-def test_pools_that_numpy_does_not_know_are_left_to_torch() -> None:
-    for pool in (nn.MaxPool2d(2, ceil_mode=True), nn.MaxPool2d(2, dilation=2), nn.MaxPool2d(2, return_indices=True)):
-        assert steps_of(pool, Names(pool)) is None
-
-
 # --- the papers' networks
-
-
-def test_the_deep_network_of_impala_is_the_paper_s() -> None:
-    """Figure 3: 15 convolutions in sections of 16, 32 and 32 channels, each halving the image."""
-    network = impala_resnet(ObservationSpec((72, 96, 3), "uint8", 0.0, 255.0))
-    filters = [module.out_channels for module in network.modules() if isinstance(module, nn.Conv2d)]
-    assert filters == [16] * 5 + [32] * 10
-    (last,) = (module for module in network.modules() if isinstance(module, nn.Linear))
-    assert (last.in_features, last.out_features) == (32 * 9 * 12, 256)
-    wider = impala_resnet(ATARI, width=4)
-    assert [module.out_channels for module in wider.children() if isinstance(module, nn.Conv2d)] == [64, 128, 128]
-
-
-def test_one_section_of_impala_by_hand() -> None:
-    network = impala_resnet(SMALL, channels=(2,), features=5)
-    seen = prepared(SMALL)
-    hidden = functional.max_pool2d(layer(network, "0")(seen), 3, 2, 1)
-    for block in ("2", "3"):
-        hidden = hidden + layer(network, f"{block}.3")(layer(network, f"{block}.1")(hidden.relu()).relu())
-    torch.testing.assert_close(network(seen), layer(network, "6")(hidden.relu().flatten(1)).relu())
 
 
 def test_simba_by_hand() -> None:
@@ -202,15 +177,6 @@ def test_attention_by_hand() -> None:
         weights = (query[..., part] @ key[..., part].transpose(1, 2) / math.sqrt(3)).softmax(2)
         heads.append(weights @ value[..., part])
     torch.testing.assert_close(attention(tokens), attention.write(torch.cat(heads, 2)))
-
-
-@pytest.mark.parametrize("pooling", ["mean", "class"])
-@pytest.mark.parametrize("positions", [True, False])
-def test_the_order_of_tokens_matters_only_with_positions(pooling: str, positions: bool) -> None:
-    network = asked(transformer, pooling=pooling, positions=positions)(STACKED)
-    seen = torch.randn(5, 4, 3)
-    given, turned = network(seen), network(seen.flip(1))
-    assert torch.allclose(given, turned, atol=1e-5) is not positions
 
 
 # --- by name

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import mmap
+
 import pytest
 import torch
 from torch import nn
 
-from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.flat_parameters import LEAST_BYTES, PAGE_BYTES, FlatParameters, HugePageMemory
 
 
 class Two(nn.Module):
@@ -49,21 +52,6 @@ def test_the_gradient_of_several_losses_is_that_of_their_sum() -> None:
     torch.testing.assert_close(parameters.gradient, expected)
 
 
-def test_a_gradient_within_the_limit_stays_to_the_last_bit() -> None:
-    parameters = FlatParameters(Two())
-    parameters.gradient.fill_(0.1)
-    before = parameters.gradient.clone()
-    parameters.clip_gradient(1.0)
-    assert torch.equal(parameters.gradient, before)
-
-
-def test_parameters_that_do_not_lie_beside_each_other_are_no_part() -> None:
-    parameters = FlatParameters(nn.ModuleDict({"a": nn.Linear(1, 1), "b": nn.Linear(1, 1), "ab": nn.Linear(1, 1)}))
-    for prefix in ("a", "c"):
-        with pytest.raises(ValueError, match=f"names that begin with '{prefix}'"):
-            parameters.part(prefix)
-
-
 def test_what_acts_gets_buffers_and_second_names_too() -> None:
     network = Two()
     network.register_buffer("offset", torch.tensor([1.0, 2.0]))
@@ -86,3 +74,42 @@ def test_a_vector_follows_by_its_share_of_the_way() -> None:
     assert part.vector.tolist() == [1.0, 1.75, 2.5, 3.25]
     part.follow(torch.tensor([4.0, 3.0, 2.0, 0.1]), 1.0)
     assert torch.equal(part.vector, torch.tensor([4.0, 3.0, 2.0, 0.1])), "to the last bit"
+
+
+# --- memory of large tensors
+
+SHAPES = [(2, 512, 256), (2, 300, 111), (3, 700, 301), (1,), (5, 1024, 256)]
+"""Some are larger than a huge page, one is small."""
+NUMBERS = torch.empty(0)
+
+
+def filled(memory: HugePageMemory) -> list[torch.Tensor]:
+    return [memory.empty(shape, like=NUMBERS).fill_(index) for index, shape in enumerate(SHAPES)]
+
+
+def assert_kept(tensors: list[torch.Tensor]) -> None:
+    assert [tuple(tensor.shape) for tensor in tensors] == SHAPES
+    for index, tensor in enumerate(tensors):
+        assert tensor.dtype == torch.float32
+        assert tensor.is_contiguous()
+        assert bool((tensor == index).all())
+
+
+def test_tensors_do_not_overlap_and_outlive_what_gave_them() -> None:
+    tensors = filled(HugePageMemory())
+    gc.collect()
+    assert_kept(tensors)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages")
+def test_a_block_is_whole_huge_pages() -> None:
+    memory = HugePageMemory()
+    first, second = memory.empty((LEAST_BYTES,), like=NUMBERS), memory.empty((LEAST_BYTES,), like=NUMBERS)
+    assert first.data_ptr() % PAGE_BYTES == 0
+    assert second.data_ptr() == first.data_ptr() + 4 * LEAST_BYTES
+
+
+def test_each_is_saved_alone() -> None:
+    """torch saves the whole storage of a tensor."""
+    for tensor in filled(HugePageMemory()):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes

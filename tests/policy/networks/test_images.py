@@ -8,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig
+<<<<<<< HEAD
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.entries import ActorCriticPolicy
@@ -18,51 +19,25 @@ from remuda.policy.algorithms.dqn.entry import DqnPolicy
 from remuda.policy.base import Algorithm, Arrays, Policy
 from remuda.policy.networks.layouts import ATARI, SMALL, ImageLayout
 from remuda.policy.networks.trunks import ConvolutionTrunk
+=======
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.algorithms import make_policy
+from remuda.policy.networks.layouts import ATARI, SMALL, Convolution, ImageLayout, Pixels
+from remuda.policy.networks.trunks import ConvolutionTrunk, Folding
+>>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.patience import HANG_S
-from remuda.tests.policy.algorithms.segments import batch as segments
-from remuda.tests.policy.algorithms.segments import experiment
-from remuda.tests.policy.cases import config, dqn
+from remuda.tests.policy.cases import config
 
 FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
 MINATAR = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0)
 ACTIONS = ActionSpec(3)
 
-POLICIES = [
-    DqnConfig(),
-    DqnConfig(hidden=(16, 8), dueling=False),
-    PpoConfig(epochs=2, minibatches=2),
-    ImpalaConfig(hidden=(), convolution=((4, 3, 2), (6, 2, 1))),
-    ImpalaConfig(hidden=(16, 8), shared_hidden=False),
-]
-policies = pytest.mark.parametrize("policy", POLICIES, ids=["dueling", "plain", "ppo", "impala", "apart"])
 GREY = ObservationSpec((36, 40), "uint8", 0.0, 255.0)
 COLOURS = ObservationSpec((2, 36, 40, 3), "uint8", 0.0, 255.0)
 images = pytest.mark.parametrize(
     "observation", [FRAMES, MINATAR, GREY, COLOURS], ids=["frames", "minatar", "grey", "colours"]
 )
-
-AnyPolicy = DqnConfig | PpoConfig | ImpalaConfig
-
-
-def algorithm_of(policy: AnyPolicy, observation: ObservationSpec) -> Algorithm:
-    if isinstance(policy, DqnConfig):
-        return dqn(policy, observation=observation, action=ACTIONS)
-    return make_algorithm(experiment(policy), observation, ACTIONS, 0)
-
-
-def acting(policy: AnyPolicy, algorithm: Algorithm) -> Policy:
-    chosen = config(policy) if isinstance(policy, DqnConfig) else experiment(policy)
-    acts = make_policy(chosen, algorithm.observation, ACTIONS)
-    acts.load_state(algorithm.acting_state())
-    return acts
-
-
-def outputs(acts: Policy, seen: np.ndarray) -> np.ndarray:
-    if isinstance(acts, DqnPolicy):
-        return acts.q_values(seen)
-    assert isinstance(acts, ActorCriticPolicy)
-    return acts.outputs(seen)
 
 
 def some(observation: ObservationSpec, rows: int, seed: int = 0) -> np.ndarray:
@@ -70,29 +45,6 @@ def some(observation: ObservationSpec, rows: int, seed: int = 0) -> np.ndarray:
     return rng.integers(0, 2 if observation.dtype == "bool" else 256, (rows, *observation.shape)).astype(
         observation.dtype
     )
-
-
-def transitions(observation: ObservationSpec, rows: int) -> Arrays:
-    rng = np.random.default_rng(1)
-    return {
-        "obs": some(observation, rows),
-        "next_obs": some(observation, rows, seed=2),
-        "action": rng.integers(0, 3, rows),
-        "reward": rng.normal(size=rows).astype(np.float32),
-        "discount": np.full(rows, 0.9, np.float32),
-        "weights": np.ones(rows, np.float32),
-    }
-
-
-def learned(policy: AnyPolicy, observation: ObservationSpec, updates: int = 2) -> Algorithm:
-    algorithm, rng = algorithm_of(policy, observation), np.random.default_rng(0)
-    for _ in range(updates):
-        if isinstance(policy, DqnConfig):
-            algorithm.learn(transitions(observation, 8))
-            continue
-        rows = segments(rng, 3, 4, action=ACTIONS)
-        algorithm.learn({**rows, "obs": some(observation, 15).reshape(3, 5, *observation.shape)})
-    return algorithm
 
 
 # --- layouts
@@ -141,17 +93,6 @@ def test_convolutions_of_what_is_no_image_are_refused(shape: tuple[int, ...]) ->
         make_policy(config(DqnConfig(convolution=SMALL)), observation, ACTIONS)
 
 
-def test_the_order_of_channels_makes_no_difference() -> None:
-    first = ImageLayout.of(ObservationSpec((3, 20, 24), "uint8", 0.0, 255.0), SMALL)
-    last = ImageLayout.of(ObservationSpec((20, 24, 3), "uint8", 0.0, 255.0), SMALL)
-    assert first is not None
-    assert last is not None
-    one, other = ConvolutionTrunk(first), ConvolutionTrunk(last)
-    other.load_state_dict(one.state_dict())
-    seen = torch.from_numpy(some(ObservationSpec((3, 20, 24), "uint8"), 5))
-    torch.testing.assert_close(one(seen), other(seen.permute(0, 2, 3, 1).contiguous()))
-
-
 COMPILED = """
 import torch
 from remuda.policy.networks.layouts import ImageLayout
@@ -179,24 +120,6 @@ def test_compiled_convolutions_learn_and_are_traced_as_others() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
-    layout = ImageLayout.of(MINATAR, None)
-    assert layout is not None
-    trunk, seen = ConvolutionTrunk(layout), torch.from_numpy(some(MINATAR, 300))
-    with torch.no_grad():
-        torch.testing.assert_close(trunk(seen), torch.cat([trunk(seen[:7]), trunk(seen[7:50]), trunk(seen[50:])]))
-    features = trunk(seen)
-    assert features.shape == (300, layout.features)
-    torch.autograd.backward(features.square().mean())
-    whole = [parameter.grad.clone() for parameter in trunk.parameters() if parameter.grad is not None]
-    trunk.zero_grad()
-    for part in torch.split(seen, 50):
-        torch.autograd.backward(trunk(part).square().sum() / features.numel())
-    parts = [parameter.grad for parameter in trunk.parameters()]
-    for one, other in zip(whole, parts, strict=True):
-        torch.testing.assert_close(one, other)
-
-
 @images
 @pytest.mark.parametrize("learns", [False, True], ids=["values", "gradients"])
 def test_folded_images_are_read_as_the_images_themselves(observation: ObservationSpec, *, learns: bool) -> None:
@@ -221,30 +144,51 @@ def test_pixels_are_scaled_to_at_most_one() -> None:
 # --- learning and acting
 
 
-@policies
-@images
-def test_every_parameter_is_learned(policy: AnyPolicy, observation: ObservationSpec) -> None:
-    before, after = algorithm_of(policy, observation).acting_state(), learned(policy, observation).acting_state()
-    assert before.keys() == after.keys()
-    still = [name for name in before if np.array_equal(before[name], after[name]) and not name.startswith("returns")]
-    assert not still
+# --- folded convolutions
+
+CASES = [
+    # channels, height, width, kernel, stride
+    (4, 84, 84, 8, 4),  # Atari's
+    (3, 84, 86, 8, 4),  # two columns that no filter reaches
+    (1, 20, 22, 4, 2),
+    (2, 35, 31, 16, 8),
+    (3, 13, 17, 6, 3),  # no number has three bytes
+    (2, 9, 9, 3, 3),  # filters beside each other
+]
 
 
-def test_a_dqn_learns_which_image_is_worth_what() -> None:
-    algorithm = dqn(DqnConfig(hidden=(32,)), observation=MINATAR, action=ACTIONS)
-    rows = dict(transitions(MINATAR, 32))
-    rows |= {"reward": np.linspace(-1, 1, 32, dtype=np.float32), "discount": np.zeros(32, np.float32)}
-    losses = [float(algorithm.learn(rows).metrics["total_loss"]) for _ in range(150)]
-    assert losses[-1] < losses[0] / 20
+def folding_of(channels: int, height: int, width: int, kernel: int, stride: int, *, last: bool) -> Folding:
+    pixels = Pixels(channels, height, width, last, 1 / 255)
+    folding = Folding.of(pixels, Convolution(channels, 5, kernel, stride))
+    assert folding is not None
+    return folding
 
 
-def test_policy_and_value_share_what_reads_the_image() -> None:
-    state = algorithm_of(PpoConfig(), FRAMES).acting_state()
-    heads = {name: array.shape for name, array in state.items() if name.startswith(("policy", "value"))}
-    assert heads == {
-        "policy.0.weight": (3, 512),
-        "policy.0.bias": (3,),
-        "value.0.weight": (1, 512),
-        "value.0.bias": (1,),
-    }
-    assert not any(name.startswith("observations") for name in state), "a picture of moments would travel every time"
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("channels", "height", "width", "kernel", "stride"), CASES)
+def test_a_folded_convolution_gives_the_same_sums(
+    channels: int, height: int, width: int, kernel: int, stride: int, *, last: bool
+) -> None:
+    folding = folding_of(channels, height, width, kernel, stride, last=last)
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.integers(0, 256, (3, channels, height, width), dtype=np.uint8))
+    weight = torch.from_numpy(rng.integers(-8, 9, (5, channels, kernel, kernel))).double().requires_grad_()
+    plain = functional.conv2d(images.double(), weight, stride=stride)
+
+    blocks = folding.blocks(images.permute(0, 2, 3, 1).contiguous() if last else images)
+    assert blocks.shape == (3, *folding.shape)
+    folded = functional.conv2d(blocks.double().permute(0, 3, 1, 2), folding.filters(weight))
+    assert torch.equal(folded, plain), "whole numbers: the order of sums makes no difference"
+
+    by_output = torch.from_numpy(rng.integers(-3, 4, plain.shape)).double()
+    [expected] = torch.autograd.grad(plain, weight, by_output)
+    [got] = torch.autograd.grad(folded, weight, by_output)
+    assert torch.equal(got, expected)
+
+
+def test_blocks_of_a_small_image_by_hand() -> None:
+    image = torch.arange(2 * 2 * 4, dtype=torch.uint8).view(1, 2, 2, 4)  # two channels of 2 x 4 pixels
+    first = folding_of(2, 2, 4, 2, 2, last=False).blocks(image)
+    assert first.tolist() == [[[[0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]]]]
+    last = folding_of(2, 2, 4, 2, 2, last=True).blocks(image.permute(0, 2, 3, 1).contiguous())
+    assert last.tolist() == [[[[0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]]]]

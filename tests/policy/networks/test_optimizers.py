@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +14,9 @@ import torch
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import AdamSettings, LearnerConfig, RmspropSettings
 from remuda.config.schema import ExperimentConfig
-from remuda.config.user_code import UserCodeError
 from remuda.policy.networks.flat_parameters import FlatPart
 from remuda.policy.networks.optimizers import Adam, Optimizer, Rmsprop, make_optimizer
+from remuda.policy.networks.tensors import denormals_are_zero
 from remuda.tests.patience import HANG_S
 
 MINE = """
@@ -87,13 +87,6 @@ def run(part: FlatPart, optimizer: Optimizer, steps: list[torch.Tensor]) -> None
     for gradient in steps:
         part.gradient.copy_(gradient)
         optimizer.step()
-
-
-def test_the_first_step_of_adam_by_hand() -> None:
-    vector, gradient = torch.tensor([1.0, -2.0]), torch.tensor([0.5, -4.0])
-    Adam(vector, gradient, AdamSettings(eps=0.0), learning_rate=0.1).step()
-    # bias correction makes mean/sqrt(square) the gradient's sign at the first step
-    torch.testing.assert_close(vector, torch.tensor([0.9, -1.9]))
 
 
 def test_two_steps_of_rmsprop_with_tensorflows_epsilon_by_hand() -> None:
@@ -222,29 +215,6 @@ def test_a_state_without_a_name_is_adams(optimizer: str, settings: dict[str, Any
     assert told.startswith(problem)
 
 
-def test_a_state_that_the_users_class_refuses_changes_nothing(mine: Path) -> None:
-    part = parameters(3)
-    optimizer = made("mine:Counts", {}, part, folder=mine)
-    run(part, optimizer, gradients(2, 3))
-    [told] = optimizer.misfits({"name": "mine:Counts", "state_dict": {"groups": []}})
-    assert told.startswith("optimizer: mine:Counts refuses the state: ValueError: zip()")
-    [group] = cast("Any", optimizer.state()["state_dict"])["groups"]
-    assert group["steps"] == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("refuses", "cannot be made: RuntimeError: not today"),
-        ("lacks", "lacks step, state_dict, load_state_dict, param_groups, which a torch.optim.Optimizer has"),
-        ("absent", "has no class 'absent'"),
-    ],
-)
-def test_what_is_no_optimizer_is_said(name: str, said: str, mine: Path) -> None:
-    with pytest.raises(UserCodeError, match=f"^learner.optimizer = 'mine:{name}'.*{said}"):
-        made(f"mine:{name}", {}, parameters(), folder=mine)
-
-
 def test_torchs_compiler_is_not_imported() -> None:
     code = (
         "import sys, torch; from remuda.config.learning import *; "
@@ -256,3 +226,30 @@ def test_torchs_compiler_is_not_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert done.stdout.strip() == "False"
+
+
+# --- denormal numbers
+
+
+def test_results_that_small_are_zero_inside_and_exact_outside() -> None:
+    tiny = torch.full((64,), 1e-20)
+    with denormals_are_zero():
+        inside = (tiny * 1e-19).clone()
+    outside = tiny * 1e-19
+    assert (inside == 0).all()
+    assert (outside != 0).all()
+    assert np.float32(1e-20) * np.float32(1e-19) != 0
+
+
+def test_an_optimizer_forgets_gradients_that_ended_long_ago() -> None:
+    vector, gradient = torch.zeros(16), torch.full((16,), 1e-17)
+    adam = Adam(vector, gradient, AdamSettings(), learning_rate=1e-3)
+    with denormals_are_zero():
+        adam.step()
+        gradient.zero_()
+        for _ in range(20_000):
+            adam.step()
+    square = adam.state()["exp_avg_sq"]
+    assert isinstance(square, torch.Tensor)
+    assert ((square == 0) | (square >= torch.finfo(torch.float32).tiny)).all()
+    assert torch.isfinite(vector).all()

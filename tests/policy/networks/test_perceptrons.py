@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import gc
 from typing import Literal
 
 import pytest
@@ -153,72 +151,6 @@ def test_a_loss_may_use_a_network_twice_its_layers_alone_and_other_parameters() 
     got = parameters.gradient.clone()
     parameters.backward(loss(made(one)) + loss(made(two)) + made.shared(two).sum() + made.last.sum())
     assert_close(got, parameters.gradient)
-
-
-def test_torchs_own_backward_gives_parameters_their_gradients() -> None:
-    made = network()
-    FlatParameters(made)
-    made.zero_grad()
-    expected = torch.autograd.grad(loss(made(numbers(5, 4))), list(made.shared.parameters()))
-    for times in (1.0, 2.0):
-        torch.autograd.backward(loss(made.fused(numbers(5, 4))))
-        for parameter, gradient in zip(made.shared.parameters(), expected, strict=True):
-            assert_close(parameter.grad, times * gradient)
-
-
-def test_parts_that_are_constant_have_no_gradient() -> None:
-    made = network()
-    made.heads.requires_grad_(False)
-    seen = numbers(5, 4)
-    of_shared = list(made.shared.parameters())
-    assert_close(
-        torch.autograd.grad(loss(made.fused(seen)), of_shared), torch.autograd.grad(loss(made(seen)), of_shared)
-    )
-
-
-def test_parameters_that_are_loaded_are_those_that_count() -> None:
-    first, second = network(seed=1), network(seed=2)
-    parameters = FlatParameters(first)
-    first.load_state_dict({name: tensor.clone() for name, tensor in second.state_dict().items()})
-    assert_close(first.fused(numbers(5, 4)), second(numbers(5, 4)))
-    parameters.vector.data.zero_()
-    assert not first.fused(numbers(5, 4))[0].any()
-
-
-def test_a_graph_that_nobody_needs_is_freed_at_once() -> None:
-    made = network()
-    FlatParameters(made)
-    gc.collect()
-    for _ in range(3):
-        made.fused(numbers(5, 4))
-    assert gc.collect() == 0
-
-
-def test_a_copy_has_parameters_of_its_own() -> None:
-    made = network()
-    FlatParameters(made)
-    other = copy.deepcopy(made)
-    parameters = FlatParameters(other)
-    before = made.fused(numbers(5, 4))
-    parameters.vector.data.zero_()
-    assert_close(made.fused(numbers(5, 4)), before)
-    assert not other.fused(numbers(5, 4))[0].any()
-    parameters.backward(loss(other.fused(numbers(5, 4))))
-    assert parameters.gradient.any()
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        nn.Sequential(nn.Linear(4, 3), nn.GELU(), nn.Linear(3, 1)),
-        nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3)),
-        nn.Linear(4, 3, bias=False),
-        nn.ReLU(),
-    ],
-)
-def test_other_modules_are_left_to_torch(head: nn.Module) -> None:
-    assert Perceptrons.of([head]) is None
-    assert Perceptrons.of([nn.Linear(4, 1)], [head]) is None
 
 
 def test_a_second_derivative_is_refused_rather_than_wrong() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
-from typing import Protocol, cast
 
 import pytest
 import torch
@@ -18,12 +16,8 @@ from remuda.policy.networks.precision import (
     Hardware,
     Lowering,
     Products,
-    hardware,
     lowering,
-    onednn_rounds,
-    rounding,
 )
-from remuda.policy.networks.torch_networks import OutputLayer
 from remuda.policy.networks.trunks import ConvolutionTrunk
 
 CPU = torch.device("cpu")
@@ -44,12 +38,6 @@ def lower(way: Lowering = OWN) -> Products:
     products.precision = "bfloat16"
     products.lowering = way
     return products
-
-
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor on which oneDNN seems to round its inputs, apart from actual products."""
-    monkeypatch.setattr("remuda.policy.networks.precision.onednn_rounds", lambda: True)
 
 
 def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -151,38 +139,6 @@ def test_offsets_of_observations_are_not_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has", "found"),
-    [
-        ({}, Hardware.NOTHING),
-        ({"avx512_bf16": False}, Hardware.NOTHING),
-        ({"avx512_bf16": True}, Hardware.FASTER),
-        ({"bf16": True}, Hardware.INSTRUCTIONS),
-        ({"amx_bf16": True}, Hardware.FASTER),
-    ],
-)
-def test_what_a_processor_has_is_known(has: dict[str, bool], found: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
-    def capabilities() -> dict[str, bool]:
-        return has
-
-    monkeypatch.setattr(torch.cpu, "get_capabilities", capabilities)
-    assert hardware(CPU) is found
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_products_of_several_matrices_are_those_of_rounded_ones(way: Lowering) -> None:
-    """Sums are in float32; with copied operands the sum is rounded."""
-    left, right, out = numbers(3, 200, 96), numbers(3, 96, 80, seed=2), torch.empty(3, 200, 80)
-    rounded = torch.bmm(left.bfloat16().double(), right.bfloat16().double())
-    tolerance = 2.0**-8 if way is Lowering.COPIED else 1e-5
-    for each in (lower(way).multiply(left, right, out=out), out):
-        torch.testing.assert_close(each.double(), rounded, rtol=tolerance, atol=1e-4)
-        assert not torch.allclose(each, torch.bmm(left, right), rtol=0.0, atol=1e-4)
-    turned, product = left.transpose(1, 2).contiguous(), torch.empty(3, 200, 80)
-    lower(way).multiply_transposed(turned, right, out=product)
-    torch.testing.assert_close(product.double(), rounded, rtol=tolerance, atol=1e-4)
-
-
-@pytest.mark.parametrize(
     ("has", "rounds", "found"),
     [
         (Hardware.NOTHING, False, Lowering.ROUNDED),
@@ -199,19 +155,6 @@ def test_a_processor_copies_only_what_onednn_does_not_round(
     monkeypatch.setattr("remuda.policy.networks.precision.hardware", lambda device: has)
     assert lowering(CPU) is found
     assert lowering(torch.device("cuda")) is Lowering.COPIED
-
-
-def test_whether_onednn_rounds_is_seen_by_its_products() -> None:
-    """Checked with products other than those of the detection."""
-    left, right = numbers(300, 70), numbers(70, 90, seed=2)
-    exact = left @ right
-    former = onednn().fp32_precision
-    onednn().fp32_precision = "bf16"
-    try:
-        product = left @ right
-    finally:
-        onednn().fp32_precision = former
-    assert (apart(product, exact) > 1e-4) == onednn_rounds()
 
 
 # --- modules
@@ -249,39 +192,3 @@ def test_convolutions_learn_what_they_read(way: str, *, channels_last: bool, dty
     for gradient, right in zip(found, exact, strict=True):
         assert gradient.dtype == torch.float32
         assert apart(gradient, right) < (tolerance if way == "float32" else OF_GRADIENTS)
-
-
-def test_the_last_layer_is_as_precise_as_its_parameters() -> None:
-    layer, inputs = OutputLayer(WIDTH, 3), numbers(ROWS, WIDTH)
-    expected = layer(inputs)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(layer(inputs), expected)
-        assert layer(inputs.bfloat16()).dtype == torch.float32
-    assert repr(layer) == repr(nn.Linear(WIDTH, 3))
-
-
-class Setting(Protocol):
-    """torch's precision of float32 products, in general or for one backend."""
-
-    fp32_precision: str
-
-
-@pytest.fixture
-def general() -> Generator[Setting]:
-    """The process-wide setting; it and oneDNN's are restored at the end."""
-    general = cast("Setting", torch.backends)
-    yield general
-    general.fp32_precision = onednn().fp32_precision = "none"
-
-
-def onednn() -> Setting:
-    return cast("Setting", getattr(torch.backends.mkldnn, "matmul"))  # noqa: B009  (torch's annotations miss it)
-
-
-@pytest.mark.usefixtures("general", "reads")
-def test_what_a_user_has_set_for_the_whole_process_is_kept() -> None:
-    onednn().fp32_precision = "tf32"
-    for rounds in (True, False):
-        with rounding(rounds):
-            assert onednn().fp32_precision == ("bf16" if rounds else "tf32")
-        assert onednn().fp32_precision == "tf32"

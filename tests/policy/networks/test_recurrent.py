@@ -14,10 +14,8 @@ from torch import nn
 from remuda.policy.acting.recurrent import Core as PlainCore
 from remuda.policy.networks.layouts import CoreKind, RecurrentLayout
 from remuda.policy.networks.recurrent_networks import Core
-from remuda.policy.spaces import ObservationSpec
 
 KINDS: tuple[CoreKind, ...] = ("lstm", "gru")
-FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
 
 
 def layout(kind: CoreKind, units: int = 5, features: int = 3) -> RecurrentLayout:
@@ -94,20 +92,3 @@ def test_an_episode_that_begins_inside_a_sequence_knows_nothing_of_the_one_befor
     assert encoded.grad is not None
     assert not encoded.grad[0, :3].any(), "no gradient passes the beginning of an episode"
     assert encoded.grad[1, :3].any()
-
-
-def test_an_lstm_by_hand() -> None:
-    """One unit, one input, all weights 1 and biases 0: x = 1 after h = 0, c = 2."""
-    laid_out = RecurrentLayout(1, (1,), "relu", "lstm", 1)
-    weights = {
-        "weight_ih": np.ones((4, 1)),
-        "weight_hh": np.ones((4, 1)),
-        "bias_ih": np.zeros(4),
-        "bias_hh": np.zeros(4),
-    }
-    plain = PlainCore({f"core.{name}": array.astype(np.float32) for name, array in weights.items()}, laid_out)
-    state = np.array([[0.0, 2.0]], np.float32)
-    gate = 1 / (1 + np.exp(-1.0))
-    cell = gate * 2.0 + gate * np.tanh(1.0)
-    assert plain.step(np.ones((1, 1), np.float32), state)[0, 0] == pytest.approx(gate * np.tanh(cell), rel=1e-6)
-    np.testing.assert_allclose(state, [[gate * np.tanh(cell), cell]], rtol=1e-6)

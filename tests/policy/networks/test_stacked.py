@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,30 +65,6 @@ def test_gradients_are_those_of_the_layers_by_themselves(
     torch.testing.assert_close(torch.autograd.grad(through, inputs, retain_graph=True)[0], expected[0])
     parameters.backward(through)
     assert not parameters.gradient.any()
-
-
-def test_a_copy_learns_by_its_own_parameters() -> None:
-    network = made(2, [3, 4, 1])
-    FlatParameters(network)
-    other = copy.deepcopy(network)
-    torch.autograd.grad(other(torch.ones(5, 3, dtype=torch.float64)).sum(), list(other.parameters()))
-    inputs = torch.ones(5, 3, dtype=torch.float64)
-    before = network(inputs).detach()
-    FlatParameters(other).vector.data.zero_()
-    assert not other(inputs).any()
-    assert torch.equal(network(inputs), before)
-
-
-def test_weights_start_within_the_bounds_of_torchs_linear_layers_and_differ() -> None:
-    torch.manual_seed(0)
-    network = StackedPerceptron(2, (25, 300, 1))
-    first, last = (layer for layer in network if isinstance(layer, StackedLayer))
-    for layer, bound in ((first, 1 / 5), (last, 1 / 300**0.5)):
-        for values in (layer.weight, layer.bias):
-            assert float(values.detach().abs().max()) <= bound
-    # A uniform distribution over -b … b has a standard deviation of b / sqrt(3).
-    assert float(first.weight.detach().std()) == pytest.approx(1 / 5 / 3**0.5, rel=0.05)
-    assert not torch.equal(first.weight[0], first.weight[1])
 
 
 def test_in_bfloat16_only_large_products_between_the_layers_are_rounded() -> None:

@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+<<<<<<< HEAD
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, entropies
+=======
+from remuda.config.learning import LearnerConfig
+from remuda.config.recording import StopConfig
+from remuda.policy.algorithms import NoSearchError, declaration, make_policy
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, NetworkMuZeroPolicy, entropies
+>>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy import cases
 from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, batch, changed, config, muzero
 
 EXPLORES = {"collect_mcts_temperature": 1.0}
@@ -32,26 +40,6 @@ def policy(action: ActionSpec = ACTION, **settings: object) -> MuZeroPolicy:
     return acting
 
 
-def test_what_is_recorded_is_what_the_search_found() -> None:
-    acting = policy()
-    actions, recorded = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0))
-    assert acting.recorded() == {"search_policy": ((2,), "float32"), "root_value": ((), "float32")}
-    assert {name: (column.shape[1:], str(column.dtype)) for name, column in recorded.items()} == acting.recorded()
-    np.testing.assert_allclose(recorded["search_policy"].sum(1), 1.0, rtol=1e-6)
-    visits = recorded["search_policy"] * SMALL.simulations
-    np.testing.assert_allclose(visits, visits.round(), atol=1e-5)
-    assert (recorded["search_policy"][np.arange(5), actions] > 0).all()
-
-
-def test_acting_without_chance_is_the_same_every_time_and_reads_no_generator() -> None:
-    acting = policy()
-    rng = np.random.default_rng(0)
-    before = rng.bit_generator.state
-    first = acting.act(observations(), {}, rng, deterministic=True)
-    assert rng.bit_generator.state == before
-    np.testing.assert_array_equal(first, acting.act(observations(), {}, rng, deterministic=True))
-
-
 def test_all_chance_comes_from_the_generator() -> None:
     acting, another = policy(), policy()
     draws = [each.act_recording(observations(), EXPLORES, np.random.default_rng(7)) for each in (acting, another)]
@@ -62,13 +50,6 @@ def test_all_chance_comes_from_the_generator() -> None:
     assert any((column != other[1][name]).any() for name, column in draws[0][1].items())
 
 
-def test_without_temperature_and_noise_collectors_act_as_evaluators_do() -> None:
-    acting = policy(root_noise_fraction=0.0)
-    rng = np.random.default_rng(0)
-    drawn = acting.act(observations(), {"collect_mcts_temperature": 0.0}, rng, deterministic=False)
-    np.testing.assert_array_equal(drawn, acting.act(observations(), {}, rng, deterministic=True))
-
-
 def test_gumbel_muzero_records_the_improved_policy_and_draws_by_its_noise() -> None:
     acting = policy(gumbel=True, simulations=4)
     seen = np.repeat(observations(20), 20, axis=0)
@@ -77,20 +58,6 @@ def test_gumbel_muzero_records_the_improved_policy_and_draws_by_its_noise() -> N
     np.testing.assert_allclose(recorded["search_policy"].sum(1), 1.0, rtol=1e-5)
     best = acting.act(seen[:1], {}, np.random.default_rng(0), deterministic=True)
     np.testing.assert_array_equal(best, acting.act(seen[:1], {}, np.random.default_rng(1), deterministic=True))
-
-
-def test_actions_that_do_not_start_at_zero() -> None:
-    actions = policy(ActionSpec(2, 5, "int32")).act(
-        observations(50), EXPLORES, np.random.default_rng(0), deterministic=False
-    )
-    assert set(actions.tolist()) == {5, 6}
-    assert actions.dtype == np.int32
-
-
-def test_one_search_more_or_fewer_roots_later() -> None:
-    acting = policy()
-    for n in (1, 4, 2):
-        assert acting.act(observations(n), EXPLORES, np.random.default_rng(0), deterministic=False).shape == (n,)
 
 
 LEGAL = np.array([[1, 1], [1, 0], [0, 1], [1, 0], [0, 1]], np.bool_)
@@ -148,20 +115,6 @@ def test_it_takes_the_whole_of_a_checkpoints_model() -> None:
     np.testing.assert_allclose(acting.value(observations()), 0.0, atol=1e-5)
 
 
-def test_actions_that_cannot_be_counted_are_refused() -> None:
-    box = ActionSpec(None, 0, "float32", (2,), (-1.0, -1.0), (1.0, 1.0))
-    with pytest.raises(UnsupportedSpaceError, match="not supported by muzero"):
-        MuZeroPolicy(SMALL, OBSERVATION, box)
-
-
-def test_images_are_searched_as_well() -> None:
-    observation = ObservationSpec((10, 10, 4), "bool")
-    acting, algorithm = MuZeroPolicy(SMALL, observation, ACTION), muzero(observation=observation)
-    acting.load_state(algorithm.acting_state())
-    images = np.random.default_rng(0).random((3, 10, 10, 4)) < 0.5
-    assert acting.act(images, EXPLORES, np.random.default_rng(0), deterministic=False).shape == (3,)
-
-
 @pytest.mark.parametrize("observation", [OBSERVATION, ObservationSpec((10, 10, 4), "bool")])
 def test_the_portable_form_is_the_network_without_a_search(observation: ObservationSpec) -> None:
     algorithm = muzero(observation=observation, action=ActionSpec(2, 3))
@@ -177,3 +130,79 @@ def test_the_portable_form_is_the_network_without_a_search(observation: Observat
     assert traced.act(torch.from_numpy(seen)).tolist() == (3 + logits.argmax(1)).tolist()
     assert set(traced.sample(torch.from_numpy(seen)).tolist()) <= {3, 4}
     assert not any("consistency" in name for name, _ in traced.named_parameters())
+
+
+# --- the declaration
+
+
+@pytest.mark.parametrize(
+    ("settings", "env_step", "temperature"),
+    [
+        ({}, 0, 0.25),
+        ({}, 10**9, 0.25),
+        ({"temperature_start": 1.0}, 0, 1.0),
+        ({"temperature_start": 1.0}, 250, 0.625),
+        ({"temperature_start": 1.0}, 500, 0.25),
+        ({"temperature_start": 1.0, "temperature_decay_env_steps": 100, "temperature_end": 0.0}, 50, 0.5),
+    ],
+)
+def test_temperature(settings: dict[str, float], env_step: int, temperature: float) -> None:
+    experiment = config(changed(**settings)).model_copy(update={"stop": StopConfig(max_env_steps=1000)})
+    assert declaration(experiment).exploration_at(env_step) == {"collect_mcts_temperature": pytest.approx(temperature)}
+
+
+def test_where_nothing_is_learned_it_is_that_of_the_end() -> None:
+    experiment = config(changed(temperature_start=1.0), LearnerConfig(inference=True))
+    assert declaration(experiment).exploration_at(0) == {"collect_mcts_temperature": 0.25}
+
+
+@pytest.mark.parametrize(("players", "self_play"), [(1, False), (2, True)])
+def test_with_two_players_it_plays_against_itself(players: int, self_play: bool) -> None:
+    assert declaration(config(changed(players=players))).self_play is self_play
+
+
+# --- without a search
+
+THREE = ActionSpec(3, 5, "int32")
+
+
+@pytest.fixture
+def pair() -> tuple[NetworkMuZeroPolicy, np.ndarray]:
+    """A policy, and its probabilities [20, 3] for the observations of `seen`."""
+    algorithm = muzero(action=THREE)
+    rng = np.random.default_rng(3)
+    for parameter in algorithm.network.parameters():
+        parameter.data.add_(parameter.new_tensor(rng.normal(size=tuple(parameter.shape))))
+    acting = make_policy(config(), OBSERVATION, THREE, search=False)
+    assert isinstance(acting, NetworkMuZeroPolicy)
+    acting.load_state(algorithm.acting_state())
+    logits = algorithm.network.eval()(torch.tensor(seen()))
+    return acting, logits.softmax(1).detach().numpy()
+
+
+def seen() -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(20, 3)).astype(np.float32)
+
+
+def test_it_takes_the_likeliest_action(pair: tuple[NetworkMuZeroPolicy, np.ndarray]) -> None:
+    acting, probabilities = pair
+    actions = acting.act(seen(), {}, np.random.default_rng(0), deterministic=True)
+    assert actions.dtype == np.int32
+    np.testing.assert_array_equal(actions - 5, probabilities.argmax(1))
+    assert len(set(actions.tolist())) > 1
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_only_legal_actions_are_taken(pair: tuple[NetworkMuZeroPolicy, np.ndarray], deterministic: bool) -> None:
+    acting, probabilities = pair
+    legal = np.ones((20, 3), np.bool_)
+    legal[np.arange(20), probabilities.argmax(1)] = False
+    actions = acting.act(seen(), {}, np.random.default_rng(0), deterministic=deterministic, legal=legal) - 5
+    assert legal[np.arange(20), actions].all()
+    if deterministic:
+        np.testing.assert_array_equal(actions, np.where(legal, probabilities, 0).argmax(1))
+
+
+def test_an_algorithm_that_does_not_search_has_none_to_leave_out() -> None:
+    with pytest.raises(NoSearchError, match="dqn acts without a search, so there is none to leave out"):
+        make_policy(cases.config(), cases.OBSERVATION, cases.ACTION, search=False)

@@ -116,16 +116,6 @@ def test_an_action_is_seen_in_every_cell_as_planes_with_a_border_of_zeros() -> N
     torch.testing.assert_close(ninths, torch.tensor([[4.0, 6, 6, 4], *[[6.0, 9, 9, 6]] * 3, [4.0, 6, 6, 4]]))
 
 
-def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
-    torch.manual_seed(0)
-    network = made(replace(PIXELS, height=3, width=3), channels=2).eval()
-    seen = torch.randint(0, 256, (300, 2, 3, 3)).to(torch.uint8)
-    with torch.no_grad():
-        torch.testing.assert_close(
-            network.frozen(SUPPORT).represent(seen), network.represent(seen), rtol=1e-3, atol=1e-4
-        )
-
-
 def test_lower_precision_is_of_training_and_of_reading_images_and_close() -> None:
     both: dict[str, ConvolutionNetwork] = {}
     seen, latent = torch.randint(0, 256, (8, 2, 20, 17)).to(torch.uint8), torch.randn(8, 6, 5, 5)

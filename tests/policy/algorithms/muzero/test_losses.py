@@ -226,14 +226,3 @@ def test_consistency_in_bfloat16_is_computed_for_few_sizes() -> None:
         found = consistency(heads, torch.randn(count, 8), torch.randn(count, 8), halved=True)
         assert found.shape == (count,)
     assert heads.sizes == {ROUNDED, 2 * ROUNDED, 3 * ROUNDED}
-
-
-def test_positions_that_fill_up_a_size_change_nothing_but_the_moments_of_the_batch() -> None:
-    torch.manual_seed(0)
-    heads = Counted()
-    imagined, seen = torch.randn(ROUNDED, 8), torch.randn(ROUNDED, 8)
-    whole = consistency(heads, imagined, seen, halved=True)
-    torch.testing.assert_close(whole, heads(imagined, seen), rtol=0, atol=0.03)
-    half = consistency(heads, imagined[: ROUNDED // 2], seen[: ROUNDED // 2], halved=True)
-    # each of them twice: the moments are the same
-    torch.testing.assert_close(half, heads(imagined[: ROUNDED // 2], seen[: ROUNDED // 2]), rtol=0, atol=0.03)

@@ -20,13 +20,6 @@ def network(kind: Kind) -> MuZeroNetwork:
     return kind.network(PROJECTION)
 
 
-def test_it_begins_with_an_even_policy_and_no_value(kind: Kind) -> None:
-    model = network(kind)
-    latent = model.represent(kind.seen(5))
-    said = model.predict(latent)
-    assert not any(logits.abs().max() for logits in (said.policy, said.value, model.rewards(latent)))
-
-
 def test_latent_states_have_one_scale_however_deep_the_search(kind: Kind) -> None:
     model = network(kind).eval()
     latent = model.represent(kind.seen(5))
@@ -35,16 +28,6 @@ def test_latent_states_have_one_scale_however_deep_the_search(kind: Kind) -> Non
     numbers = latent.flatten(1).detach()
     np.testing.assert_allclose(numbers.mean(1).numpy(), 0.0, atol=1e-5)
     np.testing.assert_allclose(numbers.var(1, unbiased=False).numpy(), 1.0, atol=1e-3)
-
-
-def test_what_is_seen_gets_no_gradient(kind: Kind) -> None:
-    model = network(kind)
-    imagined, seen = (torch.randn(5, *kind.latent, requires_grad=True) for _ in range(2))
-    assert model.consistency is not None
-    model.consistency(imagined, seen).sum().backward()
-    assert imagined.grad is not None
-    assert imagined.grad.abs().max() > 0
-    assert seen.grad is None
 
 
 def test_a_loss_reaches_every_weight(kind: Kind) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_reanalyzer
+from remuda.policy.algorithms import UnknownAlgorithmError, make_reanalyzer
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroReanalyzer
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.algorithms.muzero.search.search import SearchResult
@@ -18,7 +18,6 @@ from remuda.tests.policy.algorithms.muzero.cases import (
     Batch,
     batch,
     changed,
-    config,
     muzero,
 )
 
@@ -43,13 +42,6 @@ def rows(**changes: np.ndarray) -> Batch:
     return {**batch(np.random.default_rng(9), rows=8), **changes}
 
 
-def test_the_columns_are_those_declared() -> None:
-    declared = declaration(config(POLICY)).reanalyzed
-    assert declared is not None
-    assert declared.share == 1.0
-    assert set(declared.columns) == {SEARCH_POLICY, ROOT_VALUE} == set(reanalyzer_of(muzero()).compute(rows()))
-
-
 def test_it_is_what_the_learner_would_find_and_nothing_after_the_end_of_an_episode() -> None:
     algorithm, stored = trained(), rows()
     found = reanalyzer_of(algorithm).compute(stored)
@@ -62,16 +54,6 @@ def test_it_is_what_the_learner_would_find_and_nothing_after_the_end_of_an_episo
         assert found[name].dtype == stored[name].dtype
         after = np.arange(K + 1) >= stored["steps"][:, None]
         np.testing.assert_array_equal(found[name][after], 0.0)
-
-
-def test_rows_are_read_and_never_written() -> None:
-    stored = rows()
-    before = {name: column.copy() for name, column in stored.items()}
-    for column in stored.values():
-        column.flags.writeable = False
-    reanalyzer_of(trained()).compute(stored)
-    for name, column in before.items():
-        np.testing.assert_array_equal(stored[name], column)
 
 
 def test_what_was_illegal_stays_so() -> None:
@@ -100,11 +82,6 @@ def test_an_observation_that_several_rows_hold_is_searched_once(monkeypatch: pyt
     assert searched == [K + 1]
     np.testing.assert_array_equal(found[1:], np.broadcast_to(found[1], found[1:].shape))
     np.testing.assert_array_equal(found[0, 1], found[0, 0])
-
-
-def test_rows_without_a_single_choice_come_back_as_they_are() -> None:
-    stored = rows(steps=np.zeros(8, np.int32))
-    np.testing.assert_array_equal(reanalyzer_of(muzero()).compute(stored)[SEARCH_POLICY], stored[SEARCH_POLICY])
 
 
 # --- the learning side

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.config.learning import LearnerConfig
 from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import evaluate
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, search_settings
@@ -79,45 +78,6 @@ def test_a_winning_move_is_worth_one() -> None:
     assert tree.visits().argmax() == 2
     assert tree.q_values()[0, 2] == 1.0
     assert 0.5 < tree.root_values()[0] <= 1.0
-
-
-def learned() -> MuZeroPolicy:
-    """A policy trained on two won games until it knows them."""
-    told = changed(
-        players=2,
-        discount=1.0,
-        n_step=9,
-        simulations=30,
-        hidden=(32,),
-        latent=32,
-        head_hidden=16,
-        support_size=1,
-        consistency_coefficient=0.0,
-    )
-    each = [games(Scripted(moves), told, env_steps=200) for moves in (FIRST_WINS, SECOND_WINS)]
-    rows = {name: np.concatenate([columns[name] for columns in each]) for name in each[0]}
-    algorithm = muzero(told, LearnerConfig(learning_rate=1e-2, max_grad_norm=10.0), observation=BOARD, action=SQUARES)
-    rng = np.random.default_rng(0)
-    for _ in range(150):
-        drawn = rng.integers(0, len(rows["reward"]), 64)
-        algorithm.learn({name: column[drawn] for name, column in rows.items()})
-    acting = MuZeroPolicy(told, BOARD, SQUARES)
-    acting.load_state(algorithm.acting_state())
-    return acting
-
-
-def test_it_learns_from_both_sides_who_wins() -> None:
-    """The search makes the winning move, and predicts the other side's."""
-    acting = learned()
-    for moves, expected in ((FIRST_WINS, [-1, 1, -1, 1]), (SECOND_WINS, [1, -1, 1, -1, 1, -1, 1])):
-        played = [(moves[:count][::-1][1::2], moves[:count][::-1][::2]) for count in range(1, len(moves))]
-        positions = np.stack([board(mine, others) for mine, others in played])
-        np.testing.assert_allclose(acting.value(positions), expected, atol=0.3)
-        actions, recorded = acting.act_recording(
-            positions, {"collect_mcts_temperature": 0.0}, np.random.default_rng(0), legal=legal_on(positions)
-        )
-        assert actions[-1] == moves[-1], "the move that wins"
-        assert np.sign(recorded["root_value"]).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import R2d2Config
-from remuda.policy.acting.recurrent import RecurrentPolicy
+from remuda.policy.algorithms.r2d2 import entry
 from remuda.policy.algorithms.r2d2.entry import make_r2d2_policy
-from remuda.policy.algorithms.r2d2.learning import R2d2
+from remuda.policy.algorithms.r2d2.learning import sequence_priorities
 from remuda.policy.networks.tensors import scaled, unscaled
 from remuda.tests.policy.algorithms.r2d2.cases import ACTION, OBSERVATION, batch, r2d2, settings
 
@@ -122,12 +122,6 @@ def test_burn_in_steps_bring_the_state_up_to_date_and_teach_nothing() -> None:
     assert loss_of(changed(rows, "reward", np.s_[:, 3], 5.0), policy) != usual
 
 
-def test_the_stored_state_is_where_a_sequence_begins() -> None:
-    policy = settings(burn_in_steps=0)
-    rows = going_on(policy)
-    assert loss_of(changed(rows, "state", np.s_[:], 0.5), policy) != loss_of(rows, policy)
-
-
 def test_nothing_is_learned_from_resets_and_nothing_is_remembered_over_them() -> None:
     """Step 2 (of the burn-in) ends an episode, 3 is its reset: earlier steps have no effect."""
     policy = settings(burn_in_steps=3, sequence_steps=4)
@@ -168,38 +162,16 @@ def test_collectors_and_the_learner_see_the_same(kind: str) -> None:
             assert values[index] == pytest.approx(expected, abs=1e-5)
 
 
-def test_values_are_in_the_environments_own_rewards() -> None:
-    for rescaled in (True, False):
-        policy = settings(value_rescaling=rescaled)
-        algorithm = r2d2(policy)
-        head: Any = algorithm.network.head
-        head.value.bias.data += 3.0
-        acts = make_r2d2_policy(policy, OBSERVATION, ACTION)
-        acts.load_state(algorithm.acting_state())
-        seen = np.zeros((1, 3), np.float32)
-        value = float(acts.value(seen, state=np.zeros((1, 12), np.float32))[0])
-        assert (value > 10.0) == rescaled  # the inverse of a rescaled 3 is about 15
+# --- priorities and rescaled values
 
 
-def acting(algorithm: R2d2) -> RecurrentPolicy:
-    acts = make_r2d2_policy(settings(), OBSERVATION, ACTION)
-    acts.load_state(algorithm.acting_state())
-    return acts
+def test_priorities_mix_the_largest_and_the_mean() -> None:
+    errors = torch.tensor([[1.0, -3.0, 2.0], [4.0, 9.0, 0.0], [5.0, 5.0, 5.0]])
+    valid = torch.tensor([[True, True, True], [True, False, True], [False, False, False]])
+    given = sequence_priorities(errors * valid, valid, eta=0.9)
+    np.testing.assert_allclose(given, [0.9 * 3 + 0.1 * 2, 0.9 * 4 + 0.1 * 2, 0.0], rtol=1e-6)
 
 
-def test_acting_without_weights_or_state_says_so() -> None:
-    seen = np.zeros((1, 3), np.float32)
-    state = np.zeros((1, 12), np.float32)
-    with pytest.raises(RuntimeError, match="no weights yet"):
-        make_r2d2_policy(settings(), OBSERVATION, ACTION).value(seen, state=state)
-    with pytest.raises(ValueError, match="give `state`"):
-        acting(r2d2()).act(seen, {}, np.random.default_rng(0), deterministic=True)
-
-
-def test_the_target_network_is_copied_when_due() -> None:
-    algorithm, rng = r2d2(), np.random.default_rng(0)
-    for update in range(1, 7):
-        algorithm.learn(batch(rng))
-        state: Any = algorithm.state()
-        same = all(torch.equal(state["model"][name], state["target_model"][name]) for name in state["model"])
-        assert same == (update % 3 == 0)
+def test_the_acting_side_has_the_same_inverse_without_torch() -> None:
+    numbers = np.linspace(-300.0, 300.0, 1001).astype(np.float32)
+    np.testing.assert_allclose(entry.unscaled(numbers), unscaled(torch.from_numpy(numbers).double()), rtol=1e-5)

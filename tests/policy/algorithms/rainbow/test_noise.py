@@ -9,7 +9,7 @@ import torch
 from remuda.policy.algorithms.rainbow.entry import NoisyDense
 from remuda.policy.algorithms.rainbow.network import NoisyLinear
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
-from remuda.tests.policy.cases import answered, batch
+from remuda.tests.policy.cases import answered
 
 DRAWS = 20_000
 ABSOLUTE_NORMAL = float(np.sqrt(2.0 / np.pi))
@@ -58,24 +58,6 @@ def test_noise_of_collectors_has_the_same_size_and_each_row_its_own() -> None:
     np.testing.assert_allclose(dense(inputs[:1], 0.0, np.random.default_rng(0)), quiet, atol=1e-6)
 
 
-def test_a_layer_starts_with_the_noise_that_is_asked_for() -> None:
-    assert torch.all(layer().weight_sigma == 0.5 / np.sqrt(3.0))
-
-
-def test_the_size_of_the_noise_is_reported_as_the_setting_gives_it() -> None:
-    assert float(layer().relative_sigma()) == pytest.approx(0.5)
-    algorithm = rainbow(SMALL.model_copy(update={"noisy_sigma": 0.3}))
-    algorithm.learn(batch(np.random.default_rng(0)))
-    sizes = []
-    for name, inputs in (("streams", 16), ("advantage", 8), ("value", 8)):  # weights of the parts that have noise
-        sigma = algorithm.acting_state()[f"{name}.weight_sigma"]
-        assert sigma.shape[1] == inputs
-        sizes.append(np.abs(sigma).mean() * np.sqrt(inputs))
-    told = algorithm.learn(batch(np.random.default_rng(1))).metrics["noise_sigma"]  # from before its update
-    assert float(torch.as_tensor(told)) == pytest.approx(np.mean(sizes), rel=1e-5)
-    assert float(torch.as_tensor(told)) == pytest.approx(0.3, abs=0.01)
-
-
 def test_collectors_act_with_noise_and_evaluations_without() -> None:
     algorithm = rainbow()
     policy = acting(algorithm)
@@ -86,16 +68,6 @@ def test_collectors_act_with_noise_and_evaluations_without() -> None:
     assert best[0] == best[1]
     assert noisy[0] != noisy[1]
     assert policy.act(observations, {"noise": 0.0}, rng, deterministic=False).tolist() == best[0]
-
-
-def test_without_noise_the_share_of_random_actions_explores() -> None:
-    settings = SMALL.model_copy(update={"noisy": False})
-    algorithm = rainbow(settings)
-    policy = acting(algorithm, settings)
-    observations = np.zeros((1000, 4), np.float32)
-    [best] = set(policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=True).tolist())
-    chosen = policy.act(observations, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=False)
-    assert 0.2 < (chosen != best).mean() < 0.3
 
 
 @pytest.mark.parametrize("noisy_epsilon", [False, True])

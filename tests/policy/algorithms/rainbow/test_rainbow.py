@@ -7,16 +7,18 @@ import copy
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.learning import LearnerConfig
+<<<<<<< HEAD
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_policy
+=======
+from remuda.policy.algorithms import declaration
+>>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.algorithms.rainbow.learning import Rainbow
 from remuda.policy.base import Arrays
-from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, experiment, rainbow
+from remuda.tests.policy.algorithms.rainbow.cases import SMALL, experiment, rainbow
 from remuda.tests.policy.cases import batch
 
 QUANTILES = SMALL.model_copy(update={"distribution": "quantile"})
@@ -100,30 +102,3 @@ def test_random_actions_explore_beside_noise_where_both_are_asked_for() -> None:
     assert declaration(experiment(both)).exploration == {"noise": ((0, 1.0),), "epsilon": ((0, 0.8), (50, 0.2))}
     quiet = declaration(experiment(both, LearnerConfig(inference=True))).exploration
     assert quiet == {"noise": ((0, 0.0),), "epsilon": ((0, 0.2),)}
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"v_min \(3\) should be less than v_max \(3\)"):
-        RainbowConfig(v_min=3.0, v_max=3.0)
-    box = ActionSpec(None, 0, "float32", (1,), (-1.0,), (1.0,))
-    with pytest.raises(UnsupportedSpaceError, match="rainbow, which values each action"):
-        make_policy(experiment(), ObservationSpec((4,), "float32"), box)
-
-
-@kinds
-def test_it_finds_the_values_of_a_chain(policy: RainbowConfig) -> None:
-    """States 0 → 1 → end by action 1 (rewards 0 and 1); action 0 stays, for nothing. Q* = discount ** steps to go."""
-    policy = changed(policy, hidden=(32, 16), target_update_iters=20, discount=0.5, v_min=-1.0, v_max=2.0, atoms=31)
-    algorithm = rainbow(policy, LearnerConfig(learning_rate=0.01), observation=ObservationSpec((), "int64", n=2))
-    rows = {
-        "obs": np.array([0, 0, 1, 1]),
-        "action": np.array([0, 1, 0, 1]),
-        "reward": np.array([0, 0, 0, 1], np.float32),
-        "next_obs": np.array([0, 1, 1, 0]),
-        "discount": np.array([0.5, 0.5, 0.5, 0.0], np.float32),
-        "weights": np.ones(4, np.float32),
-    }
-    for _ in range(800):
-        algorithm.learn(rows)
-    values = acting(algorithm, policy).q_values(np.array([0, 1]))
-    np.testing.assert_allclose(values, [[0.25, 0.5], [0.5, 1.0]], atol=0.06)

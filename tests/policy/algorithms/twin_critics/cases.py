@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterable
 from typing import cast
 
@@ -121,6 +120,3 @@ def integral(of: Callable[[np.ndarray], np.ndarray], low: float, high: float) ->
     """By the midpoint rule."""
     edges = np.linspace(low, high, 200_001)
     return float((of((edges[:-1] + edges[1:]) / 2) * np.diff(edges)).sum())
-
-
-LOG_2_PI = math.log(2 * math.pi)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
+<<<<<<< HEAD
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
+=======
+from remuda.policy.algorithms import declaration, make_policy
+>>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.algorithms.twin_critics.entries import RANDOM
 from remuda.policy.base import Policy as ActingPolicy
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, OBSERVATION, PUSH, Policy, config, made
 
 SMALL = (16, 8)
@@ -65,15 +67,6 @@ def test_random_actions_are_spread_evenly_over_all_there_are(kind: str) -> None:
         np.testing.assert_allclose(np.bincount(drawn)[1:] / 20_000, 0.25, atol=0.015)
 
 
-def test_the_share_of_random_actions_is_kept() -> None:
-    acts = acting("td3")
-    drawn = acts.act(
-        np.zeros((20_000, 3), np.float32), {RANDOM: 0.3, "noise": 0.0}, np.random.default_rng(0), deterministic=False
-    )
-    best = acts.act(np.zeros((1, 3), np.float32), {}, np.random.default_rng(0), deterministic=True)
-    assert float((drawn != best).any(axis=1).mean()) == pytest.approx(0.3, abs=0.015)
-
-
 def test_the_noise_of_td3_has_the_size_that_it_should() -> None:
     acts = acting("td3")
     best = acts.act(SEEN[:1], {}, np.random.default_rng(0), deterministic=True)
@@ -100,29 +93,3 @@ def test_actions_are_random_at_first(steps: int | None, shares: dict[int, float]
         assert declared.least_exploration[RANDOM] == 0.0
     learns_nothing = config(SacConfig(random_env_steps=steps), LearnerConfig(inference=True))
     assert declaration(learns_nothing).exploration_at(0) == {RANDOM: 0.0}
-
-
-HALF = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, 3.0))
-POINT = ActionSpec(None, 0, "float32", (1,), (2.0,), (2.0,))
-DIALS = ActionSpec(None, 0, "int64", (2,), counts=(2, 3))
-
-
-@pytest.mark.parametrize(
-    ("policy", "observation", "action", "message"),
-    [
-        (SacConfig(), OBSERVATION, HALF, r"Box\(2,\) is not supported by sac, since some number has no finite bounds"),
-        (Td3Config(), OBSERVATION, POINT, r"Box\(1,\) is not supported by td3"),
-        (Td3Config(), OBSERVATION, COUNTED, r"Discrete\(4\) is not supported by td3; supported: Box"),
-        (SacConfig(), OBSERVATION, DIALS, r"MultiDiscrete.* is not supported by sac; supported: Box, Discrete"),
-    ],
-)
-def test_spaces_that_do_not_fit_are_refused(
-    policy: Policy, observation: ObservationSpec, action: ActionSpec, message: str
-) -> None:
-    builds: tuple[Callable[[], object], ...] = (
-        lambda: make_policy(config(policy), observation, action),
-        lambda: make_algorithm(config(policy), observation, action, 0),
-    )
-    for build in builds:
-        with pytest.raises(UnsupportedSpaceError, match=message):
-            build()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -21,8 +19,7 @@ from remuda.policy.algorithms.twin_critics.td3 import Td3
 from remuda.policy.base import LearnResult
 from remuda.policy.spaces import ActionSpec
 from remuda.tests.policy.algorithms.twin_critics import cases
-from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, PUSH, UNCLIPPED, Policy, batch, made, values
-from remuda.tests.policy.cases import answered
+from remuda.tests.policy.algorithms.twin_critics.cases import COUNTED, PUSH, Policy, batch, made, values
 
 SMALL = (16, 8)
 KINDS: dict[str, tuple[Policy, ActionSpec]] = {
@@ -41,10 +38,6 @@ def learner(kind: str, *, seed: int = 0) -> TwinCriticLearner:
 
 def told(result: LearnResult, metric: str) -> float:
     return float(torch.as_tensor(result.metrics[metric]).mean())
-
-
-def weights(algorithm: TwinCriticLearner) -> bytes:
-    return b"".join(array.tobytes() for array in algorithm.acting_state().values())
 
 
 def assert_same_networks(
@@ -234,98 +227,6 @@ def test_a_loss_gives_its_part_the_gradient_of_finite_differences_and_others_non
 # --- targets by hand: critics and targets that give constants, and an actor of known entropy
 
 
-def constant(algorithm: TwinCriticLearner, *, online: tuple[float, float], target: tuple[float, float]) -> None:
-    """Make each critic and target critic constant, and the actor's outputs 0."""
-    state = algorithm.state()
-    for part, given in (("model", online), ("target_model", target)):
-        changed = {
-            name: torch.zeros_like(tensor) if "temperature" not in name else tensor
-            for name, tensor in cast("Mapping[str, torch.Tensor]", state[part]).items()
-        }
-        last = max(name for name in changed if name.endswith("bias") and not name.startswith("actor"))
-        changed[last] = torch.tensor(given).reshape(2, 1, 1).expand_as(changed[last]).clone()
-        state[part] = changed
-    algorithm.load_state(state)
-
-
-@pytest.mark.parametrize(
-    ("discount", "counts"),
-    [(0.0, 0.0), (0.9, 0.9), (0.9**3, 0.729)],  # terminated; truncated or under way; after three steps
-)
-@each_kind
-def test_targets_have_the_lower_target_value_and_the_entropy_to_come(kind: str, discount: float, counts: float) -> None:
-    algorithm = learner(kind)
-    constant(algorithm, online=(1.0, 5.0), target=(30.0, 20.0))
-    action = KINDS[kind][1]
-    rows = batch(np.random.default_rng(0), action, rows=4000)
-    rows["discount"], rows["reward"] = np.full(4000, discount, np.float32), np.full(4000, 7.0, np.float32)
-    result = algorithm.learn(rows)
-    # The entropy of two numbers tanh(u), u standard normal: that of u, and twice the mean of log(1 - tanh²(u)).
-    squashed = cases.integral(
-        lambda u: np.exp(-u * u / 2) / math.sqrt(2 * math.pi) * np.log(1 - np.tanh(u) ** 2), -8.0, 8.0
-    )
-    entropy = {"td3": 0.0, "sac, counted actions": math.log(4)}.get(kind, 1.0 + cases.LOG_2_PI + 2 * squashed)
-    alpha = 0.3 if "fixed" in kind else 1.0
-    expected = 7.0 + counts * (20.0 + alpha * entropy)
-    target = torch.as_tensor(result.metrics["target_q_value"])
-    assert float(target.mean()) == pytest.approx(expected, abs=0.1)
-    assert result.priorities is not None
-    errors = ((target - 1.0).abs() + (target - 5.0).abs()) / 2
-    np.testing.assert_allclose(result.priorities, errors, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("target", "rises"), [(-50.0, False), (50.0, True)])
-def test_the_temperature_rises_while_the_policy_is_less_random_than_it_should_be(target: float, rises: bool) -> None:
-    algorithm = made(SacConfig(hidden=SMALL, target_entropy=target, initial_temperature=0.5))
-    before = float(algorithm.acting_state()["log_temperature"][0])
-    assert before == pytest.approx(math.log(0.5))
-    algorithm.learn(batch(np.random.default_rng(0)))
-    after = float(algorithm.acting_state()["log_temperature"][0])
-    assert after - before == pytest.approx(0.01 if rises else -0.01, rel=1e-3), "Adam's first step is the rate"
-
-
-def test_a_fixed_temperature_is_no_parameter() -> None:
-    assert "log_temperature" not in learner("sac, a fixed temperature").acting_state()
-
-
-def test_the_actor_and_the_targets_of_td3_wait_for_their_turn() -> None:
-    algorithm = made(Td3Config(hidden=SMALL, policy_delay=3))
-    rng = np.random.default_rng(0)
-    moved: list[tuple[bool, bool, bool]] = []
-    for _ in range(6):
-        before = copy.deepcopy(algorithm.state())
-        algorithm.learn(batch(rng))
-        after = algorithm.state()
-        old, new = (cast("Mapping[str, Mapping[str, torch.Tensor]]", state) for state in (before, after))
-        moved.append(
-            (
-                not torch.equal(old["model"]["critics.0.weight"], new["model"]["critics.0.weight"]),
-                not torch.equal(old["model"]["actor.0.weight"], new["model"]["actor.0.weight"]),
-                not torch.equal(old["target_model"]["actor.0.weight"], new["target_model"]["actor.0.weight"]),
-            )
-        )
-    assert moved == [(True, False, False), (True, False, False), (True, True, True)] * 2
-
-
-@each_kind
-def test_targets_start_as_copies_and_follow_by_their_share(kind: str) -> None:
-    algorithm = learner(kind)
-
-    def parts() -> tuple[torch.Tensor, torch.Tensor]:
-        state = cast("Mapping[str, Mapping[str, torch.Tensor]]", algorithm.state())
-        name = "critics.0.weight" if kind == "td3" else "0.weight"
-        return state["model"]["critics.0.weight"].clone(), state["target_model"][name].clone()
-
-    online, target = parts()
-    assert torch.equal(online, target)
-    for _ in range(2):  # TD3's follow every second time
-        algorithm.learn(batch(np.random.default_rng(0), KINDS[kind][1]))
-    newest, followed = parts()
-    if kind == "td3":
-        torch.testing.assert_close(followed, 0.995 * target + 0.005 * newest)
-    assert 0.0 < float((followed - target).norm()) < 0.02 * float((newest - target).norm())
-
-
 @each_kind
 def test_each_part_is_clipped_by_its_own_norm(kind: str) -> None:
     policy, action = KINDS[kind]
@@ -343,28 +244,3 @@ def test_each_part_is_clipped_by_its_own_norm(kind: str) -> None:
 
 
 # --- it learns
-
-
-@pytest.mark.parametrize("kind", ["sac, a fixed temperature", "sac, counted actions", "td3"])
-def test_it_finds_the_best_action_of_a_single_step(kind: str) -> None:
-    """The reward is highest for action (1, 6), or for the third discrete action; episodes have one step."""
-    policy, action = KINDS[kind]
-    algorithm = made(
-        policy.model_copy(update={"hidden": (32, 32)}), action, learner=UNCLIPPED.model_copy(update={"batch_size": 64})
-    )
-    rng = np.random.default_rng(0)
-    for _ in range(400):
-        rows = batch(rng, action, rows=64)
-        if action.n is None:
-            aside = rows["action"] - np.array([1.0, 6.0])
-            rows["reward"] = -4.0 * (np.square(aside) / np.array([4.0, 25.0])).sum(1).astype(np.float32)
-        else:
-            rows["reward"] = (rows["action"] == 3).astype(np.float32) * 8.0
-        rows["discount"] = np.zeros(64, np.float32)
-        rows["weights"] = np.ones(64, np.float32)
-        algorithm.learn(rows)
-    acted = answered(algorithm.portable(), "act", batch(rng, action)["obs"])
-    if action.n is None:
-        np.testing.assert_allclose(acted, np.tile([1.0, 6.0], (16, 1)), atol=0.6)
-    else:
-        assert (acted == 3).all()

@@ -42,11 +42,6 @@ def test_arrays_of_other_dtypes_are_refused() -> None:
     tree.expand(VALUE, PRIOR, VALUE, None)
 
 
-def test_arrays_that_are_not_contiguous_are_refused() -> None:
-    with pytest.raises(ValueError, match="contiguous"):
-        compiled().reset(np.asfortranarray(PRIOR), VALUE, None, NO_SCORES, 0.0)
-
-
 def test_places_are_written_into_arrays_of_their_types_only() -> None:
     tree = compiled()
     tree.reset(PRIOR, VALUE, None, NO_SCORES, 0.0)

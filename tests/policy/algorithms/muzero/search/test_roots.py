@@ -7,14 +7,12 @@ import pytest
 
 from remuda.policy.algorithms.muzero.search.rules import (
     ILLEGAL,
-    SMALLEST,
     Floats,
     GumbelSettings,
     Mask,
     Roots,
     SearchSettings,
     begin,
-    logits_of,
 )
 
 PRIOR = np.array([[0.5, 0.3, 0.2]], np.float32)
@@ -81,21 +79,3 @@ def test_gumbel_noise_is_added_to_logits() -> None:
     np.testing.assert_allclose(found.scores, np.log(PRIOR.astype(np.float64)) + row(1.5, -2.0, 0.0), rtol=1e-6)
     np.testing.assert_array_equal(found.prior, PRIOR)
     np.testing.assert_allclose(roots(GUMBEL).scores, np.log(PRIOR.astype(np.float64)), rtol=1e-6)
-
-
-def test_a_prior_of_zero_has_a_logarithm() -> None:
-    assert logits_of(row(0.0, 1.0)).tolist() == [[np.log(SMALLEST).item(), 0.0]]
-
-
-def test_what_is_no_noise_is_refused() -> None:
-    for settings in (PUCT, GUMBEL):
-        with pytest.raises(ValueError, match="noise of shape"):
-            roots(settings, None, np.ones((1, 2), np.float32), 0.25)
-        for wrong in (np.nan, np.inf):
-            with pytest.raises(ValueError, match="noise must be finite"):
-                roots(settings, None, row(0, 0, wrong), 0.25)
-    with pytest.raises(ValueError, match="not be negative"):
-        roots(PUCT, None, row(0, 0, -0.1), 0.25)
-    for fraction in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="noise_fraction must be in 0 … 1"):
-            roots(PUCT, None, row(0, 0, 1), fraction)

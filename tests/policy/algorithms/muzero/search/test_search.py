@@ -148,22 +148,3 @@ def test_temperature_sharpens_or_flattens_the_shares(temperature: float) -> None
     counts = visits([0, 2, 6, 12])
     weights = counts[0] ** (1 / temperature)
     np.testing.assert_allclose(shares(counts, temperature), weights / weights.sum(), atol=0.012)
-
-
-@settings(deadline=None)
-@given(
-    rows=st.lists(st.lists(st.integers(0, 800), min_size=3, max_size=3).filter(any), min_size=1, max_size=20),
-    temperature=st.floats(0, 10),
-    seed=st.integers(0, 2**32),
-)
-def test_only_what_was_visited_is_chosen(rows: list[list[int]], temperature: float, seed: int) -> None:
-    chosen = choose(visits(*rows), temperature, np.random.default_rng(seed))
-    assert all(row[action] > 0 for row, action in zip(rows, chosen, strict=True))
-
-
-def test_what_cannot_be_chosen_from_is_refused() -> None:
-    for temperature in (-1.0, float("nan")):
-        with pytest.raises(ValueError, match="temperature"):
-            choose(visits([1, 2]), temperature, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="without visits"):
-        choose(visits([1, 2], [0, 0]), 1.0, np.random.default_rng(0))

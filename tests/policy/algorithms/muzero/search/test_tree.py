@@ -8,19 +8,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import Floats, SearchSettings
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import COMPILED, Tree, new_tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
-from remuda.tests.policy.algorithms.muzero.search.plain_tree import PlainTree
 
 NewTree = Callable[[int, int, SearchSettings], Tree]
 TREES: list[NewTree] = [NumpyTree, *([new_tree] if COMPILED else [])]
-SHAPES = ((1, 1), (1, 2), (3, 2), (2, 18), (5, 7), (1, 362))
 
 both = pytest.mark.parametrize("new_tree", TREES, ids=["numpy", "compiled"][: len(TREES)])
 
@@ -129,53 +125,6 @@ def test_trees_begin_afresh_in_the_same_memory(new_tree: NewTree) -> None:
 
 
 @both
-@settings(deadline=None)
-@given(
-    shape=st.sampled_from(SHAPES),
-    simulations=st.integers(1, 30),
-    discount=st.sampled_from([0.0, 0.9, 0.997, 1.0]),
-    players=st.sampled_from([1, 2]),
-    scale=st.sampled_from([1e-3, 1.0, 300.0]),
-    coarse=st.booleans(),
-    data=st.data(),
-)
-def test_every_choice_is_that_of_the_plain_rule(
-    new_tree: NewTree,
-    shape: tuple[int, int],
-    simulations: int,
-    discount: float,
-    players: int,
-    scale: float,
-    coarse: bool,
-    data: st.DataObject,
-) -> None:
-    roots, actions = shape
-    told = SearchSettings(
-        simulations, discount, 2 if players == 2 else 1, pb_c_base=data.draw(st.sampled_from([9, 2e4]))
-    )
-    legal = np.array(data.draw(st.lists(st.booleans(), min_size=roots * actions, max_size=roots * actions)))
-    legal = legal.reshape(roots, actions)
-    legal[:, data.draw(st.integers(0, actions - 1))] = True
-    model, tree = RandomModel(actions, scale=scale, coarse=coarse), new_tree(roots, actions, told)
-    prior, value = model.begin(np.arange(roots), simulations)
-    prior = np.where(legal, prior, 0).astype(np.float32)
-    prior = (prior.astype(np.float64) / prior.sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
-    tree.reset(prior, value, legal=legal)
-    # What is scaled again is rounded again: the plain trees are told what ours ended up with.
-    plain = [PlainTree(prior[i].tolist(), value[i].item(), legal[i].tolist(), told) for i in range(roots)]
-    for node in range(1, simulations + 1):
-        parents, taken = tree.select()
-        assert [each.select() for each in plain] == list(zip(parents.tolist(), taken.tolist(), strict=True))
-        reward, prior, value = model.expand(parents, taken, node)
-        tree.expand(reward, prior, value)
-        for i, each in enumerate(plain):
-            each.expand(reward[i].item(), prior[i].tolist(), value[i].item())
-    assert tree.visits().tolist() == [each.visits() for each in plain]
-    assert tree.q_values().tolist() == [each.q_values() for each in plain]
-    assert tree.root_values().tolist() == [np.float32(each.root.mean).item() for each in plain]
-
-
-@both
 def test_calls_come_in_their_order(new_tree: NewTree) -> None:
     tree = new_tree(1, 2, SearchSettings(simulations=1))
     node = (floats(0), floats(0.5, 0.5)[None], floats(0))
@@ -261,13 +210,3 @@ def test_arrays_that_are_not_float32_or_not_contiguous_are_refused(new_tree: New
 def test_a_tree_has_roots_and_actions(new_tree: NewTree, roots: int, actions: int) -> None:
     with pytest.raises(ValueError, match="at least one root and one action"):
         new_tree(roots, actions, SearchSettings(simulations=2))
-
-
-def test_settings_that_make_no_search_are_refused() -> None:
-    with pytest.raises(ValueError, match="simulations must be at least 1"):
-        SearchSettings(simulations=0)
-    for discount in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="discount"):
-            SearchSettings(simulations=1, discount=discount)
-    with pytest.raises(ValueError, match="pb_c_base"):
-        SearchSettings(simulations=1, pb_c_base=0)

@@ -80,7 +80,7 @@ def _written(
     *,
     trust_code: bool,
 ) -> ModelInfo:
-    from remuda.policy.export.formats import ExportError
+    from remuda.policy.export.exporting import ExportError
     from remuda.policy.files.exported_policies import NoOnnxError, require_onnx
 
     try:

@@ -186,7 +186,7 @@ class Algorithm(ABC):
     observation: ObservationSpec
     action: ActionSpec
     network: torch.nn.Module
-    """The trained network, also for acting. The learner logs it; state()["model"] is its state_dict."""
+    """The trained network, also for acting. The learner logs the network; state()["model"] is the state_dict."""
     ranks: Ranks = ONE_RANK
     """The learner's ranks; set before the first update. If the declaration has `learns_from_parts`, `learn` gets a part
     of each batch in every rank and must leave equal weights in all ranks: the weights that one rank would have learned

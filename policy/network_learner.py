@@ -32,8 +32,7 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         optimizer: AnyOptimizer,
         generator: torch.Generator | None = None,
     ) -> None:
-        """`generator` is the random generator of updates; None if updates draw nothing, or seed a new generator each
-        time."""
+        """`generator`: random generator of updates; None if updates draw nothing or seed a new generator."""
         self.observation, self.action = observation, action
         self.network = self._online = online
         self._optimizer, self._generator = optimizer, generator

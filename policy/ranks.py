@@ -19,7 +19,7 @@ class Ranks(ABC):
     call waits for all ranks. Decide about further calls from values that are equal in all ranks."""
 
     rank: int = 0
-    """Index of this process, 0 … world_size - 1. Rank 0 has the first rows of each batch, rank 1
+    """Index of this process, 0 … world_size - 1. Rank 0 has the first rows of a batch, rank 1
     the next, and so on."""
     world_size: int = 1
     """Number of ranks."""

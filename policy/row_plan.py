@@ -183,7 +183,7 @@ UNBOUNDED_LAG = 8
 
 @dataclass(frozen=True)
 class JointPlan:
-    """Sizes for the chunks of all policies together; with one policy, its own plan."""
+    """Sizes for the chunks of all policies together; for a single policy, the plan of the policy."""
 
     plans: tuple[RowPlan, ...]
     """In the order of the policies' names."""

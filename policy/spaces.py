@@ -164,7 +164,7 @@ class ActionSpec:
     """Lower bound of each number of a Box, flattened; null if unbounded."""
     high: tuple[float | None, ...] = ()
     counts: tuple[int, ...] = ()
-    """Number of values of each integer of a MultiDiscrete or MultiBinary space, flattened; empty for other spaces."""
+    """Numbers of values of the integers of a MultiDiscrete or MultiBinary space, flattened; empty for other spaces."""
     starts: tuple[int, ...] = ()
     """Least value of each integer."""
 

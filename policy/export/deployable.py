@@ -87,7 +87,7 @@ class Deployable(nn.Module):
         return self.forward(*given)
 
     def _joined(self, parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """Join the parts to an observation for a Portable, with the numbers of each part from its offset on."""
+        """Join the parts to an observation for a Portable, with the numbers of a part from the part's offset on."""
         if not self._parts:
             return parts[0]
         rows: list[torch.Tensor] = []

@@ -1,4 +1,4 @@
-"""Translates a policy into lines of numpy: each operation of its trace becomes an expression."""
+"""Translates a policy into lines of numpy: operations of the trace become expressions."""
 
 # pyright: reportUnknownLambdaType=false
 

@@ -65,7 +65,7 @@ class _EpisodeState:
 
 
 class GetValue(_EpisodeState):
-    """Maps an observation to the expected return from there on. `begin_episode` is that of GetAction."""
+    """Maps an observation to the expected return of the rest of the episode. For `begin_episode` see GetAction."""
 
     def __call__(self, observation: object) -> float:
         with threads(1):

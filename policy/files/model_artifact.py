@@ -289,7 +289,7 @@ def tensor_of(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str
 
 
 def traced_policy(portable: Portable, example: tuple[torch.Tensor, ...]) -> torch.jit.ScriptModule:
-    """Trace each method of the policy, with an example of its inputs [batch, …]."""
+    """Trace all methods of the policy, with an example of the inputs [batch, …]."""
     with without_deprecation():
         trace = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.trace_module)
         inputs: Mapping[str, tuple[torch.Tensor, ...]] = dict.fromkeys(("forward", *_METHODS), example)

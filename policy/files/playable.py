@@ -71,8 +71,8 @@ def load_checkpoint_policy(
     CheckpointError, also if `search` is False and the algorithm has no search.
 
     Uses `config`, or the checkpoint's own config. The latter may name a custom algorithm, which is code: for a run that
-    other people may have written to (see remuda.environments.rebuild) it is imported only with `trust_code`. `run_dir`
-    is the folder of the run; by default the parent of the checkpoint's ckpt/. Set it if each of several policies has a
+    other people may have written to (see remuda.environments.rebuild) the import needs `trust_code`. `run_dir` is
+    the folder of the run; by default the parent of the checkpoint's ckpt/. Set it if each of several policies has a
     folder in ckpt/.
     """
     saved = typed(path, read(path), _Saved)
@@ -111,7 +111,7 @@ def _trained(path: Path, saved: _Saved, config: ExperimentConfig, *, search: boo
 
 
 def _config_of(path: Path, saved: _Saved, *, run_dir: Path, trust_code: bool) -> ExperimentConfig:
-    """Read the checkpoint's config. Unless trusted, it imports from no folder that came with the run."""
+    """Read the checkpoint's config. Unless trusted, the config imports nothing from the run's folder."""
     try:
         config = ExperimentConfig.model_validate(saved.config)
     except ValueError as error:
@@ -350,7 +350,7 @@ class NewestPolicy:
             return None  # pruned at this moment: there is a newer one
 
     def _policy_file(self) -> Path | None:
-        """The policy file of the last coordinator; None if the run has none."""
+        """The policy file of the last coordinator; None without a policy file."""
         found: list[tuple[int, Path]] = []
         for path in self._run.policy.glob("policy_*"):
             if path.suffix != ".lock":

@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class PolicyFileError(Exception):
-    """The file is missing, damaged, or not a policy file; the message names it. A reader keeps its policy."""
+    """The file is missing, damaged, or not a policy file; the message names the file. A reader keeps the old policy."""
 
 
 class StaleEpoch(Exception):  # noqa: N818  (it says what happened)

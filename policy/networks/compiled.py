@@ -157,7 +157,7 @@ class _Perceptron:
 
 
 class _Filters:
-    """A convolution as one matrix product over the windows of its images, followed by a function."""
+    """A convolution as a matrix product over the windows of the images, followed by a function."""
 
     def __init__(self, step: Convolution, arrays: Arrays, function: Function | None, scale: float) -> None:
         """`scale`: factor of the images, multiplied into the filters, which are smaller."""

@@ -262,7 +262,7 @@ class Transformer(nn.Module):
         *,
         positions: bool,
     ) -> None:
-        """`tokens` makes `count` tokens of an observation; other arguments are those of `transformer`."""
+        """`tokens` makes `count` tokens of an observation; for the rest see `transformer`."""
         super().__init__()
         self.tokens = tokens
         self.positions = nn.Parameter(0.02 * torch.randn(count, width)) if positions else None
@@ -326,7 +326,7 @@ def _parts(observation: ObservationSpec) -> dict[str, ObservationSpec]:
 
 
 def _rows(observation: ObservationSpec) -> tuple[list[nn.Module], int]:
-    """Modules that flatten a prepared observation to one row, and the length of the row."""
+    """Modules to flatten a prepared observation to a row, and the length of the row."""
     if observation.parts:
         rows = {name: _row_of_part(part) for name, part in _parts(observation).items()}
         encoders = {name: encoder for name, (encoder, _) in rows.items()}
@@ -336,7 +336,7 @@ def _rows(observation: ObservationSpec) -> tuple[list[nn.Module], int]:
 
 
 def _row_of_part(part: ObservationSpec) -> tuple[nn.Module, int]:
-    """Module that makes one row of a part, and the length of the row. Convolutions read images."""
+    """Module from a part to a row, and the length of the row. Convolutions read images."""
     if part.is_image:
         return nature_cnn(part, features=_OF_IMAGE), _OF_IMAGE
     return nn.Flatten(), part.features

@@ -53,7 +53,7 @@ class HugePageMemory:
 
 
 def _block(size: int, advice: int) -> tuple[mmap.mmap, int, int]:
-    """Allocate whole huge pages for `size` bytes; returns the block, its first byte and its end."""
+    """Allocate whole huge pages for `size` bytes; returns the block, the first byte and the end."""
     whole = -(-size // PAGE_BYTES) * PAGE_BYTES
     block = mmap.mmap(-1, whole + PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a system without them gives small ones
@@ -84,7 +84,7 @@ def keep_freed_memory() -> bool:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf tensor of the graph, with its part of the gradient."""
+    """A leaf tensor of the graph, with a part of the gradient."""
 
     tensor: torch.Tensor
     gradient: torch.Tensor
@@ -99,7 +99,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class FlatPart:
-    """Adjacent parameters of the vector: those of one of several networks, with a separate optimizer."""
+    """Adjacent parameters of the vector, with a separate optimizer: the parameters of a network among several."""
 
     vector: torch.Tensor
     """A view of the parameters, without a graph."""

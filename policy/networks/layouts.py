@@ -163,7 +163,7 @@ def scale(part: PackedPart) -> float:
 
 
 def one_hot_offsets(part: PackedPart) -> NDArray[np.int64]:
-    """Offsets that map the entries of a counted part to indices among its `width` numbers."""
+    """Offsets from the entries of a counted part to indices among the `width` numbers of the part."""
     first = np.concatenate(([0], np.cumsum(part.counts)[:-1]))
     return first - np.array(part.starts, np.int64)
 
@@ -220,7 +220,7 @@ class RecurrentLayout:
     numbers: int
     """Numbers per normalised observation."""
     hidden: tuple[int, ...]
-    """Units of the layers between observation and core, at least one layer, each followed by the activation."""
+    """Units of the layers between observation and core, at least one layer. The activation follows every layer."""
     activation: Literal["tanh", "relu"]
     core: CoreKind
     units: int

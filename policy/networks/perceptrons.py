@@ -55,9 +55,9 @@ class _Trace:
     """The inputs [n, inputs], then the outputs of each layer, except the last layer of a head. Hidden outputs may be
     bfloat16."""
     weights: list[torch.Tensor]
-    """Weight of each layer in its product: the parameter, or a rounded copy."""
+    """Weights in the products, by layer: the parameter, or a rounded copy."""
     rounded: list[bool]
-    """True for each layer whose product read float32 as bfloat16; see `rounding`."""
+    """True for layers with a product in bfloat16; see `rounding`."""
 
 
 class Perceptrons(OneNode):

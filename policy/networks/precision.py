@@ -173,7 +173,7 @@ class Products:
         return out
 
     def reach(self, network: nn.Module) -> Products:
-        """Set the precision of a network and of all its parts that derive from `Lowers`."""
+        """Set the precision of a network and of all parts derived from `Lowers`."""
         for module in network.modules():
             for part in (module, *vars(module).values()):
                 if isinstance(part, Lowers):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from remuda.policy.saved_state import StateMismatchError
 
 PROGRAM = "acting_program"
-"""Name of the programs among the published arrays of a network, or suffix for one of its parts."""
+"""Name of the programs among the published arrays of a network, or suffix for a part of the network."""
 
 Function = Literal["relu", "tanh", "sigmoid", "elu", "silu", "gelu", "gelu_tanh", "softplus", "leaky_relu"]
 

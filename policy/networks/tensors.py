@@ -22,7 +22,7 @@ _UNKNOWN_NAME = "device type at start of device string"
 
 
 def usable(device: str, *, setting: str) -> torch.device:
-    """Return the device of a setting. Raises DeviceError if it does not exist."""
+    """Return the device of a setting. Raises DeviceError for a missing device."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU

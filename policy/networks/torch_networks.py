@@ -19,7 +19,7 @@ from remuda.policy.networks.trunks import ConvolutionTrunk, CustomTrunk, lowered
 
 
 class OutputLayer(nn.Linear):
-    """The last layer of a network: in the precision of its parameters, even if earlier layers use a lower one."""
+    """The last layer of a network: in the precision of the parameters, even after layers of a lower precision."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[n, inputs] -> [n, outputs]."""
@@ -205,7 +205,7 @@ class ActorCriticNetwork(nn.Module, Lowers):
         return values.squeeze(1)
 
     def prepared(self, normalised: torch.Tensor) -> torch.Tensor:
-        """Convert observations [n, …] to the fastest form for the other methods, which accept both forms."""
+        """Convert observations [n, …] to the fastest form for the other methods. All methods accept both forms."""
         images = self._images
         return images.folded(normalised) if isinstance(images, ConvolutionTrunk) else normalised
 

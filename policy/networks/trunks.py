@@ -42,7 +42,7 @@ class Folding:
 
     @classmethod
     def of(cls, pixels: Pixels, layer: Convolution) -> Folding | None:
-        """Folding for these images and their first convolution; None if blocks do not fit the filters."""
+        """Folding for the images and the first convolution; None if blocks do not fit the filters."""
         return cls(pixels, layer) if layer.stride > 1 and layer.kernel % layer.stride == 0 else None
 
     @property

@@ -14,9 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 @pytest.mark.timeout(2 * DEADLINE_S)
-@pytest.mark.parametrize(
-    ("algorithm", "verb", "goal"), [("ppo", "train", 195.0), ("impala", "launch", 195.0)]
-)
+@pytest.mark.parametrize(("algorithm", "verb", "goal"), [("ppo", "train", 195.0), ("impala", "launch", 195.0)])
 def test_one_seed(algorithm: str, verb: str, goal: float, tmp_path: Path) -> None:
     """A lower goal than that of `make learning`: random actions stay below 30."""
     config = EXAMPLES / f"cartpole_{algorithm}.yaml"

@@ -17,15 +17,10 @@ from remuda.config.algorithms.registry import BUILT_IN, CustomConfig, PolicyConf
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
-from remuda.config.recording import StopConfig
 from remuda.config.schema import ExperimentConfig
-<<<<<<< HEAD
+from remuda.config.workers import StopConfig
 from remuda.environments.errors import UnsupportedSpaceError
-from remuda.policy.algorithms import UnknownAlgorithmError, built_in_entry, declaration, make_policy
-=======
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_policy
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 from remuda.policy.schedules import importance_beta, linear
 from remuda.policy.spaces import ActionSpec, ObservationSpec

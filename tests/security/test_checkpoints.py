@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from remuda.learner.checkpoint import load
-from remuda.policy.files.checkpoint_file import CheckpointError, encode, read
-from remuda.policy.files.plain_pickle import MOST_DEEP, require_plain_pickle
+from remuda.policy.files.checkpoint_file import MOST_DEEP, CheckpointError, encode, read, require_plain_pickle
 from remuda.tests.patience import HANG_S
 from remuda.tests.poison import Poison
 from remuda.wire.messages import Counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,6 @@ from remuda.policy.networks.layouts import RecurrentLayout, has_images, input_la
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

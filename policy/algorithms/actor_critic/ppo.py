@@ -28,7 +28,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class Steps(NamedTuple):
-    """Valid slots of a batch, or a minibatch of them; [n, …] each."""
+    """Valid slots of a batch or of a minibatch, [n, …]."""
 
     observations: Seen
     actions: torch.Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,6 @@ from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import input_layout, require_readable, units
 from remuda.policy.schedules import epsilon_schedule
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-if TYPE_CHECKING:
-    pass
-
 
 EPSILON = "epsilon"
 """Name of the exploration of Policy.act: the share of random actions."""

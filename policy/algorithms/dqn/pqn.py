@@ -25,7 +25,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class Steps(NamedTuple):
-    """Valid slots of a batch, or a minibatch of them; [n, …] each."""
+    """Valid slots of a batch or of a minibatch, [n, …]."""
 
     obs: torch.Tensor
     """Encoded."""
@@ -101,7 +101,7 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
     # --- parts of an update
 
     def _minibatches(self, steps: Steps) -> Iterator[Steps]:
-        """Yield every step once per epoch, shuffled in each epoch; of each share, this rank's steps."""
+        """Yield every step once per epoch, in shuffled minibatches, reduced to the steps of this rank."""
         rng = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
         own = len(steps.action)
         counts = self.ranks.gather(np.array([own], np.float64))[:, 0]

@@ -1,4 +1,4 @@
-"""Entry of MuZero: replayed steps with the steps after them; collectors that search."""
+"""Entry of MuZero: replayed windows of steps, and collectors with a search."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def unrolled(network: MuZeroNetwork, batch_tensors: TrainingBatch, hidden_gradie
 ANALYSIS = ("analysis/dormant_ratio_encoder", "analysis/dormant_ratio_dynamics", "analysis/latent_state_l2_norms")
 """Metrics computed once per `log.interval_train_iters` updates."""
 DORMANT = 0.025
-"""A unit is dormant if its mean activity is at most this share of its layer's mean."""
+"""Share of the layer's mean activity: a unit with at most this mean activity is dormant."""
 
 
 @torch.no_grad()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,10 +15,6 @@ from remuda.policy.base import Policy
 from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import RecurrentLayout, require_readable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-if TYPE_CHECKING:
-    pass
-
 
 HIDDEN = (128,)
 """Default units of the hidden layers."""

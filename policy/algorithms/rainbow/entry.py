@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +20,6 @@ from remuda.policy.networks.layouts import require_readable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.schedules import epsilon_schedule
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-if TYPE_CHECKING:
-    pass
-
 
 NOISE = "noise"
 """Name of the exploration of Policy.act: the size of the noise, relative to the learned size."""
@@ -76,7 +71,7 @@ class RainbowPolicy(QPolicy):
         require_readable(config, observation)
         self._config = config
         make = made_by(
-            "remuda.policy.algorithms.rainbow.network:make_network", config, observation, action, inference.source_dir
+            "remuda.policy.algorithms.rainbow.learning:make_network", config, observation, action, inference.source_dir
         )
         self._network = inference.network(make, observation, timed="features")
         self._layers: dict[str, NoisyDense] = {}

@@ -3,27 +3,247 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions
 from remuda.policy.algorithms.dqn.learning import QLearner
 from remuda.policy.algorithms.rainbow.entry import NOISE_SIGMA
-from remuda.policy.algorithms.rainbow.network import (
-    Noise,
-    RainbowNetwork,
-    ReturnDistribution,
-    make_network,
-    return_distribution,
-)
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.portable import Portable
-from remuda.policy.networks.precision import Products
+from remuda.policy.networks.precision import Lowers, Products
 from remuda.policy.networks.tensors import masked, weights_from
+from remuda.policy.networks.trunks import lowered
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
+
+
+class ReturnDistribution(ABC):
+    """Interpretation of the network's `atoms` outputs per action."""
+
+    @abstractmethod
+    def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The expected return: outputs [n, …, atoms] -> float32 [n, …]."""
+
+    @abstractmethod
+    def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
+        """Compute the learning target: the distribution of reward + discount * return.
+
+        Args:
+            outputs: [n, atoms], of the target network for the next action.
+            reward: [n], summed over the steps of the row.
+            discount: [n]; 0 if the episode terminated.
+
+        Returns:
+            [n, atoms], for `losses`.
+        """
+
+    @abstractmethod
+    def target_expectation(self, target: torch.Tensor) -> torch.Tensor:
+        """The expected return of a target [n, atoms]: float32 [n]."""
+
+    @abstractmethod
+    def losses(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Distance of outputs [n, atoms] from a target: float32 [n], to be minimised. Only the minimum of `Categorical`
+        is 0."""
+
+
+class Categorical(ReturnDistribution):
+    """C51 (Bellemare et al. 2017): outputs are logits of fixed returns, evenly spaced from `v_min` to `v_max`."""
+
+    def __init__(self, atoms: int, v_min: float, v_max: float, device: torch.device) -> None:
+        self._least, self._most = v_min, v_max
+        self._step = (v_max - v_min) / (atoms - 1)
+        self._returns = torch.linspace(v_min, v_max, atoms, device=device)
+
+    def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.softmax(dim=-1) @ self._returns
+
+    def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
+        """Probabilities [n, atoms]: the mass of each return is split between the two neighbouring fixed returns, in
+        proportion to nearness (equation 7). Mass beyond `v_min` or `v_max` goes to that end."""
+        probability = outputs.softmax(dim=-1)
+        moved = torch.addcmul(reward.unsqueeze(1), discount.unsqueeze(1), self._returns)
+        position = (moved.clamp(self._least, self._most) - self._least) / self._step
+        position.clamp_(max=len(self._returns) - 1)  # the quotient may have been rounded up
+        below = position.floor().clamp_(max=len(self._returns) - 2)
+        to_above = position - below
+        index = below.long()
+        projected = torch.zeros_like(probability)
+        projected.scatter_add_(1, index, probability * (1.0 - to_above))
+        projected.scatter_add_(1, index + 1, probability * to_above)
+        return projected
+
+    def target_expectation(self, target: torch.Tensor) -> torch.Tensor:
+        return target @ self._returns
+
+    def losses(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The Kullback-Leibler divergence of the target from the outputs."""
+        of_target = torch.xlogy(target, target).sum(dim=1)
+        return of_target - (target * outputs.log_softmax(dim=1)).sum(dim=1)
+
+
+class Quantiles(ReturnDistribution):
+    """QR-DQN (Dabney et al. 2018): outputs are the returns at the middles of `atoms` equal parts of probability."""
+
+    def __init__(self, atoms: int, device: torch.device) -> None:
+        self._middles = (torch.arange(atoms, device=device) + 0.5) / atoms
+
+    def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.mean(dim=-1)
+
+    def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
+        """Returns [n, atoms]."""
+        return torch.addcmul(reward.unsqueeze(1), discount.unsqueeze(1), outputs)
+
+    def target_expectation(self, target: torch.Tensor) -> torch.Tensor:
+        return target.mean(dim=1)
+
+    def losses(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The quantile Huber loss (equation 10, with kappa 1): summed over the outputs, mean over the targets."""
+        error = target.unsqueeze(1) - outputs.unsqueeze(2)  # [n, outputs, targets]
+        within = error.clamp(-1.0, 1.0)
+        huber = within * (error - within / 2)
+        weight = (self._middles.view(1, -1, 1) - (error < 0).float()).abs()
+        return (weight * huber).mean(dim=2).sum(dim=1)
+
+
+def return_distribution(config: RainbowConfig, device: torch.device) -> ReturnDistribution:
+    """Make the distribution of these settings."""
+    if config.distribution == "quantile":
+        return Quantiles(config.atoms, device)
+    return Categorical(config.atoms, config.v_min, config.v_max, device)
+
+
+HIDDEN = (128, 128)
+"""Default units of the hidden layers."""
+
+Noise = Callable[[torch.Tensor], torch.Tensor] | None
+"""Draws normal numbers with a tensor's shape and device, for noisy layers; None: no noise."""
+
+
+class NoisyLinear(nn.Module):
+    """A fully connected layer with learned noise in its weights (Fortunato et al. 2018, factorised)."""
+
+    def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
+        """`sigma`: initial size of the noise, relative to the weights."""
+        super().__init__()
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), sigma * bound))
+        self.bias_sigma = nn.Parameter(torch.full((outputs,), sigma * bound))
+
+    def forward(self, inputs: torch.Tensor, noise: Noise = None) -> torch.Tensor:
+        """[n, inputs] -> [n, outputs], all rows with the same noise."""
+        if noise is None:
+            return functional.linear(inputs, self.weight, self.bias)
+        of_inputs, of_outputs = (_shaped(noise(like)) for like in (self.weight[0], self.bias))
+        weight = torch.addcmul(self.weight, self.weight_sigma * of_outputs.unsqueeze(1), of_inputs)
+        return functional.linear(inputs, weight, torch.addcmul(self.bias, self.bias_sigma, of_outputs))
+
+    @torch.no_grad()
+    def relative_sigma(self) -> torch.Tensor:
+        """Mean size of the weights' noise, on the scale of `sigma`."""
+        size: torch.Tensor = torch.linalg.vector_norm(self.weight_sigma, ord=1)
+        return size * (math.sqrt(self.weight.shape[1]) / self.weight.numel())
+
+
+def _shaped(drawn: torch.Tensor) -> torch.Tensor:
+    return drawn.sign() * drawn.abs().sqrt()
+
+
+class RainbowNetwork(nn.Module, Lowers):
+    """Encoded observations [n, …] -> float32 [n, actions, atoms].
+
+    Layers before the streams are plain. Each stream has a hidden layer and a last layer, noisy with `noisy_sigma`.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        atoms: int,
+        hidden: tuple[int, ...],
+        *,
+        dueling: bool,
+        noisy_sigma: float | None,
+        trunk: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self._actions, self._atoms = actions, atoms
+        self.trunk = trunk
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise((features, *hidden[:-1])):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.torso = nn.Sequential(*layers)
+        width, before = hidden[-1], (features, *hidden)[-2]
+        self.streams = _layer(before, 2 * width if dueling else width, noisy_sigma)
+        self.advantage = _layer(width, actions * atoms, noisy_sigma)
+        self.value = _layer(width, atoms, noisy_sigma) if dueling else None
+
+    def forward(self, observations: torch.Tensor, noise: Noise = None) -> torch.Tensor:
+        """Compute the distribution of returns of each action; see ReturnDistribution."""
+        with lowered(self, self.trunk):
+            hidden = observations if self.trunk is None else self.trunk(observations)
+            hidden = torch.relu(_apply(self.streams, self.torso(hidden), noise))
+        with torch.autocast(hidden.device.type, enabled=False):  # the last layers are float32 always
+            return self._outputs(hidden.float(), noise)
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: the `features` before the (noisy) streams."""
+        return {"features": nn.Sequential(*([] if self.trunk is None else [self.trunk]), self.torso)}
+
+    def relative_sigma(self) -> torch.Tensor:
+        """Mean of `relative_sigma` over the noisy layers, at least one."""
+        layers = (self.streams, self.advantage, self.value)
+        return torch.stack([layer.relative_sigma() for layer in layers if isinstance(layer, NoisyLinear)]).mean()
+
+    def _outputs(self, hidden: torch.Tensor, noise: Noise) -> torch.Tensor:
+        if self.value is None:
+            return _apply(self.advantage, hidden, noise).view(-1, self._actions, self._atoms)
+        of_state, of_actions = hidden.chunk(2, dim=1)
+        advantage = _apply(self.advantage, of_actions, noise).view(-1, self._actions, self._atoms)
+        value = _apply(self.value, of_state, noise).unsqueeze(1)
+        return value + advantage - advantage.mean(dim=1, keepdim=True)
+
+
+def _layer(inputs: int, outputs: int, noisy_sigma: float | None) -> nn.Linear | NoisyLinear:
+    return nn.Linear(inputs, outputs) if noisy_sigma is None else NoisyLinear(inputs, outputs, noisy_sigma)
+
+
+def _apply(layer: nn.Linear | NoisyLinear, inputs: torch.Tensor, noise: Noise) -> torch.Tensor:
+    outputs: torch.Tensor = layer(inputs, noise) if isinstance(layer, NoisyLinear) else layer(inputs)
+    return outputs
+
+
+def make_network(
+    config: RainbowConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> nn.Module:
+    """See remuda.policy.algorithms.dqn.learning."""
+    actions = number_of_actions(config, action)
+    if config.network is not None:
+        return CustomValues(config, observation, action, source_dir, shape=(actions, config.atoms), output="features")
+    hidden = hidden_layers(config, observation, default=HIDDEN)
+    trunk, features = reads(config, observation, source_dir)
+    return RainbowNetwork(
+        features,
+        actions,
+        config.atoms,
+        hidden,
+        dueling=config.dueling,
+        noisy_sigma=config.noisy_sigma if config.noisy else None,
+        trunk=trunk,
+    )
 
 
 class Rainbow(QLearner[nn.Module]):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,6 @@ from remuda.policy.base import Algorithm, Arrays, Policy, imported
 from remuda.policy.entry import AlgorithmEntry, BuiltInEntry, Setup
 from remuda.policy.networks.layouts import PartsLayout, flat, has_images, input_layout
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
-
-if TYPE_CHECKING:
-    pass
-
 
 NUMBER_OF_CRITICS = 2
 """Number of learned values per action. The smaller value counts, since a single critic overestimates (Fujimoto et al.
@@ -94,7 +90,7 @@ class TwinCriticPolicy(Policy):
         critics = {f"critic_{index}": read for index in range(NUMBER_OF_CRITICS)}
         self._network = inference.network(
             made_by(
-                "remuda.policy.algorithms.twin_critics.networks:make_network",
+                "remuda.policy.algorithms.twin_critics.learning:make_network",
                 config,
                 layout,
                 observation,
@@ -174,7 +170,7 @@ class TwinCriticPolicy(Policy):
 
 
 def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dict[str, Schedule]:
-    """The exploration RANDOM: all actions before `random_env_steps`, none afterwards, and none with
+    """The exploration RANDOM: all actions before `random_env_steps`, and 0 afterwards or with
     `learner.inference`."""
     steps = config.buffer.min_rows if settings.random_env_steps is None else settings.random_env_steps
     if config.learner.inference or not steps:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -11,16 +12,206 @@ from torch import nn
 
 from remuda.config.algorithms.actor_critic import TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import TwinCriticLayout, numbers_of
-from remuda.policy.algorithms.twin_critics.networks import make_network
+from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
+from remuda.policy.algorithms.twin_critics.entries import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import TargetLearner
+from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
+from remuda.policy.networks.layouts import PartsLayout
 from remuda.policy.networks.optimizers import Optimizers, make_optimizer
-from remuda.policy.networks.precision import Products
+from remuda.policy.networks.portable import Portable
+from remuda.policy.networks.precision import Lowers, Products
+from remuda.policy.networks.stacked import Beside, StackedPerceptron, StackSlice
 from remuda.policy.networks.tensors import to_tensor, weights_from
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.networks.trunks import PartsTrunk, lowered
+from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 from remuda.policy.transitions import Transitions
+
+Stack = StackedPerceptron | Beside
+"""Parallel modules of one shape: a single actor, or the critics."""
+
+
+class TwinCriticNetwork(nn.Module):
+    """The actor reads observations. The critics read observations, and actions of a Box."""
+
+    def __init__(self, actor: Stack | ReadingStack, critics: Stack | ReadingStack, temperature: float | None) -> None:
+        """`temperature`: initial temperature, if learned (by its logarithm)."""
+        super().__init__()
+        self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
+        self.actor, self.critics = actor, critics
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """The actor's outputs for encoded observations [n, …]: [n, outputs]."""
+        outputs: torch.Tensor = self.actor(observations).squeeze(0)
+        return outputs
+
+    def smaller_value(self, observations: torch.Tensor, actions: torch.Tensor | None = None) -> torch.Tensor:
+        """Minimum of both critics' values of observations [n, …], and of actions [n, k] if the critics read actions:
+        [n, values]."""
+        values = self.critics(observations) if actions is None else values_of(self.critics, observations, actions)
+        least: torch.Tensor = values.amin(0)
+        return least if actions is None else least.unsqueeze(1)
+
+    def acting(self) -> dict[str, nn.Module]:
+        """See remuda.policy.networks.reading: outputs of the `actor`; `critic_features`, if a module reads
+        observations; values of each critic, by features and actions."""
+        (of_actor, actor), (of_critics, critics) = _parts(self.actor), _parts(self.critics)
+        outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*of_actor, _one(actor, 0))}
+        if of_critics:
+            outputs["critic_features"] = nn.Sequential(*of_critics)
+        return outputs | {f"critic_{index}": _one(critics, index) for index in range(NUMBER_OF_CRITICS)}
+
+
+class ReadingStack(nn.Module, Lowers):
+    """Parallel modules that read the features of an encoder."""
+
+    def __init__(self, encoder: nn.Module, stack: Stack) -> None:
+        super().__init__()
+        self.encoder, self.stack = encoder, stack
+
+    def forward(self, observations: torch.Tensor, actions: torch.Tensor | None = None) -> torch.Tensor:
+        """Observations [n, …], and actions [n, k] beside their features -> [count, n, outputs]."""
+        with lowered(self, self.encoder):
+            features: torch.Tensor = self.encoder(observations).float()
+        outputs: torch.Tensor = self.stack(features if actions is None else torch.cat((features, actions), dim=1))
+        return outputs
+
+
+def values_of(critics: nn.Module, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Each critic's values of the actions, numbers in -1 … 1 [n, k]: [critics, n]."""
+    if isinstance(critics, ReadingStack):
+        of_actions: torch.Tensor = critics(observations, actions).squeeze(2)
+        return of_actions
+    values: torch.Tensor = critics(torch.cat((observations, actions), dim=1)).squeeze(2)
+    return values
+
+
+def make_network(
+    config: TwinCriticConfig,
+    layout: TwinCriticLayout,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    source_dir: str | None,
+    temperature: float | None = None,
+) -> TwinCriticNetwork:
+    """See remuda.policy.algorithms.dqn.learning. `temperature`: initial temperature, if learned.
+
+    Actor and critics have separate encoders. Weights start as in nn.Linear, like the implementation of TD3's authors;
+    those of a user's network start as the user's code draws them.
+    """
+    if config.network is not None:
+        return TwinCriticNetwork(*_own(config, layout, observation, action, source_dir), temperature)
+    numbers = numbers_of(config, observation)
+
+    def perceptron(count: int, widths: Callable[[int], tuple[int, ...]]) -> StackedPerceptron | ReadingStack:
+        encoder, features = reads(config, observation, source_dir) if numbers is None else (None, numbers)
+        stack = StackedPerceptron(count, widths(features))
+        return stack if encoder is None else ReadingStack(encoder, stack)
+
+    return TwinCriticNetwork(perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic), temperature)
+
+
+def _own(
+    config: TwinCriticConfig,
+    layout: TwinCriticLayout,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    source_dir: str | None,
+) -> tuple[ReadingStack, ReadingStack]:
+    """Make actor and critics by separate calls of the user's function. The critics share the encoder of the first
+    critic."""
+    made = [
+        ActorAndCritic.made(
+            config,
+            observation,
+            action,
+            source_dir,
+            outputs=layout.actor_outputs,
+            action_numbers=layout.action_numbers,
+            values=layout.values,
+        )
+        for _ in range(1 + NUMBER_OF_CRITICS)
+    ]
+    require_separate(config, made)
+    actor, *critics = made
+    of_critics = ReadingStack(critics[0].encoder, Beside(one.critic for one in critics))
+    return ReadingStack(actor.encoder, Beside([actor.actor])), of_critics
+
+
+def _one(stack: Stack, index: int) -> nn.Module:
+    return StackSlice(stack, index) if isinstance(stack, StackedPerceptron) else stack[index]
+
+
+def _parts(module: Stack | ReadingStack) -> tuple[list[nn.Module], Stack]:
+    return ([module.encoder], module.stack) if isinstance(module, ReadingStack) else ([], module)
+
+
+class PortableTwinCritics(Portable):
+    """Reads observations as one vector, also with several parts, or by an encoder or convolutions. Values are those of
+    the lower critic."""
+
+    def __init__(
+        self,
+        network: TwinCriticNetwork,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        output_name: OutputName,
+        *,
+        noise: float = 0.0,
+    ) -> None:
+        """`noise`: standard deviation of the noise in `sample`, for `unit_action`."""
+        super().__init__(network, observation, action, output_name, exploration=noise)
+        as_vector = bool(observation.parts) and not isinstance(network.actor, ReadingStack)
+        self._parts = PartsTrunk(PartsLayout.of(observation, None)) if as_vector else None
+        if action.is_box:
+            box = action.bounded(by=output_name)
+            self.register_buffer("box_center", torch.from_numpy(box.center), persistent=False)
+            self.register_buffer("box_half", torch.from_numpy(box.half), persistent=False)
+
+    def encoded(self, observation: torch.Tensor) -> torch.Tensor:
+        """Same as `flat`, if observations are read as one vector."""
+        if self._parts is None:
+            return super().encoded(observation)
+        vectors: torch.Tensor = self._parts(observation)
+        return vectors
+
+    def outputs(self, seen: torch.Tensor) -> torch.Tensor:
+        """The actor's outputs, or actions in -1 … 1."""
+        outputs = super().outputs(seen)
+        return outputs.tanh() if self.output_name == "unit_action" else outputs
+
+    def values(self, seen: torch.Tensor) -> torch.Tensor:
+        """Values of the best action in a Box, or means over counted actions by their probabilities."""
+        outputs = self.outputs(seen)
+        if self.output_name == "logits":
+            return (outputs.softmax(1) * self._least_value(seen)).sum(1)
+        return self._least_value(seen, self._units(outputs)).squeeze(1)
+
+    def best(self, outputs: torch.Tensor) -> torch.Tensor:
+        return super().best(outputs) if self.output_name == "logits" else self._from_units(self._units(outputs))
+
+    def drawn(self, outputs: torch.Tensor) -> torch.Tensor:
+        if self.output_name == "logits":
+            return super().drawn(outputs)
+        if self.output_name == "unit_action":
+            return self._from_units((outputs + self.exploration * torch.randn_like(outputs)).clamp(-1.0, 1.0))
+        mean, log_std = outputs.chunk(2, dim=1)
+        std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+        return self._from_units((mean + torch.randn_like(mean) * std).tanh())
+
+    def _least_value(self, *seen: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self.network, TwinCriticNetwork)
+        return self.network.smaller_value(*seen)
+
+    def _units(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The best actions in -1 … 1 [batch, k]."""
+        return outputs.chunk(2, dim=1)[0].tanh() if self.output_name == "squashed_gaussian" else outputs
+
+    def _from_units(self, units: torch.Tensor) -> torch.Tensor:
+        """The same as UnitBox.to_environment."""
+        return self.to_environment(units * self.get_buffer("box_half") + self.get_buffer("box_center"))
+
 
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
 

@@ -7,8 +7,15 @@ import torch
 from remuda.config.algorithms.actor_critic import Td3Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.entries import td3_layout
-from remuda.policy.algorithms.twin_critics.learning import ACTOR, CRITICS, TwinCriticLearner, critics_loss, squared
-from remuda.policy.algorithms.twin_critics.networks import PortableTwinCritics, values_of
+from remuda.policy.algorithms.twin_critics.learning import (
+    ACTOR,
+    CRITICS,
+    PortableTwinCritics,
+    TwinCriticLearner,
+    critics_loss,
+    squared,
+    values_of,
+)
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
@@ -34,7 +41,7 @@ class Td3(TwinCriticLearner):
         return PortableTwinCritics(self._network, self.observation, self.action, "unit_action", noise=noise)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step with the critics and, if due, one with the actor."""
+        """Take a step with the critics and, if due, with the actor."""
         rows = self._rows(batch)
         losses = {CRITICS: self.critic_loss(rows, self._normal(len(rows), self.action.outputs))}
         if (self._updates + 1) % self._policy.policy_delay == 0:

@@ -10,22 +10,11 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
-from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.errors import UnsupportedSpaceError
-=======
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
-from remuda.config.algorithms.twin_critics import SacConfig
-from remuda.config.environment import EnvConfig
-from remuda.config.learning import LearnerConfig
-from remuda.config.schema import ExperimentConfig
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.learner.loop import on_host
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Policy

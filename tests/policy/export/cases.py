@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-<<<<<<< HEAD
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig
-=======
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
+from remuda.config.algorithms.actor_critic import SacConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.policy.export import formats
-from remuda.policy.export.formats import FORMATS, ExportError
+from remuda.policy.export import exporting
+from remuda.policy.export.exporting import FORMATS, ExportError
 from remuda.policy.files.exported_policies import NoOnnxError, description_of
 from remuda.policy.files.model_artifact import Format, as_floats, without_deprecation
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -166,13 +166,13 @@ def test_what_float32_cannot_hold_is_refused_and_leaves_nothing(tmp_path: Path, 
 
 def test_a_file_that_acts_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = trained("dqn")
-    run = formats.Onnx.run
+    run = exporting.Onnx.run
 
-    def other(self: formats.Onnx, path: Path) -> Asked:
+    def other(self: exporting.Onnx, path: Path) -> Asked:
         ask = run(self, path)
         return lambda given: [1 - ask(given)[0], *ask(given)[1:]]
 
-    monkeypatch.setattr(formats.Onnx, "run", other)
+    monkeypatch.setattr(exporting.Onnx, "run", other)
     with pytest.raises(ExportError, match=r"0\.00% of the actions are equal"):
         case.export.write(tmp_path / "policy.onnx", "onnx")
     assert list(tmp_path.iterdir()) == []

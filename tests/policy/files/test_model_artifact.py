@@ -13,14 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-<<<<<<< HEAD
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, Td3Config
-from remuda.config.algorithms.q_learning import RainbowConfig
-from remuda.learner import checkpoint
-from remuda.policy.algorithms import make_algorithm
-from remuda.policy.algorithms.rainbow.network import return_distribution
-=======
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.files import model_artifact
 from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.files.playable import load_checkpoint_policy

@@ -11,20 +11,10 @@ import torch
 from torch.nn import functional
 
 from remuda.config.algorithms.q_learning import DqnConfig
-<<<<<<< HEAD
 from remuda.environments.errors import UnsupportedSpaceError
-from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.algorithms.actor_critic.entries import ActorCriticPolicy
-from remuda.policy.algorithms.dqn.entry import DqnPolicy
-from remuda.policy.base import Algorithm, Arrays, Policy
-from remuda.policy.networks.layouts import ATARI, SMALL, ImageLayout
-from remuda.policy.networks.trunks import ConvolutionTrunk
-=======
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_policy
 from remuda.policy.networks.layouts import ATARI, SMALL, Convolution, ImageLayout, Pixels
 from remuda.policy.networks.trunks import ConvolutionTrunk, Folding
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.patience import HANG_S
 from remuda.tests.policy.cases import config

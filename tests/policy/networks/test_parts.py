@@ -6,26 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-<<<<<<< HEAD
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
-from remuda.config.algorithms.base import AlgorithmConfig
-from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.algorithms.q_learning import DqnConfig, RainbowConfig
-from remuda.config.environment import EnvConfig
-from remuda.config.schema import ExperimentConfig
-from remuda.environments.errors import UnsupportedSpaceError
-from remuda.environments.packing import PackObservations, packed_space
-=======
-from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.config.algorithms.actor_critic import PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packing import PackObservations
-from remuda.environments.unsupported import UnsupportedSpaceError
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.networks.compiled import compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from remuda.policy.networks.precision import (
     Lowering,
     Products,
     lowering,
+    rounding,
 )
 from remuda.policy.networks.trunks import ConvolutionTrunk
 
@@ -192,3 +194,16 @@ def test_convolutions_learn_what_they_read(way: str, *, channels_last: bool, dty
     for gradient, right in zip(found, exact, strict=True):
         assert gradient.dtype == torch.float32
         assert apart(gradient, right) < (tolerance if way == "float32" else OF_GRADIENTS)
+
+
+def test_what_a_user_has_set_for_the_whole_process_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.policy.networks.precision.onednn_rounds", lambda: True)
+    onednn: Any = getattr(torch.backends.mkldnn, "matmul")  # noqa: B009  (torch's annotations miss it)
+    onednn.fp32_precision = "tf32"
+    try:
+        for rounds in (True, False):
+            with rounding(rounds):
+                assert onednn.fp32_precision == ("bf16" if rounds else "tf32")
+            assert onednn.fp32_precision == "tf32"
+    finally:
+        onednn.fp32_precision = "none"

@@ -215,7 +215,7 @@ def puct_outcome(visits: Nodes) -> tuple[Floats, Actions]:
 _LOWEST_POWER = -700.0
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-"""Their sum is ln 2. The first has few digits, so its product with a number of halvings is exact."""
+"""Parts of ln 2. The first part has few digits, so products with a number of halvings are exact."""
 _TERMS = 13
 
 

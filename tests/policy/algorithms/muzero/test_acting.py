@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-<<<<<<< HEAD
-from remuda.environments.errors import UnsupportedSpaceError
-from remuda.policy.algorithms import declaration
-from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, entropies
-=======
 from remuda.config.learning import LearnerConfig
-from remuda.config.recording import StopConfig
+from remuda.config.workers import StopConfig
 from remuda.policy.algorithms import NoSearchError, declaration, make_policy
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, NetworkMuZeroPolicy, entropies
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy import cases

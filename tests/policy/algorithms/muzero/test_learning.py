@@ -13,13 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-<<<<<<< HEAD
-from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.learning import LearnerConfig
 from remuda.config.workers import LogConfig
-=======
-from remuda.config.recording import LogConfig
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.learning import ANALYSIS, MuZero, analysis, dormant_ratio
 from remuda.policy.algorithms.muzero.networks import BatchNorm, MuZeroNetwork, Support

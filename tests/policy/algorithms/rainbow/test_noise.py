@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from remuda.policy.algorithms.rainbow.entry import NoisyDense
-from remuda.policy.algorithms.rainbow.network import NoisyLinear
+from remuda.policy.algorithms.rainbow.learning import NoisyLinear
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
 from remuda.tests.policy.cases import answered
 

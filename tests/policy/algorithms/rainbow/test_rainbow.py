@@ -10,12 +10,7 @@ import torch
 
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.learning import LearnerConfig
-<<<<<<< HEAD
-from remuda.environments.errors import UnsupportedSpaceError
-from remuda.policy.algorithms import declaration, make_policy
-=======
 from remuda.policy.algorithms import declaration
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.algorithms.rainbow.learning import Rainbow
 from remuda.policy.base import Arrays
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, experiment, rainbow

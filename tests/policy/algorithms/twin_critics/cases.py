@@ -14,8 +14,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm
-from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
-from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner, TwinCriticNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION = ObservationSpec((3,), "float32")

@@ -7,12 +7,7 @@ import pytest
 
 from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
-<<<<<<< HEAD
-from remuda.environments.errors import UnsupportedSpaceError
-from remuda.policy.algorithms import declaration, make_algorithm, make_policy
-=======
 from remuda.policy.algorithms import declaration, make_policy
->>>>>>> b7afcc92 (Keep one test of each promise of the policies)
 from remuda.policy.algorithms.twin_critics.entries import RANDOM
 from remuda.policy.base import Policy as ActingPolicy
 from remuda.policy.spaces import ActionSpec

@@ -12,8 +12,7 @@ import torch
 
 from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
-from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner
-from remuda.policy.algorithms.twin_critics.networks import TwinCriticNetwork
+from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner, TwinCriticNetwork
 from remuda.policy.algorithms.twin_critics.sac import DiscreteSac, Sac
 from remuda.policy.algorithms.twin_critics.td3 import Td3
 from remuda.policy.base import LearnResult

@@ -310,7 +310,7 @@ def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
 
 def require_plain(file: IO[bytes]) -> None:
     """Raise ValueError for a file that is not a zip archive (a bare pickle), that unpacks to more bytes than it has
-    (compressed or overlapping members), or whose pickle could take more memory than its size: see plain_pickle."""
+    (compressed or overlapping members), or whose pickle could take more memory: see require_plain_pickle."""
     file_bytes = file.seek(0, io.SEEK_END)
     with zipfile.ZipFile(file) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)

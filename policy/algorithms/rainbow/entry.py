@@ -31,7 +31,7 @@ _Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class NoisyDense:
-    """A fully connected layer with optional noise in its weights; see network.NoisyLinear."""
+    """A fully connected layer with optional noise in its weights; see learning.NoisyLinear."""
 
     weight: _Floats
     """[inputs, outputs]."""

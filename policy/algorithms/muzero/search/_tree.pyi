@@ -1,4 +1,4 @@
-"""The compiled search trees, of _tree.c. Only compiled_tree.py uses them."""
+"""The compiled search trees, of _tree.c. Only tree.py uses them."""
 
 import numpy as np
 import numpy.typing as npt

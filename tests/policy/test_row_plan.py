@@ -27,11 +27,6 @@ def test_a_chunk_is_as_large_as_the_config_says_in_both_modes() -> None:
             assert (asked.chunk_slots, asked.longest_chunk_s) == (100, None)
 
 
-def test_collectors_that_are_held_back_tell_often() -> None:
-    held_back = plan()
-    assert (held_back.chunk_slots, held_back.longest_chunk_s) == (64, None)
-
-
 @pytest.mark.parametrize(
     ("num_envs", "capacity", "chunk"), [(8, 100_000, 4_096), (64, 100_000, 12_500), (8, 2_000, 250)]
 )

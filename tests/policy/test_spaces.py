@@ -8,8 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
-from hypothesis import strategies as st
 
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -47,19 +45,6 @@ def test_unsupported_actions_are_named_with_what_is_supported(space: gymnasium.S
         ActionSpec.of(space)
 
 
-@given(
-    rows=st.integers(1, 5),
-    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
-    seed=st.integers(0, 99),
-)
-def test_a_box_is_flattened_row_by_row(rows: int, shape: tuple[int, ...], seed: int) -> None:
-    observations = np.random.default_rng(seed).integers(0, 255, size=(rows, *shape), dtype=np.int16)
-    encoded = ObservationSpec(shape, "int16").encode(observations)
-    assert encoded.dtype == np.float32
-    assert encoded.shape == (rows, np.prod(shape))
-    assert [list(row) for row in encoded] == [list(row.reshape(-1).astype(float)) for row in observations]
-
-
 @pytest.mark.parametrize(
     ("shape", "dtype", "is_image"),
     [
@@ -77,14 +62,6 @@ def test_a_box_is_flattened_row_by_row(rows: int, shape: tuple[int, ...], seed: 
 )
 def test_images_are_bytes_or_booleans_of_some_axes(shape: tuple[int, ...], dtype: str, is_image: bool) -> None:
     assert ObservationSpec(shape, dtype).is_image == is_image
-
-
-@pytest.mark.parametrize(
-    ("shape", "channels_last"),
-    [((4, 84, 84), False), ((210, 160, 3), True), ((10, 10, 7), True), ((10, 10, 10), True), ((1, 84, 84), False)],
-)
-def test_the_shorter_end_is_the_channels(shape: tuple[int, ...], channels_last: bool) -> None:
-    assert ObservationSpec(shape, "uint8").channels_last == channels_last
 
 
 @pytest.mark.parametrize(

@@ -251,15 +251,6 @@ def test_the_density_adds_up_to_one(mean: float, log_std: float) -> None:
     assert integral(lambda units: np.exp(log_density(units, mean, log_std)), -1, 1) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_one_density_by_hand() -> None:
-    """tanh(0.5) of a standard normal number: the normal density at 0.5, divided by the slope of tanh there."""
-    _, log_prob = SquashedGaussian(torch.zeros(1, 2, dtype=torch.float64)).drawn_by(
-        torch.tensor([[0.5]], dtype=torch.float64)
-    )
-    expected = math.exp(-0.125) / math.sqrt(2 * math.pi) / (1 - math.tanh(0.5) ** 2)
-    assert float(log_prob) == pytest.approx(math.log(expected))
-
-
 def test_gradients_are_those_of_finite_differences() -> None:
     """Gradients by means and deviations, two of which are at their bounds."""
     outputs = torch.tensor([[0.3, -2.0, -1.0, 0.5], [1.0, 0.1, -9.0, 5.0]], dtype=torch.float64, requires_grad=True)

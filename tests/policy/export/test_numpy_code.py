@@ -87,30 +87,6 @@ def test_it_gives_what_torch_gives(name: str) -> None:
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell])
-def test_recurrent_cells(cell: type[nn.Module]) -> None:
-    class Step(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell = cell(6, 4)
-
-        def forward(self, seen: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if cell is nn.GRUCell:
-                output: torch.Tensor = self.cell(seen, state)
-                return output, output
-            one, two = state.chunk(2, dim=1)
-            after: tuple[torch.Tensor, ...] = self.cell(seen, (one, two))
-            return after
-
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn((5, 6), generator=generator), torch.randn((5, 8), generator=generator)
-    if cell is nn.GRUCell:
-        inputs = inputs[0], inputs[1][:, :4].contiguous()
-    expected, found = computed(drawn(Step()), *inputs)
-    for one, other in zip(expected, found, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("module", "shape", "told"),
     [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from remuda.config.algorithms.actor_critic import TwinCriticConfig
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policies import ExportedPolicy
 from remuda.policy.files.playable import load_checkpoint_policy
@@ -18,41 +18,30 @@ cases = pytest.mark.parametrize("name", CASES)
 
 @cases
 def test_it_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
+    """Among all actions, and among the legal ones."""
+    case, rng = CASES[name], np.random.default_rng(1)
     trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
     exported = ExportedPolicy(tmp_path / "model")
-    seen = case.seen(np.random.default_rng(1), 31)
-    explores = {"epsilon": 0.5}
-    if isinstance(case.policy, TwinCriticConfig):
-        explores |= {"random": 0.0, "noise": 0.3}
-    for deterministic in (True, False):
+    seen, components = case.seen(rng, 31), case.action.components
+    masks: list[np.ndarray | None] = [None]
+    explores = {"epsilon": 0.5, "random": 0.0, "noise": 0.3}
+    assert exported.uses_legal_actions == bool(components)
+    firsts = np.cumsum((0, *components[:-1]))
+    if components:
+        legal = rng.random((31, sum(components))) < 0.4
+        np.put_along_axis(legal, rng.integers(0, components, (31, len(components))) + firsts, True, axis=1)
+        masks = [None, legal]
+    for deterministic, mask in itertools.product((True, False), masks):
         first, second = (
-            actor.act(seen, explores, np.random.default_rng(5), deterministic=deterministic)
+            actor.act(seen, explores, np.random.default_rng(5), deterministic=deterministic, legal=mask)
             for actor in (trained, exported)
         )
         assert first.dtype == second.dtype
         np.testing.assert_allclose(second, first, rtol=1e-6, atol=1e-6)
+        if mask is not None:
+            chosen = case.action.indices(first).reshape(31, -1)
+            assert np.take_along_axis(mask, chosen + firsts, axis=1).all()
     np.testing.assert_allclose(exported.value(seen), trained.value(seen), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.action.components])
-def test_it_chooses_among_the_legal_actions_as_its_checkpoint(tmp_path: Path, name: str) -> None:
-    case, rng = CASES[name], np.random.default_rng(1)
-    trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
-    exported = ExportedPolicy(tmp_path / "model")
-    assert exported.uses_legal_actions
-    seen, components = case.seen(rng, 31), case.action.components
-    legal, firsts = rng.random((31, sum(components))) < 0.4, np.cumsum((0, *components[:-1]))
-    np.put_along_axis(legal, rng.integers(0, components, (31, len(components))) + firsts, True, axis=1)
-    for deterministic in (True, False):
-        explores, seed = {"epsilon": 0.5, "random": 0.0}, 5
-        first, second = (
-            actor.act(seen, explores, np.random.default_rng(seed), deterministic=deterministic, legal=legal)
-            for actor in (trained, exported)
-        )
-        np.testing.assert_array_equal(second, first)
-        chosen = case.action.indices(first).reshape(31, -1)
-        assert np.take_along_axis(legal, chosen + firsts, axis=1).all()
 
 
 def test_the_description_comes_from_inside_the_model(tmp_path: Path) -> None:

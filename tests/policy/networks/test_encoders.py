@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remuda.config.algorithms.base import SUPPLIED
-from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packed_part import PackedPart
 from remuda.policy.networks import encoders
@@ -180,16 +177,6 @@ def test_attention_by_hand() -> None:
 
 
 # --- by name
-
-
-def test_configs_know_which_come_with_remuda() -> None:
-    """Configs may name them, and do not load more slowly."""
-    for reference in SUPPLIED:
-        module, _, name = reference.partition(":")
-        assert getattr(import_module(module), name) is getattr(encoders, name)
-    assert {f"remuda.learning:{name}" for name in (*encoders.ENCODERS, "by_parts")} == SUPPLIED
-    assert DqnConfig(encoder="remuda.learning:simba").user_code == {}
-    assert DqnConfig(encoder="remuda.learning:Adam").user_code == {"policy.encoder": "remuda.learning:Adam"}
 
 
 # --- what cannot be

@@ -167,17 +167,6 @@ def test_a_class_of_the_user_moves_the_vector(optimizer: str, settings: dict[str
     torch.testing.assert_close(part.vector, expected.vector, rtol=1e-5, atol=1e-6)
 
 
-def test_settings_and_learning_rate_stay_those_of_the_config_and_counts_go_on(mine: Path) -> None:
-    before, part = parameters(), parameters()
-    saved = made("mine:Counts", {"power": 2}, before, folder=mine)
-    run(before, saved, gradients(4))
-    loaded = made("mine:Counts", {}, part, rate=0.5, folder=mine)
-    loaded.load_state(saved.state())
-    part.vector.zero_()
-    run(part, loaded, [torch.ones(100)])
-    assert torch.equal(part.vector, torch.full((100,), -0.5 / 5)), "step 5, at 0.5, power 1"
-
-
 @pytest.mark.parametrize(
     ("state", "problem"),
     [

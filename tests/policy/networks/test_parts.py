@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.actor_critic import PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig
@@ -17,13 +17,13 @@ from remuda.environments.packing import PackObservations
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.networks.compiled import compiled
-from remuda.policy.networks.layouts import PartsLayout, features_of, input_layout, vector_of
+from remuda.policy.networks.layouts import PartsLayout, features_of, input_layout
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.reading import Names
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.networks.trunks import PartsTrunk, from_bytes
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.environments.structured import Cells, Goal, Grid
+from remuda.tests.environments.structured import Cells, Grid
 
 ENV = PackObservations(Grid())
 SPEC = ObservationSpec.of(ENV.observation_space)
@@ -34,17 +34,6 @@ VECTORS = 4 + 2 + (2 + 3) + 3
 
 def experiment(policy: AlgorithmConfig) -> ExperimentConfig:
     return ExperimentConfig.model_validate({"name": "case", "env": EnvConfig(id="CartPole-v1"), "policy": policy})
-
-
-def test_vectors_by_hand() -> None:
-    direction, place, cells, switches = (part for part in SPEC.parts if part.name != "image")
-    raw, _ = Grid().reset(seed=0)
-    expected = np.zeros(4, np.float32)
-    expected[int(raw["direction"]) - 1] = 1.0
-    assert vector_of(direction, ROWS)[0].tolist() == expected.tolist()
-    assert vector_of(place, ROWS)[0].tolist() == [0.5, -0.5]
-    assert vector_of(cells, ROWS)[0].tolist() == [0, 1, 0, 0, 1]
-    assert vector_of(switches, ROWS)[0].tolist() == [1, 0, 1]
 
 
 def test_the_trunk_reads_vectors_and_images_as_acting_does() -> None:
@@ -80,32 +69,6 @@ def test_all_sides_of_an_algorithm_agree(policy: AlgorithmConfig) -> None:
     chosen = acts.act(ROWS, {}, np.random.default_rng(0), deterministic=True)
     assert chosen.tolist() == traced.act(torch.from_numpy(ROWS)).tolist()
     np.testing.assert_allclose(acts.value(ROWS), traced.value(torch.from_numpy(ROWS)).detach().numpy(), atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("policy", "counted"),
-    [(SacConfig(hidden=(16,)), False), (SacConfig(hidden=(16,)), True), (Td3Config(hidden=(16,)), False)],
-    ids=["sac", "sac, counted actions", "td3"],
-)
-def test_sac_and_td3_read_vectors_of_several_parts(policy: AlgorithmConfig, counted: bool) -> None:
-    env = PackObservations(Goal(counted))
-    seen, action = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
-    rows = np.stack([env.reset(seed=seed)[0] for seed in range(5)])
-    config = experiment(policy)
-    algorithm, acts = make_algorithm(config, seen, action, seed=1), make_policy(config, seen, action)
-    taken = np.zeros(5, np.int64) if counted else np.full((5, 1), 0.5, np.float32)
-    ones = np.ones(5, np.float32)
-    result = algorithm.learn(
-        {"obs": rows, "next_obs": rows, "action": taken, "reward": ones, "discount": ones, "weights": ones}
-    )
-    assert result.updates == 1
-    acts.load_state(algorithm.acting_state())
-    portable = algorithm.portable()
-    assert portable is not None
-    traced = traced_policy(portable.eval(), (torch.from_numpy(seen.example(2)),))
-    chosen = acts.act(rows, {}, np.random.default_rng(0), deterministic=True)
-    np.testing.assert_allclose(chosen, traced.act(torch.from_numpy(rows)).detach().numpy(), atol=1e-5)
-    np.testing.assert_allclose(acts.value(rows), traced.value(torch.from_numpy(rows)).detach().numpy(), atol=1e-4)
 
 
 def test_what_cannot_be_is_refused() -> None:

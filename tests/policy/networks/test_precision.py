@@ -125,21 +125,6 @@ def test_the_first_the_last_and_small_layers_stay_exact(widths: tuple[int, ...],
     assert not products.lowered
 
 
-def test_offsets_of_observations_are_not_lost() -> None:
-    """Observations that differ by 1/2000 are equal in bfloat16."""
-    made = network((2, WIDTH, WIDTH, 1), nn.Tanh)
-    perceptrons = Perceptrons.of([made])
-    assert perceptrons is not None
-    perceptrons.products = lower()
-    near = torch.tensor([[1000.0, 1000.0], [1000.5, 1000.0]]).repeat(ROWS, 1)
-    with torch.no_grad():
-        weight, bias = list(made.parameters())[:2]
-        weight.copy_(numbers(WIDTH, 2) * torch.tensor([1.0, 0.0]))
-        bias.copy_(-1000.2 * weight[:, 0])
-        (values,) = perceptrons(near)
-    assert float((values[0] - values[1]).abs()) > 1e-3
-
-
 @pytest.mark.parametrize(
     ("has", "rounds", "found"),
     [

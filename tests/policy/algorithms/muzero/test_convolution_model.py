@@ -52,15 +52,6 @@ def test_images_are_halved_until_no_side_is_longer_than_eight(
     assert network.represent(torch.zeros(1, 2, *image, dtype=torch.uint8)).shape == (1, 6, *latent)
 
 
-def test_an_atari_network_has_efficientzeros_layers() -> None:
-    atari = made(replace(PIXELS, channels=4, height=96, width=96), channels=64)
-    layers = list(atari.representation[1].children())
-    blocks = ["Residual", "Residual", "Residual", "AvgPool2d", "Residual", "AvgPool2d", "Residual"]
-    assert [type(layer).__name__ for layer in layers] == ["Conv2d", "BatchNorm", "ReLU", *blocks]
-    assert isinstance(layers[0], nn.Conv2d)
-    assert (layers[0].in_channels, layers[0].out_channels, layers[0].stride) == (4, 32, (2, 2))
-
-
 def by_hand(latent: np.ndarray) -> np.ndarray:
     scaled: np.ndarray = (latent - latent.mean()) / np.sqrt(latent.var() + 1e-5)
     return scaled
@@ -101,19 +92,6 @@ def test_known_weights_by_hand() -> None:
         for action, brought in enumerate((2.0, 0.0, -8.0)):
             changed = np.maximum(latent + (0.5 * latent + brought) * KEEPS, 0.0)
             np.testing.assert_allclose(following[action], by_hand(changed), rtol=1e-4, atol=1e-5)
-
-
-def test_an_action_is_seen_in_every_cell_as_planes_with_a_border_of_zeros() -> None:
-    network = made(replace(PIXELS, height=5, width=4)).eval()
-    step = network.dynamics[0]
-    assert isinstance(step, Step)
-    step.convolution.weight.data[:, :6] = 0.0
-    step.convolution.weight.data[:, 6:] = 1.0
-    both = torch.zeros(1, 9, 5, 4)
-    both[:, 7] = 1.0
-    with torch.no_grad():
-        ninths = step(both)[0, 0] / KEEPS
-    torch.testing.assert_close(ninths, torch.tensor([[4.0, 6, 6, 4], *[[6.0, 9, 9, 6]] * 3, [4.0, 6, 6, 4]]))
 
 
 def test_lower_precision_is_of_training_and_of_reading_images_and_close() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from remuda.config.workers import LogConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.learning import ANALYSIS, MuZero, analysis, dormant_ratio
-from remuda.policy.algorithms.muzero.networks import BatchNorm, MuZeroNetwork, Support
+from remuda.policy.algorithms.muzero.networks import BatchNorm
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms.muzero.cases import (
@@ -181,19 +181,6 @@ def test_images_are_searched_with_the_running_moments() -> None:
     moments = [name for name in after if name.endswith(("running_mean", "running_var"))]
     assert moments
     assert all((before[name] != after[name]).any() for name in moments)
-
-
-def test_the_value_of_a_vector_is_the_same_in_training_and_in_a_search() -> None:
-    """Also for a row unlike all others of its batch, such as an observation shortly before the end of an episode."""
-    algorithm = updated(muzero(), range(3))
-    seen = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
-    seen[0] *= 40.0
-    network, support = algorithm.network.train(), Support(SMALL.support_size)
-    assert isinstance(network, MuZeroNetwork)
-    trained = support.expectation(network.predict(network.represent(torch.tensor(seen))).value)
-    acting = MuZeroPolicy(SMALL, OBSERVATION, ACTION)
-    acting.load_state(algorithm.acting_state())
-    np.testing.assert_allclose(trained.detach().numpy(), acting.value(seen), rtol=1e-4, atol=1e-5)
 
 
 # --- analysis

@@ -130,13 +130,6 @@ def test_the_loss_is_that_of_plain_loops(config: MuZeroConfig) -> None:
     assert float(weighted_total.detach()) == pytest.approx(weighted, rel=1e-6)
 
 
-def test_without_consistency_nothing_of_it_is_computed() -> None:
-    torch.manual_seed(0)
-    net = PerceptronNetwork(SMALL, 3, 2, trains=False).double().eval()
-    given, _ = lesson()
-    assert float(loss_of(net, given)[1]["consistency_loss"]) == 0.0
-
-
 def directional(net: MuZeroNetwork, given: TrainingBatch, factor: float) -> tuple[float, float]:
     """The slope of the weighted loss along a random direction: by autograd, and by the difference of two losses."""
     torch.manual_seed(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,16 +17,6 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 def network(kind: Kind) -> MuZeroNetwork:
     torch.manual_seed(0)
     return kind.network(PROJECTION)
-
-
-def test_latent_states_have_one_scale_however_deep_the_search(kind: Kind) -> None:
-    model = network(kind).eval()
-    latent = model.represent(kind.seen(5))
-    for _ in range(50):
-        latent = model.imagine(latent, torch.zeros(5, dtype=torch.int64))
-    numbers = latent.flatten(1).detach()
-    np.testing.assert_allclose(numbers.mean(1).numpy(), 0.0, atol=1e-5)
-    np.testing.assert_allclose(numbers.var(1, unbiased=False).numpy(), 1.0, atol=1e-3)
 
 
 def test_a_loss_reaches_every_weight(kind: Kind) -> None:

@@ -48,20 +48,6 @@ def test_deterministic_acting_draws_nothing_and_the_rest_stays_within_the_space(
             assert set(drawn.tolist()) == {1, 2, 3, 4}
 
 
-@each_kind
-def test_random_actions_are_spread_evenly_over_all_there_are(kind: str) -> None:
-    acts, action = acting(kind), KINDS[kind][1]
-    many = np.zeros((20_000, 3), np.float32)
-    drawn = acts.act(many, {RANDOM: 1.0, "noise": 0.1}, np.random.default_rng(0), deterministic=False)
-    if action.n is None:
-        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
-        share = (drawn - low) / (high - low)
-        np.testing.assert_allclose(share.mean(0), 0.5, atol=4 / np.sqrt(12 * 20_000))
-        np.testing.assert_allclose(share.var(0), 1 / 12, rtol=0.03)
-    else:
-        np.testing.assert_allclose(np.bincount(drawn)[1:] / 20_000, 0.25, atol=0.015)
-
-
 def test_the_noise_of_td3_has_the_size_that_it_should() -> None:
     acts = acting("td3")
     best = acts.act(SEEN[:1], {}, np.random.default_rng(0), deterministic=True)

@@ -27,21 +27,6 @@ def compiled(simulations: int = 4) -> Tree:
     return Tree(2, 3, simulations, 0.9, 1.0, 0.01, SearchSettings(simulations).exploration(), NO_GUMBEL)
 
 
-def test_arrays_of_other_dtypes_are_refused() -> None:
-    tree = compiled()
-    with pytest.raises(TypeError, match="'d' instead of 'f'"):
-        tree.reset(PRIOR.astype(np.float64), VALUE, None, NO_SCORES, 0.0)
-    with pytest.raises(TypeError, match="'>f' instead of 'f'"):
-        tree.reset(PRIOR, VALUE.astype(">f4"), None, NO_SCORES, 0.0)
-    with pytest.raises(TypeError, match="bytes-like"):
-        tree.reset(None, VALUE, None, NO_SCORES, 0.0)  # type: ignore[arg-type]
-    tree.reset(PRIOR, VALUE, None, NO_SCORES, 0.0)
-    tree.select(PARENTS, ACTIONS)
-    with pytest.raises(TypeError, match="'l' instead of 'f'"):
-        tree.expand(VALUE.astype(np.int64), PRIOR, VALUE, None)
-    tree.expand(VALUE, PRIOR, VALUE, None)
-
-
 def test_places_are_written_into_arrays_of_their_types_only() -> None:
     tree = compiled()
     tree.reset(PRIOR, VALUE, None, NO_SCORES, 0.0)

@@ -180,30 +180,6 @@ def test_actions_are_tried_as_often_as_sequential_halving_says(
 
 
 @settings(deadline=None)
-@given(
-    actions=st.integers(2, 20),
-    simulations=st.integers(2, 32),
-    considered=st.integers(1, 16),
-    c_scale=st.sampled_from([0.02, 0.1, 1.0]),
-    seed=st.integers(0, 2**32),
-)
-def test_the_action_is_never_worse_than_the_one_that_the_network_drew(
-    actions: int, simulations: int, considered: int, c_scale: float, seed: int
-) -> None:
-    """Of a bandit with known rewards: noise + logits alone would be a draw from the network's policy."""
-    rng, roots = np.random.default_rng(seed), 8
-    prior = rng.dirichlet(np.ones(actions), roots).astype(np.float32)
-    reward = rng.random((roots, actions)).astype(np.float32)
-    model = TableModel(np.tile(np.arange(roots)[:, None], actions), reward, prior=prior)
-    told = SearchSettings(simulations, discount=0.0, gumbel=GumbelSettings(considered, c_scale=c_scale))
-    noise = rng.gumbel(size=(roots, actions)).astype(np.float32)
-    found = search(model, np.arange(roots), told, tree=new_tree(roots, actions, told), noise=noise)
-    drawn = (noise + np.log(np.maximum(prior, np.finfo(np.float32).tiny)).astype(np.float64)).argmax(axis=1)
-    every = np.arange(roots)
-    assert (reward[every, found.action] >= reward[every, drawn]).all()
-
-
-@settings(deadline=None)
 @given(actions=st.integers(2, 16), c_scale=st.sampled_from([0.02, 0.1, 1.0]), seed=st.integers(0, 2**32))
 def test_the_improved_policy_earns_more_than_the_network_s(actions: int, c_scale: float, seed: int) -> None:
     """For a bandit with all arms tried."""

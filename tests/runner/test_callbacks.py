@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,12 +51,7 @@ def told(folder: RunFolder) -> dict[str, Any]:
     return cast("dict[str, Any]", msgspec.msgpack.decode(journaled(folder).states["Notes"]))
 
 
-def rates(folder: RunFolder) -> list[float]:
-    """The learning rates of the learner's tables."""
-    return [float(rate) for rate in re.findall(r"\| Value \| ([0-9.e-]+) ", folder.learner_log.read_text())]
-
-
-def test_what_a_callback_asks_for_is_done(user: Path, tmp_path: Path) -> None:
+def test_what_a_callback_asks_for_is_done_and_outlives_a_resume(user: Path, tmp_path: Path) -> None:
     result = run_tiny(noted(user), Start(tmp_path / "run"))
     folder = RunFolder(result.run_dir)
     assert (result.reason, result.failed) == ("callback Notes: enough", False)
@@ -71,9 +65,14 @@ def test_what_a_callback_asks_for_is_done(user: Path, tmp_path: Path) -> None:
     assert [each.numbers for each in series] == [{"count": 1.0}, {"count": 2.0}, {"count": 3.0}]
     evaluated = [record.env_step for record in CheckpointIndex(folder.ckpt).records if record.reward is not None]
     assert set(evaluated) <= {step for step, _ in shown["callback_step/count"]}
-    learned = [value for _, value in shown["learner_iter/cur_lr_avg"]]
-    assert learned[0] == pytest.approx(RATE / 2)
-    assert learned[-1] == pytest.approx(RATE / 4, rel=0.5)
+    (_, changed), *_ = reversed(journaled(folder).changes["learner.learning_rate"])
+    again = run_tiny(tiny_config(user, "evaluator.interval_env_steps=100000"), Start(tmp_path / "run", "resume"))
+    assert again.counters.train_iter > result.counters.train_iter
+    learned = curves(folder.serial_tb)["learner_iter/cur_lr_avg"]
+    assert learned[0][1] == pytest.approx(RATE / 2)
+    since = [value for step, value in learned if step > result.counters.train_iter + 10]
+    assert since == pytest.approx([changed] * len(since)), "a resumed run learns with the changed rate"
+    assert since
 
 
 def test_killed_at_any_moment_each_event_counts_once(
@@ -81,7 +80,7 @@ def test_killed_at_any_moment_each_event_counts_once(
 ) -> None:
     config, killer = noted(user), Killer(at=0)
     run_to_its_death(config, tmp_path / "whole", killer, monkeypatch)
-    moments = [*range(killer.moments)] if LONG else [12, *range(25, killer.moments, 29)]
+    moments = [*range(killer.moments)] if LONG else [12, *range(25, killer.moments, 45)]
     resumed = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"
@@ -104,18 +103,6 @@ def test_killed_at_any_moment_each_event_counts_once(
     assert resumed > len(moments) / 2
 
 
-def test_a_resumed_run_learns_with_the_changed_rate(user: Path, tmp_path: Path) -> None:
-    first = run_tiny(noted(user), Start(tmp_path / "run"))
-    folder = RunFolder(first.run_dir)
-    (_, changed), *_ = reversed(journaled(folder).changes["learner.learning_rate"])
-    again = run_tiny(tiny_config(user, "evaluator.interval_env_steps=100000"), Start(tmp_path / "run", "resume"))
-    assert again.counters.train_iter > first.counters.train_iter
-    learned = curves(folder.serial_tb)["learner_iter/cur_lr_avg"]
-    since = [value for step, value in learned if step > first.counters.train_iter + 10]
-    assert since
-    assert since == pytest.approx([changed] * len(since))
-
-
 def test_objects_and_classes_are_taken_from_a_program(user: Path, tmp_path: Path) -> None:
     notes = Notes(evaluations=2)
     given = (notes, Notes)
@@ -127,9 +114,9 @@ def test_objects_and_classes_are_taken_from_a_program(user: Path, tmp_path: Path
     assert set(journaled(RunFolder(result.run_dir)).states) == {"Notes", "Notes 2"}
 
 
-@pytest.mark.parametrize("after", [0, 400])
-def test_a_callback_that_raises_fails_the_run_and_is_named(user: Path, tmp_path: Path, after: int) -> None:
+def test_a_callback_that_raises_fails_the_run_and_is_named(user: Path, tmp_path: Path) -> None:
     """Also with the evaluation of the last checkpoint; at the end it is only reported."""
+    after = 400
     result = run_tiny(tiny_config(user), Start(tmp_path / "run", callbacks=(Failing(after),)))
     reason = "on_evaluation of callback Failing failed: ValueError: I do not like it"
     assert (result.reason, result.failed) == (reason, True)
@@ -152,21 +139,6 @@ def test_each_of_several_policies_has_callbacks_of_its_own(tmp_path: Path) -> No
     with pytest.raises(UserCodeError, match="give classes"):
         run_tiny(several_config(tmp_path), Start(tmp_path / "other", callbacks=(Which(),)))
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("class Mine:\n    pass\n", "should derive from remuda.Callback"),
-        ("import remuda\nclass Mine(remuda.Callback):\n    def __init__(self):\n        1 / 0\n", "ZeroDivisionError"),
-    ],
-)
-def test_a_class_that_is_no_callback_begins_no_run(user: Path, tmp_path: Path, text: str, problem: str) -> None:
-    (user / "mine.py").write_text(text)
-    config = tiny_config(user, 'callbacks=["mine:Mine"]')
-    with pytest.raises(UserCodeError, match=problem):
-        run_tiny(config, Start(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_example_ends_where_returns_no_longer_rise(tmp_path: Path) -> None:

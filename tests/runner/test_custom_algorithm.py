@@ -1,25 +1,24 @@
-"""examples/custom_algorithm.py in serial mode: it learns, its run is played and resumed, no code is run unasked."""
+"""Algorithms of users in serial mode: learned, played, resumed, and no code is run unasked."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Generator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from remuda.config.load import load_config
+from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.schema import ExperimentConfig
-from remuda.learner.settings import LearnerSettings
-from remuda.policy.algorithms import UnknownAlgorithmError, make_algorithm, make_policy
-from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.functions import load_action, load_policy, load_value
-from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
+from remuda.policy.files.functions import load_policy, load_value
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.runner.serial import RunResult, Start, run
-from remuda.tests.runner.runs import Flag
+from remuda.tests.environments.masked import ACTIONS
+from remuda.tests.policy.columns import NOTED, ROWS, STATE_SIZE
+from remuda.tests.runner.runs import Flag, Ticking
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPACES = ObservationSpec((4,), "float32"), ActionSpec(2)
@@ -51,30 +50,6 @@ def short(folder: Path, run_dir: Path, *, env_steps: int, resume: bool = False) 
     return trained(folder, run_dir, *settings, resume=resume)
 
 
-def test_it_fits_a_page() -> None:
-    assert len((EXAMPLES / "custom_algorithm.py").read_text("utf-8").splitlines()) < 115
-
-
-def test_its_settings_and_its_optimizer_follow_schedules(folder: Path) -> None:
-    overrides = "learner.learning_rate=[[0, 0.1], [100, 0]]", "policy.target_update_iters=[[0, 100], [100, 300]]"
-    config = config_in(folder, *overrides)
-    algorithm = make_algorithm(config, *SPACES, seed=0)
-    settings = LearnerSettings(config, lambda config, values: algorithm.adjust(config))
-    optimizer, own = vars(algorithm)["optimizer"], "target_update_iters"
-    assert (optimizer.param_groups[0]["lr"], getattr(vars(algorithm)["settings"], own)) == (0.1, 100)
-    settings.follow(50)
-    assert (optimizer.param_groups[0]["lr"], getattr(vars(algorithm)["settings"], own)) == (0.05, 200)
-
-
-def test_it_learns_on_the_device_of_the_config(folder: Path) -> None:
-    """The device meta computes shapes and no numbers: it is there on every machine, and refuses what is on another."""
-    algorithm = make_algorithm(config_in(folder, "learner.device=meta"), *SPACES, seed=0)
-    steps = {name: np.ones((2, 4), np.float32) for name in ("obs", "next_obs")}
-    numbers = {name: np.ones(2, np.float32) for name in ("reward", "discount", "weights")}
-    result = algorithm.learn({**steps, **numbers, "action": np.ones(2, np.int64)})
-    assert {str(getattr(metric, "device", None)) for metric in result.metrics.values()} == {"meta"}
-
-
 def test_it_learns(folder: Path, tmp_path: Path) -> None:
     result = trained(folder, tmp_path / "run")
     assert result.reason == "stop_value", result
@@ -99,35 +74,102 @@ def test_a_run_of_it_is_resumed_and_played(folder: Path, tmp_path: Path) -> None
     assert not list((second.run_dir / "model").glob("*"))
 
 
-def test_another_network_at_resume_is_refused_by_the_name_of_its_setting(folder: Path, tmp_path: Path) -> None:
-    short(folder, tmp_path / "run", env_steps=200)
-    config = config_in(folder, "policy.hidden=5")
-    with pytest.raises(CheckpointError, match=r"is of another network: policy\.hidden is 5 and was 128"):
-        run(config, Start(tmp_path / "run", "resume"), stop=Flag())
-    acting = make_policy(config, *SPACES)
-    with pytest.raises(StateMismatchError, match=r"0\.weight has shape \(128, 4\), needed is \(5, 4\)"):
-        acting.load_state(weights_of(config_in(folder)))
-
-
-def weights_of(config: ExperimentConfig) -> dict[str, np.ndarray]:
-    return make_algorithm(config, *SPACES, 0).acting_state()
-
-
-def test_code_that_came_with_a_run_folder_is_not_imported_unasked(folder: Path, tmp_path: Path) -> None:
-    short(folder, tmp_path / "run", env_steps=200)
-    moved = tmp_path / "moved"
-    shutil.copytree(tmp_path / "run", moved)
-    shutil.copy(folder / "custom_algorithm.py", moved / "custom_algorithm.py")
-    shutil.rmtree(folder)
-    sys.path[:] = [str(moved), *sys.path]
-    with pytest.raises(CheckpointError, match=r"policy\.type = 'custom_algorithm:BoltzmannQ'.*is in the run folder"):
-        load_action(moved)
-    assert load_action(moved, trust_code=True) is not None
-
-
 def test_code_that_has_changed_what_it_declares_is_refused_by_its_workers(folder: Path) -> None:
     config = config_in(folder)
     code = folder / "custom_algorithm.py"
     code.write_text(code.read_text().replace("n_step=1", "n_step=13"))
     with pytest.raises(UnknownAlgorithmError, match="its code has changed"):
         make_policy(config, *SPACES)
+
+
+CLIPPED = """
+from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.policy.algorithms.actor_critic.entries import PpoEntry
+from remuda.policy.algorithms.actor_critic.ppo import Ppo
+
+
+class Settings(PpoConfig):
+    smallest_reward: float = -1.0
+
+
+class Clipped(Ppo):
+    def learn(self, batch):
+        smallest = self._policy.smallest_reward
+        return super().learn({**batch, "reward": batch["reward"].clip(min=smallest)})
+
+
+class ClippedPpo(PpoEntry):
+    settings = Settings
+
+    def make_algorithm(self, setup, seed):
+        return Clipped(setup.config, setup.observation, setup.action, seed)
+"""
+
+
+def variant(folder: Path, *, env_steps: int, **policy: object) -> LoadedConfig:
+    settings = {
+        "name": "variant",
+        "env": {"id": "CartPole-v1", "num_envs": 2},
+        "policy": {"type": "clipped:ClippedPpo", "horizon_steps": 16, "minibatches": 2, "epochs": 2, **policy},
+        "collector": {"count": 1},
+        "evaluator": {"episodes": 1},
+        "stop": {"max_env_steps": env_steps},
+    }
+    return load_settings(settings, folder=folder)
+
+
+def test_a_variant_of_ppo_trains_as_ppo_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "clipped.py").write_text(CLIPPED)
+    loaded = variant(tmp_path, env_steps=96, smallest_reward=0.5)
+    assert loaded.config.learner.max_grad_norm == 0.5, "the defaults of PPO"
+    assert loaded.provenance["learner.max_grad_norm"] == "algorithm"
+    starts = (96, Start(tmp_path / "run")), (192, Start(tmp_path / "run", "resume"))
+    for env_steps, start in starts:
+        result = run(variant(tmp_path, env_steps=env_steps, smallest_reward=0.5).config, start, stop=Flag())
+        assert not result.failed, result
+        assert result.counters.train_iter >= env_steps // 32 * 4
+    env, get_action = load_policy(tmp_path / "run", trust_code=True)
+    assert get_action(env.reset(seed=0)[0]) in (0, 1)
+    sys.modules.pop("clipped", None)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+BATCH = 4
+SIZES = {"B": BATCH, "A": ACTIONS, "S": STATE_SIZE, "T": 5, "K": 3, "W": 5, "L": 6}
+"""By the letters of the page, of the shapes in ROWS."""
+ELLIPSIS = {"obs": (2,), "next_obs": (2,)}
+"""What `…` stands for: the shape of one observation of this environment; an action of it is a number."""
+
+
+def listed(kind: str) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The table of the page: column -> shape and dtype."""
+    table = PAGE.partition(f"\n#### {kind.capitalize()}\n")[2].partition("\n#### ")[0].partition("\n### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `\[(.*?)\]` \| (\w+)", table, re.M)
+    return {name: (_shape(name, shape), dtype) for name, shape, dtype in rows}
+
+
+def _shape(name: str, text: str) -> tuple[int, ...]:
+    sizes: list[int] = []
+    for part in text.split(", "):
+        letter, _, more = part.partition(" + ")
+        sizes += ELLIPSIS.get(name, ()) if letter == "…" else [SIZES[letter] + int(more or 0)]
+    return tuple(sizes)
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_the_page_lists_the_columns_of(kind: str, tmp_path: Path) -> None:
+    settings = {
+        "name": "columns",
+        "env": {"make": "remuda.tests.environments.masked:make", "num_envs": BATCH, "vectorization": "sync"},
+        "policy": {"type": "remuda.tests.policy.columns:Columns", "rows": kind},
+        "learner": {"batch_size": BATCH, "prefetch_batches": 1, "segments_per_update": BATCH},
+        "collector": {"count": 1},
+        "buffer": {"min_rows": 8, "capacity": 500, "prioritized": False},
+        "evaluator": {"episodes": 0},
+        "stop": {"max_env_steps": 80},
+    }
+    NOTED.clear()
+    result = run(load_settings(settings, folder=tmp_path).config, Start(tmp_path / "run"), stop=Flag(), clock=Ticking())
+    assert not result.failed, result
+    assert listed(kind) == {name: (column.shape, column.dtype.name) for name, column in NOTED.items()}

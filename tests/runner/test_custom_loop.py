@@ -48,9 +48,10 @@ def table(run: RunFolder) -> list[dict[str, float]]:
     return [dict(zip(header, map(float, row), strict=True)) for row in rows]
 
 
-def test_the_folder_is_that_of_a_serial_run(tmp_path: Path) -> None:
+def test_the_folder_is_that_of_a_serial_run_and_its_files_agree(tmp_path: Path) -> None:
     with run_context(tmp_path / "run", CONFIG, sinks=["csv", "jsonl"]) as run:
         go(run)
+        run.log(env_step=40, train_iter=3, metrics={"entropy": 0.5}, returns=[1.0], lengths=[1], info={"won": [1.0]})
     found = {path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {re.sub(r"tfevents\..*", "tfevents", name) for name in found} - {"git_log.txt", "git_diff.txt"} == {
         "config.json", "total_config.py", "formatted_total_config.py", "progress.txt", "progress.csv", "progress.jsonl",
@@ -58,13 +59,25 @@ def test_the_folder_is_that_of_a_serial_run(tmp_path: Path) -> None:
         "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
         "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "log/series.msgpack",
     }  # fmt: skip
-
-
-def test_what_its_states_mean_only_the_loop_can_tell(tmp_path: Path) -> None:
-    with run_context(tmp_path / "run", CONFIG) as run:
-        go(run)
     with pytest.raises(CheckpointError, match=r"iteration_3\.pth\.tar: .*loop of its own .*run\.load\(\)"):
         load_policy(tmp_path / "run")
+    rows = table(run.folder)
+    assert [(row["Epoch"], row["TotalEnvInteracts"], row["loss"]) for row in rows[:3]] == [
+        (0, 10, 1.0), (1, 20, 0.5), (2, 30, 1 / 3),
+    ]  # fmt: skip
+    assert math.isnan(rows[0]["entropy"]), "a metric that comes later gets a column"
+    assert (rows[3]["entropy"], rows[3]["AverageWon"]) == (0.5, 1.0)
+    assert [row["AverageEpRet"] for row in rows[:3]] == [1.0, 1.5, 2.0]
+    assert [row["AverageTestEpRet"] for row in rows[1:]] == [1.0, 2.0, 3.0], "an evaluation is in the row after it"
+    seen = curves(run.folder.serial_tb)
+    assert seen["collector_step/reward_mean"][:3] == [(10, 1.0), (20, 1.5), (30, 2.0)]
+    assert seen["evaluator_iter/reward_mean"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert [step for step, _ in seen["learner_step/loss_avg"]] == [10, 20, 30]
+    assert [
+        (record.train_iter, record.env_step, record.reward) for record in CheckpointIndex(run.folder.ckpt).records
+    ] == [(1, 10, 1.0), (2, 20, 2.0), (3, 30, 3.0)]
+    saved = torch.load(run.folder.best, weights_only=True)
+    assert (saved["last_iter"], saved["last_step"], saved["notes"]) == (3, 30, ["a", 1, None])
 
 
 def test_any_config_is_written_and_named(tmp_path: Path) -> None:
@@ -81,36 +94,6 @@ def test_any_config_is_written_and_named(tmp_path: Path) -> None:
     with run_context(tmp_path / "ours", ExperimentConfig(name="ours", env=EnvConfig(id="CartPole-v1"))):
         pass
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["env"]["id"] == "CartPole-v1"
-
-
-def test_rows_curves_and_records_agree(tmp_path: Path) -> None:
-    with run_context(tmp_path / "run", CONFIG) as run:
-        go(run)
-    rows = table(run.folder)
-    assert [(row["Epoch"], row["TotalEnvInteracts"], row["loss"]) for row in rows] == [
-        (0, 10, 1.0), (1, 20, 0.5), (2, 30, 1 / 3),
-    ]  # fmt: skip
-    assert [row["AverageEpRet"] for row in rows] == [1.0, 1.5, 2.0]
-    assert [row["AverageTestEpRet"] for row in rows[1:]] == [1.0, 2.0], "an evaluation is in the row after it"
-    seen = curves(run.folder.serial_tb)
-    assert seen["collector_step/reward_mean"] == [(10, 1.0), (20, 1.5), (30, 2.0)]
-    assert seen["evaluator_iter/reward_mean"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
-    assert [step for step, _ in seen["learner_step/loss_avg"]] == [10, 20, 30]
-    index = CheckpointIndex(run.folder.ckpt)
-    assert [(record.train_iter, record.env_step, record.reward) for record in index.records] == [
-        (1, 10, 1.0), (2, 20, 2.0), (3, 30, 3.0),
-    ]  # fmt: skip
-    saved = torch.load(run.folder.best, weights_only=True)
-    assert (saved["last_iter"], saved["last_step"], saved["notes"]) == (3, 30, ["a", 1, None])
-
-
-def test_a_metric_that_comes_later_gets_a_column(tmp_path: Path) -> None:
-    with run_context(tmp_path / "run", CONFIG) as run:
-        run.log(env_step=1)
-        run.log(env_step=2, metrics={"entropy": 0.5}, returns=[1.0], lengths=[1], info={"won": [1.0]})
-    first, second = table(run.folder)
-    assert math.isnan(first["entropy"])
-    assert (second["entropy"], second["AverageWon"]) == (0.5, 1.0)
 
 
 def test_old_checkpoints_go_but_never_the_best_or_the_last(tmp_path: Path) -> None:
@@ -160,15 +143,15 @@ def test_a_folder_that_is_taken_is_refused_replaced_or_left_beside(tmp_path: Pat
     assert [path.read_bytes() for path in run.folder.root.glob(".replaced/*/progress.txt")] == [before]
 
 
-@pytest.mark.parametrize("on_exists", ["resume", "force"])
-def test_two_loops_never_write_one_folder(on_exists: str, tmp_path: Path) -> None:
+def test_two_loops_never_write_one_folder(tmp_path: Path) -> None:
     with run_context(tmp_path / "run", CONFIG) as run:
         go(run)
-        with (
-            pytest.raises(FolderOwnedError, match="which is alive"),
-            run_context(tmp_path / "run", CONFIG, on_exists=on_exists),  # type: ignore[arg-type]
-        ):
-            pass
+        for on_exists in ("resume", "force"):
+            with (
+                pytest.raises(FolderOwnedError, match="which is alive"),
+                run_context(tmp_path / "run", CONFIG, on_exists=on_exists),  # type: ignore[arg-type]
+            ):
+                pass
         go(run, rounds=1, first=3)
     assert not run.folder.owner.exists()
     assert len(table(run.folder)) == 4
@@ -196,17 +179,13 @@ def test_however_a_loop_ends_the_files_are_complete(error: BaseException, tmp_pa
         go(again, rounds=1, first=3)
 
 
-def test_what_could_not_be_opened_again_is_not_saved(tmp_path: Path) -> None:
+def test_counters_never_go_back_and_only_what_can_be_opened_again_is_saved(tmp_path: Path) -> None:
     with run_context(tmp_path / "run", CONFIG) as run:
         with pytest.raises(ValueError, match="something besides tensors, numbers, text"):
             run.save({"policy": Path("x")}, env_step=1, train_iter=1)
         with pytest.raises(ValueError, match="last_iter would hide what Remuda writes there"):
             run.save({"last_iter": 3}, env_step=1, train_iter=1)
-    assert list(run.folder.ckpt.iterdir()) == []
-
-
-def test_counters_never_go_back(tmp_path: Path) -> None:
-    with run_context(tmp_path / "run", CONFIG) as run:
+        assert list(run.folder.ckpt.iterdir()) == []
         go(run)
         with pytest.raises(ValueError, match="counters never go back"):
             run.log(env_step=29, train_iter=3)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import importlib
 import json
+import math
+import os
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import msgspec
+import numpy as np
 import pytest
 import torch
 
 from remuda.buffer.chunk import chunk_name, parse_name
 from remuda.config.load import load_config
 from remuda.learner.checkpoint import load
-from remuda.policy.files.functions import load_policy, load_value
+from remuda.policy.files.functions import load_action, load_policy, load_value
+from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.tests.logbook.event_reader import curves, hyperparameters, texts
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.environments.gifs import pictures_of
+from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH
+from remuda.tests.logbook.event_reader import curves, films, histograms, hyperparameters, texts
 from remuda.tests.runner.conftest import Finished
-from remuda.wire.messages import CheckpointRecord
+from remuda.tests.runner.runs import Flag, run_tiny, tiny_config, write_user_folder
 
 pytestmark = pytest.mark.xdist_group("a finished serial run")
 
@@ -99,19 +110,15 @@ def test_every_checkpoint_is_listed_with_its_checksum_and_holds_the_counters_of_
     index = CheckpointIndex(finished.folder.ckpt)
     assert index.records[0].train_iter == 0
     assert len(index.records) >= 3
+    assert index.best is not None
+    assert index.last is not None
+    always = {0, index.best.train_iter, index.last.train_iter}
+    assert len({record.train_iter for record in index.records} - always) <= finished.config.checkpoint.keep
     for record in index.records:
         path = finished.folder.ckpt / record.file
         assert hashlib.sha256(path.read_bytes()).hexdigest() == record.sha256
         content = torch.load(path, weights_only=True)
         assert (content["last_iter"], content["last_step"]) == (record.train_iter, record.env_step)
-
-
-def test_no_more_checkpoints_stay_than_are_kept_besides_initial_best_and_last(finished: Finished) -> None:
-    index = CheckpointIndex(finished.folder.ckpt)
-    assert index.best is not None
-    assert index.last is not None
-    always = {0, index.best.train_iter, index.last.train_iter}
-    assert len({record.train_iter for record in index.records} - always) <= finished.config.checkpoint.keep
 
 
 def test_the_best_checkpoint_is_the_one_that_was_evaluated_best(finished: Finished) -> None:
@@ -153,26 +160,236 @@ def test_logs_begin_and_end_as_promised(finished: Finished) -> None:
     assert "the run is over after" in last
 
 
-def test_what_an_evaluation_names_is_a_file_that_was_there(finished: Finished) -> None:
-    log = finished.folder.serial_evaluator_log.read_text()
-    named = re.findall(r"evaluation of (iteration_(\d+)\.pth\.tar)", log)
-    learner = finished.folder.learner_log.read_text()
-    assert len(named) >= 4
-    assert all(f"/ckpt/{file}" in learner for file, _ in named)
-
-
 def test_the_policy_loads_from_the_folder(finished: Finished) -> None:
-    root, train_iter = finished.folder.root, finished.result.counters.train_iter
+    root, counters = finished.folder.root, finished.result.counters
     env, get_action = load_policy(root)
     observation, _ = env.reset(seed=0)
     assert get_action(observation) in (0, 1)
     info = json.loads((finished.folder.model / "model_info.json").read_text())
-    assert (info["env"]["make"], info["train_iter"]) == ("walk:make", train_iter)
+    assert (info["env"]["make"], info["train_iter"], info["env_step"]) == (
+        "walk:make", counters.train_iter, counters.env_step,
+    )  # fmt: skip
     last, model = load_value(root, "last"), load_value(root, "model")
     assert last(observation) == pytest.approx(model(observation), rel=1e-5)
+    acts, exported = load_action(root, "last"), load_action(root, "model")
+    seen = np.random.default_rng(0).uniform(-10.0, 10.0, (50, 2)).astype(np.float32)
+    assert [acts(row) for row in seen] == [exported(row) for row in seen]
 
 
-def test_index_json_is_what_other_tools_expect(finished: Finished) -> None:
-    content = json.loads(finished.folder.index.read_text())
-    listed = msgspec.convert(content["checkpoints"], list[CheckpointRecord])
-    assert [record.train_iter for record in listed] == sorted(record.train_iter for record in listed)
+def progress(run: RunFolder) -> list[dict[str, float]]:
+    header, *rows = (line.split("\t") for line in run.progress.read_text().splitlines())
+    return [dict(zip(header, map(float, row), strict=True)) for row in rows]
+
+
+def test_it_is_everywhere_also_over_a_resume(user: Path, tmp_path: Path) -> None:
+    """Nothing is discounted here, so the discounted return is the return."""
+    settings = (
+        "env.episode_info=[side, steps_to_go, nobody_knows]", "log.sinks=[csv]", "policy.discount=1.0",
+        "log.progress_interval_env_steps=100",
+    )  # fmt: skip
+    run_tiny(tiny_config(user, *settings, "stop.max_env_steps=180"), Start(tmp_path / "run"))
+    run = RunFolder(run_tiny(tiny_config(user, *settings), Start(tmp_path / "run", "resume")).run_dir)
+    rows = progress(run)
+    assert all(-1.0 <= row["MinSide"] <= row["MedianSide"] <= row["MaxSide"] <= 1.0 for row in rows[1:])
+    assert all(row["MinStepsToGo"] >= 0.0 for row in rows[1:])
+    assert all(math.isnan(row["AverageNobodyKnows"]) for row in rows), "the environment does not report it"
+    assert abs(rows[0]["AverageTestSide"]) <= 1.0
+    assert math.isnan(rows[0]["AverageSide"]), "nobody has trained yet"
+    with open(run.progress_csv, newline="") as file:
+        sunk = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    assert {"collector/side_median", "evaluator/steps_to_go_mean"} <= sunk[0].keys()
+    for role in ("collector", "evaluator"):
+        for statistic in ("mean", "std", "max", "min", "median"):
+            discounted = [row[f"{role}/discounted_return_{statistic}"] for row in sunk]
+            assert discounted == [pytest.approx(row[f"{role}/reward_{statistic}"], nan_ok=True) for row in sunk]
+    collected, evaluated = run.serial_collector_log.read_text(), run.serial_evaluator_log.read_text()
+    for name in ("side_mean", "discounted_return_mean"):
+        assert f"\n{name}: " in collected
+        assert f"| {name} |" in evaluated.replace("  ", " ")
+    seen = curves(run.serial_tb)
+    assert {f"{role}_{axis}/side_{statistic}" for role in ("collector", "evaluator") for axis in ("iter", "step")
+            for statistic in ("mean", "std", "median", "min", "max")} <= seen.keys()  # fmt: skip
+    assert {"collector_step/reward_median", "collector_step/length_median"} <= seen.keys()
+    assert {"collector_step/discounted_return_mean", "evaluator_iter/discounted_return_median"} <= seen.keys()
+
+
+pandas: Any = importlib.import_module("pandas")  # it ships no types
+
+EPISODES = ["AverageEpRet", "StdEpRet", "MaxEpRet", "MinEpRet"]
+TESTS = ["AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet"]
+Q_VALUES, VALUES = ([f"{statistic}{letter}Vals" for statistic in ("Average", "Std", "Max", "Min")] for letter in "QV")
+ACTOR_CRITIC = [*VALUES, "LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
+LOSSES = {
+    "dqn": [*Q_VALUES, "LossQ"],
+    "ppo": [*ACTOR_CRITIC, "StopIter"],
+    "muzero": [*VALUES, "LossPi", "LossV", "LossR", "LossConsistency", "Entropy"],
+    "sac": [*Q_VALUES, "LossPi", "LossQ", "Entropy", "Temperature"],
+}
+"""Spinning Up's columns, in its order; others of Remuda's own stand between the losses and the time."""
+
+
+def table(run: Path) -> Any:
+    """As everybody reads it."""
+    return pandas.read_table(run / "progress.txt")
+
+
+def spinning_up(logdir: Path) -> Any:
+    """Do as Spinning Up's plotting does: every folder below `logdir` with a progress.txt is a run, its config.json says
+    which experiment it belongs to, and runs of the same experiment are its units."""
+    units: Counter[str] = Counter()
+    runs: list[Any] = []
+    for root, _, files in sorted(os.walk(logdir)):
+        if "progress.txt" not in files:
+            continue
+        condition = str(json.loads((Path(root) / "config.json").read_text())["exp_name"])
+        run = table(Path(root))
+        run.insert(len(run.columns), "Unit", units[condition])
+        run.insert(len(run.columns), "Condition1", condition)
+        performance = "AverageTestEpRet" if "AverageTestEpRet" in run else "AverageEpRet"
+        run.insert(len(run.columns), "Performance", run[performance])
+        units[condition] += 1
+        runs.append(run)
+    return pandas.concat(runs, ignore_index=True)
+
+
+@pytest.mark.parametrize("algorithm", LOSSES)
+def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"stop": {"max_env_steps": 250}}
+    if algorithm == "muzero":
+        changes["policy"] = {"type": algorithm, "hidden": [8], "simulations": 3, "projection_units": 16}
+    elif algorithm == "sac":
+        changes["policy"] = {"type": algorithm, "hidden": [8]}
+    elif algorithm != "dqn":
+        changes["policy"] = {"type": algorithm, "hidden": [8], "horizon_steps": 16}
+        changes["collector"], changes["log"] = {}, {"interval_train_iters": 2, "progress_interval_env_steps": 50}
+    write_user_folder(tmp_path / "user", **changes)
+    run = run_tiny(tiny_config(tmp_path / "user"), Start(tmp_path / "run"))
+    assert not run.failed, run.explanation
+    read = table(run.run_dir)
+    columns = list(read.columns)
+    promised = ["Epoch", *EPISODES, *TESTS, "EpLen", "TestEpLen", "TotalEnvInteracts", *LOSSES[algorithm]]
+    assert columns[: len(promised)] == promised
+    assert columns[-1] == "Time"
+    assert ("visit_entropy_mean" in columns) == (algorithm == "muzero"), "a collected metric"
+    assert all(np.issubdtype(kind, np.number) for kind in read.dtypes)
+    assert list(read["Epoch"]) == list(range(len(read)))
+    assert read["TotalEnvInteracts"].is_monotonic_increasing
+    assert read["Time"].is_monotonic_increasing
+    assert (read["MinEpRet"].dropna() <= read["AverageEpRet"].dropna()).all()
+    assert (read["AverageEpRet"].dropna() <= read["MaxEpRet"].dropna()).all()
+    assert read[LOSSES[algorithm]].iloc[-1].notna().all()
+    average, std, largest, smallest = (
+        read[name].dropna() for name in (Q_VALUES if algorithm in ("dqn", "sac") else VALUES)
+    )
+    assert ((smallest <= average) & (average <= largest) & (std > 0)).all()
+    if algorithm == "ppo":
+        assert (read["StopIter"].dropna() == 80).all(), "ten epochs of eight minibatches"
+
+
+def test_spinning_ups_plotting_finds_runs_seeds_and_performance(tmp_path: Path) -> None:
+    for place, name in (("0", "tiny"), ("1", "tiny"), ("other", "other")):
+        config = tiny_config(tmp_path / "user", "stop.max_env_steps=120", f"name={name}")
+        run_tiny(config, Start(tmp_path / "runs" / place))
+    data = spinning_up(tmp_path / "runs")
+    assert set(data["Condition1"]) == {"tiny", "other"}
+    assert set(data[data["Condition1"] == "tiny"]["Unit"]) == {0, 1}
+    curve = data.dropna(subset=["Performance"]).groupby(["Condition1", "Unit"])["Performance"]
+    assert (curve.size() >= 2).all()
+    first = data[data["TotalEnvInteracts"] == 0]
+    assert len(first) == 3
+    assert first["Performance"].notna().all()
+
+
+NAMES = {
+    "TotalEnvInteracts": "env_step",
+    "Time": "wall_s",
+    "AverageEpRet": "collector/reward_mean",
+    "StdEpRet": "collector/reward_std",
+    "MaxEpRet": "collector/reward_max",
+    "MinEpRet": "collector/reward_min",
+    "EpLen": "collector/length_mean",
+    "AverageTestEpRet": "evaluator/reward_mean",
+    "TestEpLen": "evaluator/length_mean",
+    "LossQ": "learner/total_loss",
+    "AverageQVals": "learner/q_value",
+    "StdQVals": "learner/q_value_std",
+    "MaxQVals": "learner/q_value_max",
+    "MinQVals": "learner/q_value_min",
+}
+
+
+def test_every_row_of_progress_is_in_every_sink_also_over_a_resume(user: Path, tmp_path: Path) -> None:
+    config = tiny_config(user, "log.sinks=[csv, jsonl]")
+    run_tiny(config, Start(tmp_path / "run"), stop=Flag(looks=60))
+    run = RunFolder(run_tiny(config, Start(tmp_path / "run", "resume")).run_dir)
+    with open(run.progress_csv, newline="") as file:
+        from_csv = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    from_json = [json.loads(line) for line in run.progress_jsonl.read_text().splitlines()]
+    rows = progress(run)
+    assert len(rows) == len(from_csv) == len(from_json) > 5
+    for row, seen, read in zip(rows, from_csv, from_json, strict=True):
+        assert seen == pytest.approx(seen | {ours: row[theirs] for theirs, ours in NAMES.items()}, nan_ok=True)
+        read = {name: math.nan if read.get(name) is None else read[name] for name in seen}
+        assert seen == pytest.approx(read, nan_ok=True)
+    last = from_csv[-1]
+    assert (last["train_iter"] > 0, last["episode"] > 10) == (True, True)
+    for metric in ("total_loss", "td_error", "grad_norm"):
+        smallest, median, largest = (last[f"learner/{metric}_{name}"] for name in ("min", "median", "max"))
+        assert smallest <= median <= largest
+        assert smallest < last[f"learner/{metric}"] < largest
+
+
+ENVS = "remuda.tests.environments"
+WEIGHTS = {"torso.0", "streams.0", "advantage", "value"}
+
+
+def steps_of(points: Sequence[tuple[int, object]]) -> list[int]:
+    return [step for step, _ in points]
+
+
+def saved(folder: RunFolder) -> list[int]:
+    """Each checkpoint that was ever saved, by its iteration."""
+    log = folder.learner_log.read_text()
+    return sorted({int(found) for found in re.findall(r"saved checkpoint .*/iteration_(\d+)\.pth\.tar", log)})
+
+
+def evaluated(folder: RunFolder) -> list[int]:
+    return steps_of(curves(folder.serial_tb)["evaluator_iter/reward_mean"])
+
+
+def test_every_checkpoint_has_its_weights_and_every_evaluation_its_actions(finished: Finished) -> None:
+    found, folder = histograms(finished.folder.serial_tb), finished.folder
+    weights = {tag for tag in found if tag.startswith("weights_iter/")}
+    assert weights == {f"weights_iter/{layer}.{kind}" for layer in WEIGHTS for kind in ("weight", "bias")}
+    assert all(steps_of(found[tag]) == saved(folder) for tag in weights)
+    assert found.keys() - weights == {"actions_iter/action"}
+    actions = found["actions_iter/action"]
+    assert steps_of(actions) == evaluated(folder)
+    lengths = dict(curves(folder.serial_tb)["evaluator_iter/envstep_count"])
+    assert {step: sum(buckets.counts) for step, buckets in actions} == lengths, "each action of each evaluation"
+    assert all(set(buckets.edges) <= {-0.5, 0.5, 1.5} for _, buckets in actions)
+    assert films(folder.serial_tb) == {}, "nobody has asked for films"
+
+
+def evaluations(folder: RunFolder) -> list[tuple[int, float]]:
+    return curves(folder.serial_tb)["evaluator_step/reward_mean"]
+
+
+def painted(user: Path, run: Path, env: str, *overrides: str) -> RunResult:
+    """A run in an environment of the tests' own, which can be filmed or not."""
+    config = tiny_config(user, f"env.make={ENVS}.{env}", "log.film_interval_env_steps=150", *overrides)
+    return run_tiny(config, Start(run))
+
+
+def test_evaluations_are_filmed(user: Path, tmp_path: Path) -> None:
+    result = painted(user, tmp_path / "run", "painter:WidePainter")
+    folder = RunFolder(result.run_dir)
+    ((tag, found),) = films(folder.serial_tb).items()
+    assert tag == "film_iter/first_episode"
+    at = dict(zip(evaluated(folder), steps_of(evaluations(folder)), strict=True))
+    shown = [at[step] for step, _ in found]
+    assert [step // 150 for step in shown] == sorted({step // 150 for step in at.values()}), "one per multiple"
+    assert shown[0] == 0
+    for _, film in found:
+        assert len(pictures_of(film.gif, height=HEIGHT, width=WIDTH)) == LENGTH + 1
+    assert "not filmed" not in folder.serial_evaluator_log.read_text()

@@ -119,18 +119,11 @@ def test_evaluations_tell_the_returns_of_each_agent_and_their_mean(ended: Ended)
         assert [record.reward for record in records if record.reward is not None] == pytest.approx(
             [mean] * sum(record.reward is not None for record in records)
         )
+        log = ended.folder(name).serial_evaluator_log.read_text()
+        assert log.count("[EVALUATOR] env") == sum(len(game.seeds) for game in ended.evaluated) > 0, "the same episodes"
         (first, *_) = rows(ended.folder(name).progress)
         assert float(first["AverageTestEpRet"]) == pytest.approx(mean)
         assert float(first["TestEpLen"]) == max(LENGTHS), "an episode of the environment"
-
-
-@looks_at_the_run
-def test_both_are_evaluated_by_the_same_episodes(ended: Ended) -> None:
-    lines = [ended.folder(name).serial_evaluator_log.read_text() for name in AGENTS]
-    shown = [text.count("[EVALUATOR] env") for text in lines]
-    played = sum(len(game.seeds) for game in ended.evaluated)
-    assert shown == [played, played]
-    assert played > 0
 
 
 @looks_at_the_run
@@ -143,16 +136,6 @@ def test_the_same_seed_gives_the_same_numbers_and_weights_twice(tmp_path: Path, 
         assert last is not None
         first, second = (torch.load(folder.ckpt / last.file, weights_only=True)["model"] for folder in (one, two))
         assert all(torch.equal(first[key], second[key]) for key in first)
-
-
-def test_policies_of_the_same_kind_begin_with_different_weights(tmp_path: Path) -> None:
-    policies = {"one": {"agents": ["a0"]}, "two": {"agents": ["a1", "a2"]}}
-    config = several_config(tmp_path / "user", "stop.max_env_steps=20", policies=policies)
-    result = run_tiny(config, Start(tmp_path / "run"))
-    first, second = (
-        torch.load(PolicyFolder(result.run_dir, name).checkpoint(0), weights_only=True)["model"] for name in policies
-    )
-    assert not any(torch.equal(first[key], second[key]) for key in first if first[key].dim() > 1)
 
 
 def test_all_agents_may_share_one_policy_in_an_ordinary_run_folder(tmp_path: Path) -> None:
@@ -173,46 +156,13 @@ def test_all_agents_may_share_one_policy_in_an_ordinary_run_folder(tmp_path: Pat
     assert float(rows(folder.progress)[0]["AverageTestEpRet"]) > 0
 
 
-def test_what_was_collected_is_learned_from_although_agents_are_away(tmp_path: Path) -> None:
-    """a0 takes 3 steps of an episode of 7, and is away for whole segments of 3 slots. With the resets, three episodes
-    are eight segments."""
-    policy = {"type": "ppo", "hidden": [8], "horizon_steps": 3, "minibatches": 1}
-    config = several_config(tmp_path / "user", "stop.max_env_steps=168", policies={}, policy=policy)
-    result = run_tiny(config, Start(tmp_path / "run"))
-    with contextlib.closing(RunJournal(RunFolder(result.run_dir).journal)) as journal:
-        found = journal.read()
-    assert found is not None
-    assert found.snapshot.experiment.replay.dropped_rows == 0
-    assert result.counters.env_step == 168
-    assert result.counters.policy_version == 32, "each chunk makes a policy"
-
-
-def test_a_stopped_run_goes_on_with_all_policies(tmp_path: Path) -> None:
-    config = several_config(tmp_path / "user")
-    first = run_tiny(config, Start(tmp_path / "run"), stop=Flag(looks=60))
-    assert first.reason == "stopped"
-    forget_games()
-    second = run_tiny(config, Start(tmp_path / "run", "resume"))
-    taken = sum(game.steps for game in collectors_games())
-    assert second.counters.env_step == first.counters.env_step + taken
-    for name in AGENTS:
-        before, after = first.policies[name].counters, second.policies[name].counters
-        assert after.env_step == before.env_step + taken
-        assert after.train_iter > before.train_iter
-        assert after.episode > before.episode
-        shown = rows(PolicyFolder(second.run_dir, name).progress)
-        steps = [int(row["TotalEnvInteracts"]) for row in shown]
-        assert steps == sorted(set(steps))
-        assert "replay is back: " in PolicyFolder(second.run_dir, name).serial_evaluator_log.read_text()
-
-
 def test_killed_at_any_moment_all_policies_go_on_from_the_same_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killer, user = Killer(at=0), tmp_path / "user"
     short = several_config(user, "stop.max_env_steps=200")
     run_to_its_death(short, tmp_path / "whole", killer, monkeypatch)
-    moments = [*range(killer.moments)] if LONG else [3, *range(20, killer.moments, killer.moments // 3)]
+    moments = [*range(killer.moments)] if LONG else [3, *range(20, killer.moments, killer.moments // 2)]
     lost = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"
@@ -243,24 +193,17 @@ def test_killed_at_any_moment_all_policies_go_on_from_the_same_step(
 def test_a_run_ends_when_all_policies_have_reached_the_stop_value(tmp_path: Path) -> None:
     """The mean return of `ends` is 510.5, that of `middle` 728, whatever they do."""
     user = tmp_path / "user"
-    over = run_tiny(several_config(user, "stop.stop_value=200"), Start(tmp_path / "low"))
+    policies = {"one": {"agents": ["a0", "a2"]}, "two": {"agents": ["a1"]}}
+    over = run_tiny(several_config(user, "stop.stop_value=200", policies=policies), Start(tmp_path / "low"))
     assert over.reason == "stop_value"
     assert "of all policies (510.5, 728) have reached" in over.explanation
     assert all(one.counters.env_step == 0 for one in over.policies.values())
+    one, two = (
+        torch.load(PolicyFolder(over.run_dir, name).checkpoint(0), weights_only=True)["model"] for name in policies
+    )
+    assert not any(torch.equal(one[key], two[key]) for key in one if one[key].dim() > 1), "weights of their own"
     on = run_tiny(several_config(user, "stop.stop_value=600", "stop.max_env_steps=50"), Start(tmp_path / "high"))
     assert on.reason == "max_env_steps", "one of them has not"
-
-
-def test_a_failing_environment_leaves_what_all_policies_have_learned(tmp_path: Path) -> None:
-    env = {"kind": "pettingzoo", "make": "leaving_game:make", "num_envs": NUM_ENVS, "restarts_per_hour": 0,
-           "kwargs": {"lengths": list(LENGTHS), "fails_at": 100}}  # fmt: skip
-    result = run_tiny(several_config(tmp_path / "user", env=env), Start(tmp_path / "run"))
-    assert result.failed
-    assert "the floor gave way" in result.reason
-    for name in AGENTS:
-        last = CheckpointIndex(PolicyFolder(result.run_dir, name).ckpt).last
-        assert last is not None
-        assert last.train_iter == result.policies[name].counters.train_iter
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -23,7 +23,6 @@ from remuda.tests.faults.sizes import LONG
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.killing import Killer, run_to_its_death
 from remuda.tests.runner.runs import TINY, run_tiny, tiny_config, write_user_folder
-from remuda.tests.runner.several import SEVERAL, several_config
 from remuda.tests.runner.test_run_folder import rows
 
 LEVEL = """
@@ -135,7 +134,7 @@ def test_a_run_killed_anywhere_goes_on_in_the_same_task_with_the_same_numbers(
     run_to_its_death(config, tmp_path / "whole", killer, monkeypatch)
     whole = Story.of(RunFolder(tmp_path / "whole"))
     assert [number for number, _ in whole.begun] == [1, 2, 3]
-    moments = range(2, killer.moments) if LONG else range(20, killer.moments, killer.moments // 6)
+    moments = range(2, killer.moments) if LONG else range(20, killer.moments, killer.moments // 3)
     resumed = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"
@@ -148,18 +147,7 @@ def test_a_run_killed_anywhere_goes_on_in_the_same_task_with_the_same_numbers(
         assert story.evaluated.items() >= whole.evaluated.items(), at
         assert replace(story, evaluated=whole.evaluated) == whole, at
         resumed += 1
-    assert resumed >= 5
-
-
-def test_evaluations_have_an_environment_of_their_own(tmp_path: Path) -> None:
-    config = level_config(tmp_path / "user", [{"env_step": 200, "kwargs": {"size": 2}}], env={"kwargs": {"size": 7}})
-    result = run_tiny(config, Start(tmp_path / "run"))
-    index = CheckpointIndex(RunFolder(result.run_dir).ckpt)
-    evaluated = [each for each in index.records if each.reward is not None]
-    assert {each.reward for each in evaluated} == {7.0 * CUT}
-    assert len(index.tasks) == 1
-    assert result.best is not None
-    assert result.best.record.env_step == 0, "they measure the same at all tasks: the earliest of equals"
+    assert resumed >= 2
 
 
 @pytest.mark.parametrize(
@@ -167,7 +155,6 @@ def test_evaluations_have_an_environment_of_their_own(tmp_path: Path) -> None:
     [
         ([], {"env": {"kwargs": {"width": 5}}}, r"evaluator\.env: its observation space is .* \(5,\)"),
         ([{"env_step": 9, "kwargs": {"width": 5}}], {}, r"env\.schedule\[0\]: its observation space is .* \(5,\)"),
-        ([{"env_step": 9, "kwargs": {"depth": 1}}], {}, "depth"),
     ],
 )
 def test_environments_that_do_not_fit_the_policy_end_a_run_before_it_begins(
@@ -179,27 +166,10 @@ def test_environments_that_do_not_fit_the_policy_end_a_run_before_it_begins(
     assert not (tmp_path / "run").exists()
 
 
-def test_several_policies_go_on_together(tmp_path: Path) -> None:
-    """Also where one of them has learned nothing since its last checkpoint."""
-    env = SEVERAL["env"] | {"schedule": [{"env_step": 150, "kwargs": {"lengths": [2, 2, 2]}}]}
-    config = several_config(tmp_path / "user", env=env)
-    result = run_tiny(config, Start(tmp_path / "run"))
-    assert result.reason == "max_env_steps"
-    for policy in ("ends", "middle"):
-        index = CheckpointIndex(RunFolder(result.run_dir).ckpt / policy)
-        assert len(index.tasks) == 2
-        shown = rows(RunFolder(result.run_dir).root / "log" / policy / "progress.txt")
-        assert [row["Task"] for row in shown] == sorted(row["Task"] for row in shown)
-        assert shown[-1]["Task"] == 1
-
-
-@pytest.mark.parametrize("callbacks", [(), ("remuda.tests.callbacks:Climbs",)])
-def test_a_policy_is_played_at_its_task_and_on_the_environment_of_evaluations(
-    tmp_path: Path, callbacks: Sequence[str]
-) -> None:
+def test_a_policy_is_played_at_its_task_and_on_the_environment_of_evaluations(tmp_path: Path) -> None:
     """Also where a callback asked for the task, which is in no schedule."""
-    schedule = () if callbacks else SCHEDULE
-    config = level_config(tmp_path / "user", schedule, callbacks, env={"max_episode_steps": 4})
+    callbacks = ("remuda.tests.callbacks:Climbs",)
+    config = level_config(tmp_path / "user", (), callbacks, env={"max_episode_steps": 4})
     result = run_tiny(config, Start(tmp_path / "run"))
     folder = RunFolder(result.run_dir)
     assert max(each.reward or 0.0 for each in CheckpointIndex(folder.ckpt).records) > 4

@@ -10,7 +10,7 @@ import pytest
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
-from remuda.collector.rows import NStepRows, SegmentRows
+from remuda.collector.rows import NStepRows
 from remuda.config.environment import EnvConfig
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
@@ -42,11 +42,6 @@ def breakout(**kwargs: Any) -> EnvConfig:
     return EnvConfig(id="ALE/Breakout-v5", kwargs={"repeat_action_probability": 0.0, "noop_max": 1, **kwargs})
 
 
-def rollout(config: EnvConfig, rows: NStepRows | SegmentRows) -> OneRollout:
-    vector = make_vector(config, num_envs=ENVS, source_dir=None)
-    return OneRollout(vector, RandomPolicy(), rows=rows, rng=np.random.default_rng(0), seeds=SEEDS)
-
-
 def gathered(collected: Collected) -> dict[str, Array]:
     """The columns as a learner sees them."""
     ring = ColumnRing(collected.rows)
@@ -54,10 +49,9 @@ def gathered(collected: Collected) -> dict[str, Array]:
     return dict(ring.gather(np.arange(collected.rows)))
 
 
-@pytest.mark.parametrize("episodic_life", [True, False])
-def test_every_step_is_a_row_once_and_returns_are_the_games_own(episodic_life: bool) -> None:
+def test_every_step_is_a_row_once_and_returns_are_the_games_own() -> None:
     """One environment's rows against the same game played alone by hand."""
-    config = breakout(episodic_life=episodic_life, reward_clipping=True)
+    config = breakout(episodic_life=True, reward_clipping=True)
     vector = make_vector(config, num_envs=1, source_dir=None)
     collector = OneRollout(
         vector,
@@ -83,7 +77,7 @@ def test_every_step_is_a_row_once_and_returns_are_the_games_own(episodic_life: b
         np.testing.assert_array_equal(column["next_obs"][t], observation, err_msg=f"row {t}")
         score += reward
         assert column["reward"][t] == min(reward, 1.0)
-        ends = terminated or (episodic_life and info["lives"] < lives)
+        ends = terminated or info["lives"] < lives
         assert column["discount"][t] == pytest.approx(0.0 if ends else DISCOUNT)
         lives = info["lives"]
         if terminated or truncated:
@@ -92,26 +86,3 @@ def test_every_step_is_a_row_once_and_returns_are_the_games_own(episodic_life: b
             score, lives = 0.0, info["lives"]
     assert len(returns) >= 2
     assert [value for chunk in chunks for value in chunk.episode_returns] == returns
-
-
-def test_windows_do_not_reach_past_a_life() -> None:
-    one = rollout(breakout(episodic_life=True), NStepRows(n_step=1, discount=DISCOUNT)).collect(600, {})
-    three = rollout(breakout(episodic_life=True), NStepRows(n_step=3, discount=DISCOUNT)).collect(600, {})
-    ends, rows = one.columns["discount"] == 0, three.rows
-    assert ends.sum() > 10
-    ended = np.flatnonzero(ends[: rows - 3 * ENVS])
-    assert (three.columns["discount"][ended] == 0).all(), "the last step of a life ends its window"
-    assert np.isin(three.columns["discount"], np.array([0.0, DISCOUNT**3], np.float32)).all()
-
-
-def test_segments_mark_lives_as_episodes_and_count_every_step_of_them() -> None:
-    collected = rollout(breakout(episodic_life=True), SegmentRows(discount=0.9)).collect(ENVS * 400, {})
-    columns = collected.columns
-    done, valid, terminated = columns["done"], columns["valid"], columns["terminated"]
-    assert columns["valid"].sum() == collected.env_steps
-    resets = ~valid[:, 1:]  # before the first slot lies the reset of all
-    assert not valid[:, 0].any()
-    assert 0 < resets.sum() < done.sum() / 4, "a game has five lives"
-    assert done[:, :-1][resets].all(), "a reset follows only on an end"
-    assert terminated[done].all()
-    assert len(collected.episode_returns) - resets.sum() in range(ENVS + 1), "of games, which may end in the last slot"

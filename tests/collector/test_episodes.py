@@ -5,29 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from remuda.collector.episodes import EpisodeTotals
-
-
-def stretch(*slots: tuple[float, str]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Of one environment: rewards, and `.` for a step, `!` for an episode's last, `r` for a reset."""
-    reward = np.array([[paid] for paid, _ in slots])
-    return reward, np.array([[what != "r"] for _, what in slots]), np.array([[what == "!"] for _, what in slots])
-
-
-def test_two_episodes_by_hand() -> None:
-    totals = EpisodeTotals(1, discount=0.5)
-    assert totals.add(*stretch((0.0, "r"), (1.0, "."), (2.0, "."))).returns.size == 0
-    ended = totals.add(*stretch((4.0, "!"), (0.0, "r"), (8.0, "!"), (0.0, "r"), (3.0, ".")))
-    assert ended.returns.tolist() == [7.0, 8.0]
-    assert ended.discounted.tolist() == [1 + 0.5 * 2 + 0.25 * 4, 8.0]
-    assert ended.lengths.tolist() == [3, 1]
-    (last,) = totals.add(*stretch((2.0, "!"))).discounted
-    assert last == 3 + 0.5 * 2
 
 
 def test_episodes_are_in_order_of_ending() -> None:
@@ -41,22 +22,6 @@ def test_episodes_are_in_order_of_ending() -> None:
     assert ended.returns.tolist() == [7.0, 8.0, 1.0]
     assert ended.discounted.tolist() == [3.5 + 0.125, 3.5 + 0.125 + 0.0625, 1.0]
     assert ended.lengths.tolist() == [4, 5, 1]
-
-
-def test_an_abandoned_episode_counts_for_nothing() -> None:
-    totals = EpisodeTotals(1, discount=0.5)
-    totals.add(*stretch((100.0, "."), (100.0, ".")))
-    totals.abandon()
-    ended = totals.add(*stretch((0.0, "r"), (1.0, "."), (2.0, "!")))
-    assert (ended.returns.tolist(), ended.discounted.tolist(), ended.lengths.tolist()) == ([3.0], [2.0], [2])
-
-
-@pytest.mark.parametrize(("discount", "expected"), [(0.0, 5.0), (1.0, 5.0 * 2_000)])
-def test_the_ends_of_the_range(discount: float, expected: float) -> None:
-    totals = EpisodeTotals(1, discount=discount)
-    steps = [(5.0, ".")] * 1_000
-    totals.add(*stretch((0.0, "r"), *steps))
-    assert totals.add(*stretch(*steps[1:], (5.0, "!"))).discounted.tolist() == [expected]
 
 
 @settings(deadline=None)
@@ -90,17 +55,15 @@ def test_however_steps_are_cut(num_envs: int, stretches: list[int], discount: fl
     np.testing.assert_allclose(np.array(got).reshape(-1, 3), np.array(expected).reshape(-1, 3), rtol=1e-9, atol=1e-9)
 
 
-def test_an_end_that_is_not_counted_begins_the_next_episode_all_the_same() -> None:
-    totals = EpisodeTotals(1, discount=0.5)
-    reward, real, done = stretch((0.0, "r"), (1.0, "."), (2.0, "!"), (0.0, "r"), (4.0, "!"))
-    ended = totals.add(reward, real, done, np.array([[False], [False], [True], [False], [False]]))
-    assert (ended.returns.tolist(), ended.discounted.tolist(), ended.lengths.tolist()) == ([4.0], [4.0], [1])
-
-
-def test_the_episode_of_one_environment_may_be_abandoned() -> None:
+def test_episodes_that_are_abandoned_or_not_counted_bring_nothing_to_the_next() -> None:
     totals = EpisodeTotals(2, discount=0.5)
-    one = np.ones((1, 2), np.bool_)
-    totals.add(np.full((1, 2), 10.0), one, ~one)
+    one, ten = np.ones((1, 2), np.bool_), np.full((1, 2), 10.0)
+    totals.add(ten, one, ~one)
+    totals.abandon()
+    totals.add(ten, one, ~one)
     totals.abandon(np.array([True, False]))
     ended = totals.add(np.full((1, 2), 4.0), one, one)
     assert (ended.returns.tolist(), ended.discounted.tolist(), ended.lengths.tolist()) == ([4, 14], [4, 12], [1, 2])
+    ended = totals.add(ten, one, one, np.array([[False, True]]))
+    assert ended.returns.tolist() == [10], "the end of the other is not counted"
+    assert totals.add(ten, one, one).returns.tolist() == [10, 10]

@@ -11,12 +11,10 @@ from gymnasium.vector import SyncVectorEnv
 from remuda.collector.collected import CorruptExperienceError
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.collector.sequences import SequenceRows
-from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector, make_vector
+from remuda.environments.vectors import Vector
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.masked import ACTIONS, FIRST, Careful, Choosy, legal_in
-from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
 
 
 class CarefulUntilTold(Careful):
@@ -34,27 +32,20 @@ def rollout_in(vector: Vector, policy: Any, rows: Rows | None = None) -> OneRoll
     return OneRollout(vector, policy, rows=rows, rng=np.random.default_rng(3), seeds=list(range(vector.num_envs)))
 
 
-def test_it_is_told_over_chunks_and_resets() -> None:
+def test_it_is_told_over_chunks_resets_and_chunks_that_failed() -> None:
     """The environment raises where it was told wrong, and the policy compares with what it sees."""
-    policy = Careful()
+    policy = CarefulUntilTold()
     rollout = rollout_in(SyncVectorEnv([Choosy] * 3), policy)
     chunks = [rollout.collect(steps, {}) for steps in (1, 2, 50, 7)]
     rollout.flush()
-    chunks.append(rollout.collect(30, {}))
-    assert sum(len(chunk.episode_returns) for chunk in chunks) > 10
-    assert policy.times_told > 30
-
-
-def test_it_is_told_right_after_a_chunk_that_failed() -> None:
-    """All environments are reset then, and what was legal before is not what is legal now."""
-    policy = CarefulUntilTold()
-    rollout = rollout_in(SyncVectorEnv([Choosy] * 3), policy)
     for _ in range(5):
-        rollout.collect(20, {})
+        chunks.append(rollout.collect(30, {}))
         policy.fails = True
         with pytest.raises(ValueError, match="is illegal"):
             rollout.collect(500, {})
         policy.fails = False
+    assert sum(len(chunk.episode_returns) for chunk in chunks) > 10
+    assert policy.times_told > 30
 
 
 ROWS: dict[str, Rows] = {
@@ -122,12 +113,6 @@ def test_an_environment_that_forbids_everything_is_named_with_the_step() -> None
         rollout.collect(2, {})
 
 
-def test_nothing_needs_to_be_legal_where_an_episode_is_over() -> None:
-    rollout = rollout_in(SyncVectorEnv([lambda: Scripted(ALL, NONE)] * 2), Unasked())
-    columns = rollout.collect(20, {}).columns
-    assert columns["next_legal"].all()
-
-
 def test_an_environment_that_masks_for_the_first_time_after_its_reset_is_named() -> None:
     """Rows could not say it of what came before, and those of other collectors may have no such column."""
     late = Scripted({}, {}, {"action_mask": [1, 0, 1, 1]}, {})
@@ -136,31 +121,10 @@ def test_an_environment_that_masks_for_the_first_time_after_its_reset_is_named()
         rollout.collect(20, {})
 
 
-def test_a_mask_that_comes_late_and_forbids_nothing_says_nothing() -> None:
-    rollout = rollout_in(SyncVectorEnv([lambda: Scripted({}, ALL, ALL)] * 2), Unasked())
-    assert "legal" not in rollout.collect(20, {}).columns
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("forked")
-def test_it_is_told_by_environments_in_processes() -> None:
-    config = EnvConfig(make="remuda.tests.environments.masked:make", vectorization="async")
-    vector = make_vector(config, num_envs=4, source_dir=None)
-    try:
-        rollout = rollout_in(vector, Careful())
-        assert sum(rollout.collect(40, {}).env_steps for _ in range(3)) >= 120
-    finally:
-        vector.close()
-
-
-def test_where_an_environment_says_nothing_all_are_legal() -> None:
-    class Asked(FunctionPolicy):
-        uses_legal_actions = True
-
-        def act_recording(
-            self, observations: Any, exploration: Any, rng: Any, *, legal: Any = "not said", state: Any = None
-        ) -> Any:
-            assert legal is None
-            return self.act(observations, exploration, rng, deterministic=False), {}
-
-    rollout_in(SyncVectorEnv([ScriptedEnv] * 2), Asked()).collect(20, {})
+def test_nothing_is_said_by_a_late_mask_that_forbids_nothing_or_by_that_of_an_episode_that_is_over() -> None:
+    assert (
+        "legal"
+        not in rollout_in(SyncVectorEnv([lambda: Scripted({}, ALL, ALL)] * 2), Unasked()).collect(20, {}).columns
+    )
+    columns = rollout_in(SyncVectorEnv([lambda: Scripted(ALL, NONE)] * 2), Unasked()).collect(20, {}).columns
+    assert columns["next_legal"].all()

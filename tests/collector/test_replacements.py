@@ -126,46 +126,6 @@ def segments(vector: Vector) -> OneRollout:
     return rollout_in(vector, SegmentRows(discount=0.5), Still())
 
 
-def column(chunk: Collected, name: str) -> list[Any]:
-    values: list[Any] = chunk.columns[name][0].tolist()
-    return values
-
-
-def test_a_segment_by_hand() -> None:
-    chunk = segments(corridors(2, None)).collect(6, {})
-    # Slots: the reset of all, step 1, the broken step: a reset, steps 1, 2 and 3 of the new one.
-    assert column(chunk, "valid") == [False, True, False, True, True, True]
-    assert column(chunk, "done") == [False, True, False, False, False, True]
-    assert column(chunk, "terminated") == [False, False, False, False, False, True]
-    assert column(chunk, "reward") == [0, 1, 0, 1, 2, 3]
-    assert chunk.columns["obs"][0, 1:, 0, 0].tolist() == [0, 1, 0, 1, 2, 3]
-    assert (chunk.env_steps, chunk.episode_returns, chunk.episode_lengths) == (4, [6.0], [3])
-    assert chunk.env_restarts == 1
-
-
-def test_one_that_breaks_in_the_first_step_of_a_segment() -> None:
-    """What the segment before told of its end was true then; the return so far begins again."""
-    rollout = segments(corridors(2, None))
-    first, second, third = (rollout.collect(2, {}) for _ in range(3))
-    assert (column(first, "valid"), column(first, "done")) == ([False, True], [False, False])
-    assert (column(second, "valid"), column(second, "done")) == ([False, True], [False, False])
-    assert second.columns["obs"][0, :, 0, 0].tolist() == [1, 0, 1]
-    assert [float(chunk.columns["return_so_far"][0]) for chunk in (first, second, third)] == [0, 0, 1]
-    assert (first.env_steps, second.env_steps, third.env_steps) == (1, 1, 2)
-    assert (first.episode_returns, second.episode_returns, third.episode_returns) == ([], [], [6.0])
-    assert third.episode_lengths == [3]
-
-
-def test_one_that_breaks_at_once_after_a_reset_and_twice() -> None:
-    """An episode without a step: nothing of it is stored."""
-    chunk = segments(corridors(4, 1, None)).collect(9, {})
-    # The reset of all, 1 2 3, a reset, a broken step, another broken step, 1 2 of the third.
-    assert column(chunk, "valid") == [False, True, True, True, False, False, False, True, True]
-    assert column(chunk, "reward") == [0, 1, 2, 3, 0, 0, 0, 1, 2]
-    assert column(chunk, "terminated") == [False] * 3 + [True] + [False] * 5
-    assert (chunk.env_steps, chunk.episode_returns, chunk.env_restarts) == (5, [6.0], 2)
-
-
 def test_sequences_go_on_over_it_with_the_broken_step_as_a_reset() -> None:
     rollout = rollout_in(corridors(3, None), SequenceRows(slots=4, period_slots=2, discount=0.9), Still())
     chunk = rollout.collect(8, {})

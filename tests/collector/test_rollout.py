@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,16 +11,18 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.rows import NStepRows
-from remuda.config.environment import EnvConfig
+from remuda.collector.rows import NStepRows, Rows, SegmentRows
+from remuda.collector.unrolls import UnrollRows
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector, make_vector
+from remuda.environments.vectors import Vector
+from remuda.policy.base import Policy
 from remuda.tests.collector.rollouts import OneRollout
+from remuda.tests.environments.counting import Counting, CountsAlong
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
 from remuda.tests.policy.algorithms.untaught import Still
 from remuda.wire.messages import PolicyRef
@@ -105,36 +107,6 @@ def episodes_of(chunks: Sequence[Collected]) -> list[tuple[float, float, int]]:
     return [episode for told in columns for episode in zip(*told, strict=True)]
 
 
-@settings(deadline=None)
-@given(
-    num_envs=st.integers(1, 4),
-    n_step=st.integers(1, 5),
-    longest=st.integers(1, 8),
-    seed=st.integers(0, 1000),
-    chunks=st.lists(st.integers(1, 40), min_size=1, max_size=8),
-    epsilon=st.sampled_from([0.0, 0.5]),
-)
-def test_rows_are_those_of_the_definition_whatever_the_chunks(
-    num_envs: int, n_step: int, longest: int, seed: int, chunks: list[int], epsilon: float
-) -> None:
-    envs = [ScriptedEnv(i, longest=longest) for i in range(num_envs)]
-    rollout = rollout_of(envs, n_step=n_step, seed=seed)
-    collected: list[Collected] = []
-    for asked in chunks:
-        before = sum(len(env.log) for env in envs)
-        collected.append(rollout.collect(asked, {"epsilon": epsilon}))
-        taken = sum(len(env.log) for env in envs) - before
-        assert collected[-1].env_steps == taken
-        assert asked <= taken < asked + num_envs
-    collected.append(rollout.flush())
-    assert collected[-1].env_steps == 0
-    assert sum(chunk.rows for chunk in collected) == sum(chunk.env_steps for chunk in collected)
-    assert_same_rows(rows_of(collected), [row for env in envs for row in naive_rows(env.log, [], n_step)])
-    expected = sorted(episode for env in envs for episode in naive_episodes(env.log, []))
-    np.testing.assert_allclose(sorted(episodes_of(collected)), expected, rtol=1e-9, atol=1e-9)
-    assert rollout.flush().rows == 0
-
-
 Operation = tuple[str, int]
 operations = st.lists(
     st.tuples(st.sampled_from(["collect", "collect", "flush", "raise", "nan"]), st.integers(1, 20)),
@@ -144,11 +116,18 @@ operations = st.lists(
 
 
 @settings(deadline=None)
-@given(num_envs=st.integers(1, 3), n_step=st.integers(1, 5), seed=st.integers(0, 1000), script=operations)
-def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
-    num_envs: int, n_step: int, seed: int, script: list[Operation]
+@given(
+    num_envs=st.integers(1, 4),
+    n_step=st.integers(1, 5),
+    longest=st.integers(1, 8),
+    seed=st.integers(0, 1000),
+    script=operations,
+    epsilon=st.sampled_from([0.0, 0.5]),
+)
+def test_rows_are_those_of_the_definition_whatever_the_chunks_and_a_chunk_that_fails_never_happened(
+    num_envs: int, n_step: int, longest: int, seed: int, script: list[Operation], epsilon: float
 ) -> None:
-    envs = [ScriptedEnv(i) for i in range(num_envs)]
+    envs = [ScriptedEnv(i, longest=longest) for i in range(num_envs)]
     rollout = rollout_of(envs, n_step=n_step, seed=seed)
     cuts: list[list[int]] = [[] for _ in envs]  # where windows end early: flushes and failures
     broken: list[list[int]] = [[] for _ in envs]  # where episodes were abandoned: failures
@@ -156,7 +135,10 @@ def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
     for kind, number in script:
         known = [len(env.log) for env in envs]
         if kind == "collect":
-            collected.append(rollout.collect(number, {}))
+            collected.append(rollout.collect(number, {"epsilon": epsilon}))
+            taken = sum(len(env.log) for env in envs) - sum(known)
+            assert collected[-1].env_steps == taken
+            assert number <= taken < number + num_envs
             continue
         for cut, length in zip(cuts, known, strict=True):
             cut.append(length)
@@ -166,7 +148,7 @@ def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
         victim = envs[number % num_envs]
         victim.fails_in, victim.bad_reward = number, math.nan if kind == "nan" else None
         with pytest.raises(CorruptExperienceError if kind == "nan" else RuntimeError):
-            rollout.collect(number * num_envs * 3, {})
+            rollout.collect(number * num_envs * 5, {})
         for env, length, abandoned in zip(envs, known, broken, strict=True):
             del env.log[length:]
             abandoned.append(length)
@@ -226,65 +208,19 @@ def test_a_termination_and_a_truncation_by_hand() -> None:
     assert rollout.flush().columns["discount"].tolist() == pytest.approx([0.9, 0.9])
 
 
-def test_flush_bootstraps_at_the_last_observation() -> None:
-    rollout = rollout_of([Corridor(terminates=True)], n_step=5, policy=Still())
-    assert rollout.collect(2, {}).rows == 0
-    last = rollout.flush()
-    np.testing.assert_allclose(last.columns["reward"], [1 + 0.9 * 2, 2.0])
-    np.testing.assert_allclose(last.columns["discount"], [0.81, 0.9], rtol=1e-6)
-    assert last.columns["next_obs"][:, 0, 0].tolist() == [2, 2]
-    assert rollout.collect(1, {}).rows == 1  # the third step ends the episode: a row of its own
-
-
-def test_native_cartpole_agrees_with_its_own_objects_about_rows_and_steps() -> None:
-    vector = make_vector(EnvConfig(id="CartPole-v1"), num_envs=5, source_dir=None)
-    rollout = OneRollout(
-        vector,
-        Still(),
-        rows=NStepRows(n_step=3, discount=DISCOUNT),
-        rng=np.random.default_rng(0),
-        seeds=list(range(5)),
-    )
-    chunks = [rollout.collect(64, {}) for _ in range(10)]
-    returns = [r for chunk in chunks for r in chunk.episode_returns]
-    lengths = [length for chunk in chunks for length in chunk.episode_lengths]
-    assert returns == lengths  # CartPole pays 1 per step, and nothing for the reset
-    assert all(8 <= length <= 11 for length in lengths)  # pushing one way always falls so soon
-    rows = sum(chunk.rows for chunk in chunks) + rollout.flush().rows
-    assert rows == sum(chunk.env_steps for chunk in chunks) >= 640
-    for chunk in chunks:
-        terminal = chunk.columns["discount"] == 0
-        assert (np.abs(chunk.columns["next_obs"][terminal, 2]) > 0.2094).all()  # fell: 12 degrees
-        assert (np.abs(chunk.columns["obs"][:, 2]) <= 0.2095).all()
-
-
-def test_the_same_seeds_give_the_same_bytes() -> None:
-    def bytes_of() -> list[bytes]:
-        rollout = rollout_of([ScriptedEnv(i) for i in range(3)], n_step=3, seed=7)
-        chunks = [rollout.collect(17, {"epsilon": 0.3}) for _ in range(4)]
-        return [column.tobytes() for chunk in chunks for column in chunk.columns.values()]
-
-    assert bytes_of() == bytes_of()
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_reward_that_is_not_finite_names_environment_and_step(bad: float) -> None:
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [(math.nan, "that is not finite"), (-math.inf, "that is not finite"), (1e39, r"beyond 1e\+30"), (-2e30, "beyond")],
+)
+def test_a_reward_that_cannot_be_added_up_names_environment_and_step(bad: float, said: str) -> None:
     envs = [ScriptedEnv(i, longest=100) for i in range(3)]
     envs[1].bad_reward, envs[1].fails_in = bad, 5
     rollout = rollout_of(envs, n_step=2)
-    with pytest.raises(CorruptExperienceError, match="environment 1 returned a reward that is not finite") as caught:
+    with pytest.raises(CorruptExperienceError, match=f"environment 1 returned a reward {said}") as caught:
         rollout.collect(30, {})
     assert (caught.value.env_index, caught.value.vector_step) == (1, 5)  # step 0 was the reset
     assert rollout.flush().rows == 0
     assert rollout.collect(30, {}).env_steps == 30
-
-
-@pytest.mark.parametrize("bad", [1e39, -2e30])
-def test_a_reward_that_float32_cannot_add_up_is_refused(bad: float) -> None:
-    envs = [ScriptedEnv(i, longest=100) for i in range(3)]
-    envs[2].bad_reward, envs[2].fails_in = bad, 5
-    with pytest.raises(CorruptExperienceError, match=r"environment 2 returned a reward beyond 1e\+30, .* at step 5"):
-        rollout_of(envs, n_step=2).collect(30, {})
 
 
 def test_an_observation_that_is_not_finite_is_refused_before_it_is_learned_from() -> None:
@@ -321,21 +257,13 @@ def test_a_vector_that_ends_episodes_by_its_reset_is_refused() -> None:
         rollout.collect(4, {})
 
 
-def test_progress_hears_of_every_step_and_the_clock_is_the_one_given() -> None:
-    steps: list[int] = []
-    ticks = iter([10.0, 12.5])
-    rollout = rollout_of([ScriptedEnv(i) for i in range(2)], n_step=1, progress=steps.append, clock=lambda: next(ticks))
-    chunk = rollout.collect(21, {})
-    assert sum(steps) == chunk.env_steps
-    assert chunk.collect_s == 2.5
-
-
 def test_a_chunk_may_end_by_the_clock_and_loses_no_step_by_it() -> None:
     """Each step of the vector takes a second here."""
-    now_s = [0.0]
+    now_s, steps = [0.0], list[int]()
 
     def stepped(env_steps: int) -> None:
         now_s[0] += 1
+        steps.append(env_steps)
 
     envs = [ScriptedEnv(i, longest=5) for i in range(2)]
     rollout = rollout_of(envs, n_step=3, progress=stepped, clock=lambda: now_s[0])
@@ -343,6 +271,7 @@ def test_a_chunk_may_end_by_the_clock_and_loses_no_step_by_it() -> None:
     assert [chunk.collect_s for chunk in chunks] == [4.0, 1.0, 7.0], "with at least one step, however slow"
     assert all(0 < chunk.env_steps < 20 for chunk in chunks)
     chunks += [rollout.collect(30, {}), rollout.flush()]
+    assert sum(steps) == sum(chunk.env_steps for chunk in chunks), "each step was told"
     assert sum(chunk.env_steps for chunk in chunks) == sum(len(env.log) for env in envs)
     assert_same_rows(rows_of(chunks), [row for env in envs for row in naive_rows(env.log, [], 3)])
 
@@ -365,3 +294,44 @@ def test_wrong_use_is_refused() -> None:
         )
     with pytest.raises(ValueError, match="at least one step"):
         rollout_of([ScriptedEnv()], n_step=1).collect(0, {})
+
+
+KINDS: dict[str, Callable[[], Rows]] = {
+    "steps": lambda: NStepRows(n_step=2, discount=0.9),
+    "segments": lambda: SegmentRows(discount=0.9),
+    "unrolls": lambda: UnrollRows(unroll_steps=2, n_step=1, discount=0.9),
+}
+
+
+def counting(rows: Rows, *lengths: int, policy: Policy | None = None, terminates: bool = True) -> OneRollout:
+    envs = [partial(Counting, length, terminates=terminates) for length in lengths]
+    vector: Any = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    acting = policy or CountsAlong()
+    return OneRollout(vector, acting, rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    terminates=st.booleans(),
+)
+def test_it_counts_the_steps_of_every_episode(
+    kind: str, lengths: list[int], sizes: list[int], terminates: bool
+) -> None:
+    """The policy itself checks what it is given, in every step of chunks of any size; rows hold what it had then."""
+    collecting = counting(KINDS[kind](), *lengths, terminates=terminates)
+    for size in sizes:
+        columns = collecting.collect(size, {}).columns
+        first = columns["obs"] if kind == "steps" else columns["obs"][:, 0]
+        assert columns["state"].dtype == np.float32
+        np.testing.assert_array_equal(columns["state"], np.repeat(first, 2, axis=1))
+
+
+def test_after_a_failure_episodes_begin_with_nothing() -> None:
+    collecting = counting(SegmentRows(discount=0.9), 9)
+    collecting.collect(4, {})
+    with pytest.raises(RuntimeError, match="gave way"):
+        collecting.collect(4, {"fails": 1.0})
+    assert collecting.collect(3, {}).columns["obs"].ravel().tolist() == [3.0, 0.0, 1.0, 2.0]
+    assert collecting.collect(3, {}).columns["state"].tolist() == [[2.0, 2.0]]

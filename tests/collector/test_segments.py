@@ -79,12 +79,6 @@ def test_a_segment_by_hand() -> None:
     assert (first.env_steps, first.rows, first.episode_returns, first.policy) == (4, 1, [6.0], PolicyRef(1, 4, 40))
 
 
-def test_a_truncated_episode_is_done_but_not_terminated() -> None:
-    columns = rollout(2, terminates=False).collect(4, {}).columns
-    assert columns["done"][0].tolist() == [False, False, True, False]
-    assert not columns["terminated"].any()
-
-
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
     horizon=st.integers(1, 9),
@@ -105,21 +99,6 @@ def test_chunks_have_one_shape_and_join_without_a_seam(lengths: list[int], horiz
     assert sum(len(chunk.episode_returns) for chunk in collected) == sum(
         int(chunk.columns["done"].sum()) for chunk in collected
     )
-
-
-def test_a_segment_that_is_nothing_but_its_reset_has_every_column() -> None:
-    collecting = rollout(3)
-    first, second = (collecting.collect(1, {}).columns for _ in range(2))
-    assert first.keys() == second.keys()
-    assert first["log_prob"].tolist() == [[0.0]]
-    assert (first["valid"].tolist(), second["valid"].tolist()) == ([[False]], [[True]])
-
-
-def test_returns_go_on_where_the_episode_does() -> None:
-    """Rewards 1, 2, 3 at discount 1/2: 1, 2.5, 4.25, each with a reset before it."""
-    collecting = rollout(3)
-    before = [float(collecting.collect(3, {}).columns["return_so_far"][0]) for _ in range(4)]
-    assert before == [0.0, 2.5, 1.0, 0.0]
 
 
 @given(lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4), horizon=st.integers(1, 9))
@@ -144,16 +123,3 @@ def test_an_episode_that_was_abandoned_brings_nothing_to_the_next() -> None:
     with pytest.raises(RuntimeError, match="gave way"):
         collecting.collect(4, {"fails": 1.0})
     assert collecting.collect(4, {}).columns["return_so_far"].tolist() == [0.0]
-
-
-def test_flushing_gives_nothing_more() -> None:
-    collecting = rollout(3, 4)
-    collecting.collect(8, {})
-    assert collecting.flush().rows == 0
-
-
-def test_an_environment_that_breaks_is_named() -> None:
-    collecting = rollout(3)
-    collecting.collect(3, {})
-    with pytest.raises(ValueError, match="at least one step"):
-        collecting.collect(0, {})

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from remuda.collector.collected import Collected
 from remuda.collector.sequences import SequenceRows
 from remuda.config.algorithms.q_learning import R2d2Config
-from remuda.config.declaration import Sequences
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.row_plan import row_plan
@@ -47,12 +45,6 @@ def test_sequences_by_hand() -> None:
     assert (collected.env_steps, collected.rows, collected.policy) == (6, 2, PolicyRef(1, 4, 40))
 
 
-def test_a_truncated_episode_is_done_but_not_terminated() -> None:
-    columns = rollout(4, 4, 2, terminates=False).collect(8, {}).columns
-    assert columns["done"].any()
-    assert not columns["terminated"].any()
-
-
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=3),
     slots=st.integers(1, 9),
@@ -78,25 +70,6 @@ def test_chunks_of_any_size_give_the_rows_of_one(lengths: list[int], slots: int,
 
 def joined(chunks: list[Collected]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns}
-
-
-def test_after_a_failure_what_waited_ends_as_if_truncated() -> None:
-    collecting = rollout(5, 5, 9)
-    collecting.collect(3, {})
-    with pytest.raises(RuntimeError, match="gave way"):
-        collecting.collect(3, {"fails": 1.0})
-    columns = collecting.collect(3, {}).columns
-    assert columns["obs"].ravel().tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0]
-    assert columns["valid"].tolist() == [[True, True, True, False, True]]
-    assert columns["done"].tolist() == [[False, False, True, False, False]]
-    assert not columns["terminated"].any()
-
-
-def test_what_a_row_is_made_of() -> None:
-    rows = Sequences(burn_in_steps=40, sequence_steps=80, overlap_steps=40, n_step=5, discount=0.997)
-    assert (rows.slots, rows.period_slots) == (124, 40)
-    with pytest.raises(ValueError, match="never move on"):
-        Sequences(burn_in_steps=0, sequence_steps=8, overlap_steps=8, n_step=1, discount=0.9)
 
 
 @given(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ import pytest
 
 from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
 from remuda.collector import environments as collector_environments
+from remuda.collector.collected import Collected
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
+from remuda.collector.summary import CollectSummary
 from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
-from remuda.policy.files.policy_file import PolicyFileError, publish
+from remuda.policy.files.policy_file import publish
 from remuda.policy.networks.tensors import DeviceError
 from remuda.tests.environments import faulty
 from remuda.tests.policy.cases import ACTION, OBSERVATION
@@ -32,7 +36,9 @@ from remuda.wire.messages import (
     ChunkMeta,
     ChunkReady,
     CollectorReport,
+    Counters,
     Credit,
+    MetricMean,
     PolicyAvailable,
     PolicyRef,
     Task,
@@ -121,53 +127,35 @@ def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
         work.close()
 
 
-def test_without_credit_it_does_nothing(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    assert not work.step()
-    assert coordinator.link.sent == []
-
-
 @pytest.mark.parametrize("credit", [1, CHUNK, CHUNK + 1, 5 * CHUNK])
 def test_credit_is_used_up_and_never_exceeded_by_a_chunk(coordinator: Coordinator, credit: int) -> None:
+    """Without credit nothing is done; an earlier lease's acknowledgement grants none."""
     work = coordinator.begin()
+    work.handle(ChunkAccepted(ChunkId(WORKER, 1, 0), 10_000, FIRST, GREEDY))
+    assert not work.step()
     coordinator.collect(work, credit)
     assert credit <= coordinator.env_steps < credit + CHUNK + NUM_ENVS
     assert coordinator.env_steps - coordinator.metas[-1].env_steps < credit  # the last chunk was begun within it
     assert all(CHUNK <= meta.env_steps < CHUNK + NUM_ENVS for meta in coordinator.metas)
 
 
-def test_credit_never_falls(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.grant(work, 10 * CHUNK)
-    coordinator.grant(work, CHUNK)  # an older message that was overtaken
-    assert work.step()
-    coordinator.acknowledge(work)
-    assert work.step()
-
-
 def test_it_does_not_run_ahead_of_its_acknowledgements(coordinator: Coordinator) -> None:
     work = coordinator.begin()
     coordinator.grant(work, 100 * CHUNK)
+    coordinator.grant(work, CHUNK)  # an older message that was overtaken: credit never falls
     assert [work.step() for _ in range(CHUNKS_IN_THE_AIR + 1)] == [True] * CHUNKS_IN_THE_AIR + [False]
     coordinator.acknowledge(work)
     assert work.step()
 
 
-def test_every_announced_payload_is_there_as_announced(coordinator: Coordinator) -> None:
-    coordinator.collect(coordinator.begin(), 6 * CHUNK)
-    assert len(coordinator.metas) >= 5
-    for meta in coordinator.metas:
-        path = coordinator.run.data / meta.file
-        columns = read_chunk(path, meta)  # raises unless size, header and checksum are right
-        assert read_meta(path) == meta
-        assert len(columns["reward"]) == meta.rows
-    assert sorted(path.name for path in coordinator.run.data.iterdir()) == [meta.file for meta in coordinator.metas]
-
-
 @pytest.mark.parametrize("heard", ["acknowledgement", "credit"])
 def test_it_goes_on_at_a_new_task_and_loses_no_step(coordinator: Coordinator, heard: str) -> None:
-    """The episodes under way are left; those that end after it began in it."""
+    """The episodes under way are left; those that end after it began in it. A lease may begin at a task."""
+    coordinator.collect(coordinator.begin(task=SECOND_TASK), 6 * CHUNK)
+    assert {value for meta in coordinator.metas for value in meta.episode_returns} == {-1.0}
+    coordinator.link.sent.clear()
     work = coordinator.begin()
+    coordinator.answered = 0
     coordinator.collect(work, 4 * CHUNK)
     before = len(coordinator.metas)
     if heard == "credit":
@@ -191,12 +179,6 @@ def test_it_goes_on_at_a_new_task_and_loses_no_step(coordinator: Coordinator, he
     assert coordinator.metas[-1].task == 3, "what is handed in at the end, too"
 
 
-def test_a_lease_begins_at_the_task_that_it_is_given(coordinator: Coordinator) -> None:
-    coordinator.collect(coordinator.begin(task=SECOND_TASK), 6 * CHUNK)
-    assert {meta.task for meta in coordinator.metas} == {3}
-    assert {value for meta in coordinator.metas for value in meta.episode_returns} == {-1.0}
-
-
 def test_a_task_with_other_observations_is_refused(coordinator: Coordinator) -> None:
     coordinator.config = small_config(env={"make": f"{__name__}:wide", "num_envs": NUM_ENVS})
     work = coordinator.begin()
@@ -205,12 +187,15 @@ def test_a_task_with_other_observations_is_refused(coordinator: Coordinator) -> 
         work.step()
 
 
-def test_it_acts_with_the_published_policy(coordinator: Coordinator) -> None:
+def test_it_acts_with_the_published_policy_and_writes_what_it_announces(coordinator: Coordinator) -> None:
     coordinator.collect(coordinator.begin(), 4 * CHUNK)
     actor = make_policy(coordinator.config, OBSERVATION, ACTION)
     actor.load_state(coordinator.algorithm.acting_state())
+    assert sorted(path.name for path in coordinator.run.data.iterdir()) == [meta.file for meta in coordinator.metas]
     for meta in coordinator.metas:
-        columns = read_chunk(coordinator.run.data / meta.file, meta)
+        path = coordinator.run.data / meta.file
+        columns = read_chunk(path, meta)  # raises unless size, header and checksum are as announced
+        assert (read_meta(path), len(columns["reward"])) == (meta, meta.rows)
         greedy = actor.act(columns["obs"], {}, np.random.default_rng(0), deterministic=True)
         assert columns["action"].tolist() == greedy.tolist()
 
@@ -235,6 +220,7 @@ def test_a_policy_is_read_once_per_version(coordinator: Coordinator) -> None:
     file = coordinator.run.policy_file(EXPERIMENT, 0)
     coordinator.collect(work, CHUNK)
     file.unlink()
+    work.handle(PolicyAvailable(1, PolicyRef(0, 99, 990)))  # a former learner's: no news
     coordinator.collect(work, 4 * CHUNK)  # nobody looks at the file
     second = PolicyRef(1, 1, 10)
     coordinator.publish(second)
@@ -249,24 +235,6 @@ def test_a_policy_is_read_once_per_version(coordinator: Coordinator) -> None:
     assert [meta.policy for meta in coordinator.metas[before:]] == [FIRST, second, second, second]
 
 
-def test_news_of_an_older_policy_is_no_news(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.publish(PolicyRef(2, 3, 30))
-    coordinator.collect(work, CHUNK)
-    coordinator.run.policy_file(EXPERIMENT, 0).unlink()
-    work.handle(PolicyAvailable(1, PolicyRef(1, 99, 990)))  # a former learner's
-    coordinator.collect(work, 3 * CHUNK)
-    assert {meta.policy for meta in coordinator.metas} == {PolicyRef(2, 3, 30)}
-
-
-def test_a_missing_policy_ends_the_lease_with_an_error(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.run.policy_file(EXPERIMENT, 0).unlink()
-    coordinator.grant(work, CHUNK)
-    with pytest.raises(PolicyFileError):
-        work.step()
-
-
 def is_drained(work: CollectorWork) -> bool:
     return work.drained
 
@@ -278,35 +246,15 @@ def test_draining_hands_in_every_row(coordinator: Coordinator, credit: int) -> N
     assert sum(meta.rows for meta in coordinator.metas) < coordinator.env_steps  # some wait for later steps
     before = coordinator.env_steps
     work.drain()
+    said = list(coordinator.link.sent)
+    work.drain()  # its process is asked to end, too
+    assert coordinator.link.sent == said
     assert not is_drained(work)  # the last chunk is not acknowledged yet
     assert not work.step()
     coordinator.acknowledge(work)
     assert is_drained(work)
     assert coordinator.env_steps == before
     assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps
-
-
-def test_drained_twice_it_hands_in_once(coordinator: Coordinator) -> None:
-    """Told to drain, and then its process is asked to end."""
-    work = coordinator.begin()
-    coordinator.collect(work, 3 * CHUNK)
-    work.drain()
-    said = list(coordinator.link.sent)
-    work.drain()
-    assert coordinator.link.sent == said
-
-
-def test_a_lease_that_never_began_drains_at_once(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    work.drain()
-    assert work.drained
-    assert coordinator.link.sent == []
-
-
-def test_an_acknowledgement_of_an_earlier_lease_grants_nothing(coordinator: Coordinator) -> None:
-    work = coordinator.begin(lease=2)
-    work.handle(ChunkAccepted(ChunkId(WORKER, 1, 0), 10_000, FIRST, GREEDY))
-    assert not work.step()
 
 
 def test_a_refused_chunk_is_said_in_the_log(coordinator: Coordinator) -> None:
@@ -369,16 +317,10 @@ def test_a_lease_that_cannot_begin_leaves_no_environment_behind(
     assert [vector.closed for vector in made] == [True]
 
 
-def test_its_log_names_it_and_says_how_it_collects(coordinator: Coordinator) -> None:
-    coordinator.begin()
-    log = coordinator.run.collector_log(WORKER, 1).read_text()
-    assert f"collector {WORKER} (index 1) of small: n_sample: {CHUNK}, env_num: {NUM_ENVS}" in log
-
-
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """While it holds anything, payloads are refused with the error in it."""
-    refusing: list[int] = []
+    refusing = list[int]()
 
     def write(*args: Any, **settings: Any) -> ChunkMeta:
         if refusing:
@@ -399,36 +341,26 @@ def test_a_disk_that_takes_no_description_of_the_environment_holds_nothing_up(co
         assert log.count(f"[WARNING] {name} was not written") == 1
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
-def test_a_chunk_waits_at_hand_for_room_on_the_disk(coordinator: Coordinator, full_disk: list[int], error: int) -> None:
+def test_a_chunk_waits_at_hand_for_room_on_the_disk(coordinator: Coordinator, full_disk: list[int]) -> None:
     work = coordinator.begin()
     coordinator.collect(work, CHUNK)
-    full_disk.append(error)
+    full_disk.append(errno.EDQUOT)
     coordinator.grant(work, 10 * CHUNK)
     assert [work.step() for _ in range(5)] == [False] * 5  # it neither collects more nor gives up
     assert coordinator.link.doing[:2] == ("waiting", "waiting for room on the disk")
     assert 0 < coordinator.link.doing.lacks_bytes <= coordinator.metas[0].payload_bytes, "for the run's line"
     assert len(coordinator.metas) == 1
+    work.drain()
+    work.step()
+    assert not is_drained(work), "not before the disk has taken all"
     full_disk.clear()
     work.step()
     assert [meta.chunk.sequence for meta in coordinator.metas][:2] == [0, 1]
-    log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
-    assert log.count("chunk 1 waits for room on the disk") == 1
-
-
-def test_it_is_not_drained_before_the_disk_has_taken_all(coordinator: Coordinator, full_disk: list[int]) -> None:
-    work = coordinator.begin()
-    coordinator.grant(work, 10 * CHUNK)
-    full_disk.append(errno.ENOSPC)
-    work.step()
-    work.drain()
-    work.step()
-    assert not is_drained(work)
-    full_disk.clear()
-    work.step()
     coordinator.acknowledge(work)
     assert is_drained(work)
-    assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps == CHUNK
+    assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps
+    log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
+    assert log.count("chunk 1 waits for room on the disk") == 1
 
 
 def test_what_the_disk_never_took_is_said(coordinator: Coordinator, full_disk: list[int]) -> None:
@@ -440,14 +372,6 @@ def test_what_the_disk_never_took_is_said(coordinator: Coordinator, full_disk: l
     coordinator.works.clear()
     log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
     assert f"{CHUNK} env steps are lost: they were not in data/ at the end" in log
-
-
-def test_any_other_error_of_the_disk_ends_the_lease(coordinator: Coordinator, full_disk: list[int]) -> None:
-    work = coordinator.begin()
-    coordinator.grant(work, CHUNK)
-    full_disk.append(errno.EACCES)
-    with pytest.raises(PermissionError):
-        work.step()
 
 
 def test_an_environment_that_breaks_is_named_counted_and_costs_no_other_step(coordinator: Coordinator) -> None:
@@ -471,3 +395,75 @@ def test_an_environment_that_breaks_is_named_counted_and_costs_no_other_step(coo
     lengths = [length for meta in coordinator.metas for length in meta.episode_lengths]
     assert lengths
     assert set(lengths) <= {3, 4, 5, 6}, "none of an episode that broke"
+
+
+def chunk(*returns: float, env_steps: int = 10, rows: int = 9) -> Collected:
+    columns = {"reward": np.zeros(rows, np.float32)}
+    return Collected(columns, env_steps, PolicyRef(), list(returns), [5] * len(returns), 0.25)
+
+
+def test_reports_lie_at_least_the_interval_apart_and_need_an_episode() -> None:
+    summary = CollectSummary(100)
+    reported: list[int] = []
+    for train_iter in range(0, 500, 30):
+        summary.add(chunk(*([1.0] if train_iter not in (120, 150) else [])))
+        if summary.due(train_iter=train_iter, env_step=0) is not None:
+            reported.append(train_iter)
+    assert reported == [0, 120, 240, 360, 480]
+
+
+def test_at_the_end_the_rest_is_reported_once_due_or_not() -> None:
+    summary = CollectSummary(100)
+    summary.add(chunk(3.0))
+    assert summary.due(train_iter=0, env_step=10) is not None
+    assert summary.last(train_iter=0, env_step=10) is None, "nothing has come since"
+    summary.add(chunk())
+    assert summary.due(train_iter=1, env_step=20) is None
+    report = summary.last(train_iter=1, env_step=20)
+    assert report is not None
+    assert (report.window.env_steps, report.window.episode_returns) == (10, [])
+    assert summary.last(train_iter=1, env_step=20) is None
+
+
+@pytest.mark.parametrize(("inference", "at"), [(True, [40, 140, 240]), (False, [40])])
+def test_a_config_says_by_what_reports_are_counted(inference: bool, at: list[int]) -> None:
+    raw = {"name": "x", "env": {"id": "CartPole-v1"}, "learner": {"inference": inference}}
+    log = {"interval_train_iters": 10, "progress_interval_env_steps": 100}
+    summary = CollectSummary.of(ExperimentConfig.model_validate({**raw, "log": log}))
+    reported: list[int] = []
+    for taken in range(20, 300, 20):
+        summary.add(chunk(*([] if taken == 20 else [1.0]), env_steps=20))
+        if summary.due(train_iter=0, env_step=taken) is not None:
+            reported.append(taken)
+    assert reported == at
+
+
+def test_a_resumed_run_s_totals_go_on() -> None:
+    summary = CollectSummary(0, before=Counters(env_step=1_000, episode=20))
+    summary.add(chunk())
+    assert summary.due(train_iter=0, env_step=10) is None, "no episode has ended"
+    summary.add(chunk(3.0, 5.0))
+    first = summary.due(train_iter=0, env_step=20)
+    assert first is not None
+    fields = first.fields()
+    assert (fields["episode_count"], fields["envstep_count"], fields["train_sample_count"]) == (2, 20, 18)
+    assert (fields["reward_mean"], fields["collect_time"]) == (4.0, 0.5)
+    summary.add(chunk(1.0))
+    report = summary.last(train_iter=0, env_step=0)
+    assert report is not None
+    totals = report.totals
+    assert (totals.env_steps, totals.train_samples, totals.episodes, totals.duration_s) == (1_030, 1_027, 23, 0.75)
+
+
+def test_metrics_are_means_over_all_steps_since_the_last_report() -> None:
+    summary = CollectSummary(0)
+    for metrics in ({"speed": MetricMean(1.0, 10)}, {"speed": MetricMean(4.0, 5), "height": MetricMean(7.0, 2)}, {}):
+        summary.add(replace(chunk(1.0), metrics=metrics))
+    report = summary.due(train_iter=0, env_step=30)
+    assert report is not None
+    assert report.window.metrics == {"speed": pytest.approx((1.0 * 10 + 4.0 * 5) / 15), "height": 7.0}
+    summary.add(replace(chunk(1.0), metrics={"speed": MetricMean(9.0, 10)}))
+    report = summary.due(train_iter=1, env_step=40)
+    assert report is not None
+    assert report.window.metrics == {"speed": 9.0}
+    assert report.fields()["speed"] == 9.0

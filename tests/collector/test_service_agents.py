@@ -38,8 +38,6 @@ from remuda.wire.messages import (
 from remuda.worker.link import WorkerIdentity
 
 FIRST = PolicyRef(1, 0, 0)
-PPO = {"policy": {"type": "ppo", "hidden": (8,), "horizon_steps": 8, "minibatches": 1}}
-LANES = COPIES * len(AGENTS)
 
 
 class Lease:
@@ -54,7 +52,7 @@ class Lease:
         games().clear()
         assign = assign_to(self.run, config, index=index)
         self.work = CollectorWork(assign, WorkerIdentity(WORKER, 1), self.link, stores_of(self.run))
-        self.exploration = {"epsilon": 0.5} if config.policy.type == "dqn" else {}
+        self.exploration = {"epsilon": 0.5}
 
     def collect(self, credit: int) -> list[ChunkMeta]:
         """Let it use so much credit up, and let go."""
@@ -94,41 +92,13 @@ def test_each_step_of_each_agent_is_a_row_once_and_no_step_goes_beyond_the_credi
     assert sum(meta.rows for meta in metas) == acted(), "the last ones come when the lease ends"
     ends = [done for game in games() for done in game.log if done.terminated or done.truncated]
     assert sum(len(meta.episode_returns) for meta in metas) == len(ends)
+    for agent in AGENTS:
+        of_agent = sum(done.agent == agent for done in ends)
+        assert sum(len(meta.episode_info.get(f"return_{agent}", ())) for meta in metas) == of_agent
+    assert any("return_a1_mean" in report.statistics for report in lease.link.sent_of(CollectorReport))
+    assert set(json.loads(lease.run.env_spec.read_text())["agents"]) == set(AGENTS)
     seen = np.concatenate([columns["obs"] for columns in lease.columns(metas)])
     assert sorted(map(tuple, seen.tolist())) == sorted(done.seen for game in games() for done in game.log)
-
-
-def test_on_policy_a_chunk_is_a_segment_of_each_agent_and_uses_the_credit_of_its_slots(
-    tmp_path: Path, opened: list[Lease]
-) -> None:
-    opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user", **PPO)))
-    metas = lease.collect(3 * 8 * COPIES)
-    assert [meta.rows for meta in metas] == [LANES] * 3
-    assert sum(int(columns["valid"].sum()) for columns in lease.columns(metas)) == acted()
-    assert sum(meta.env_steps for meta in metas) == sum(game.steps for game in games()) < 3 * 8 * COPIES
-
-
-def test_the_returns_of_single_agents_are_told(tmp_path: Path, opened: list[Lease]) -> None:
-    opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user")))
-    metas = lease.collect(60)
-    for agent in AGENTS:
-        ends = sum(done.agent == agent and (done.terminated or done.truncated) for game in games() for done in game.log)
-        assert sum(len(meta.episode_info.get(f"return_{agent}", ())) for meta in metas) == ends
-    assert any("return_a1_mean" in report.statistics for report in lease.link.sent_of(CollectorReport))
-
-
-def test_the_first_collector_describes_the_environment_with_its_agents(tmp_path: Path, opened: list[Lease]) -> None:
-    opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user")))
-    assert set(json.loads(lease.run.env_spec.read_text())["agents"]) == set(AGENTS)
-
-
-def test_collectors_play_other_episodes(tmp_path: Path, opened: list[Lease]) -> None:
-    seeds: list[list[int | None]] = []
-    for index in (0, 1):
-        opened.append(lease := Lease(tmp_path / str(index), shared_config(tmp_path / "user"), index))
-        lease.collect(1)
-        seeds += [game.seeds[:1] for game in games()]
-    assert len({first for (first,) in seeds}) == 2 * COPIES
 
 
 def save(lease: Lease, train_iter: int, config: ExperimentConfig) -> CheckpointFile:
@@ -142,23 +112,21 @@ def said(lease: Lease, start: str) -> list[str]:
     return texts(lease.run.collector_log(WORKER, 1), start)
 
 
-@pytest.mark.parametrize("sections", [{}, PPO])
 def test_in_self_play_nothing_is_learned_from_the_steps_of_older_checkpoints(
-    tmp_path: Path, opened: list[Lease], sections: dict[str, Any]
+    tmp_path: Path, opened: list[Lease]
 ) -> None:
     """In each episode one agent learns, and the log says against which checkpoint. One that is gone does not play."""
-    config = shared_config(tmp_path / "user", self_play={"share": 1.0, "keep": 2}, **sections)
+    config = shared_config(tmp_path / "user", self_play={"share": 1.0, "keep": 2})
     opened.append(lease := Lease(tmp_path, config))
     played = list(games())
     files = [save(lease, 10, config), CheckpointFile("iteration_20.pth.tar", "0" * 64), save(lease, 30, config)]
     for _ in range(2):  # the coordinator repeats itself
         lease.work.handle(Opponents(1, files))
-    metas = lease.collect(60 if sections == {} else 4 * 8 * COPIES)
+    metas = lease.collect(60)
     [warned] = said(lease, "iteration_20 does not play: ")
     assert "no such checkpoint" in warned
     assert len(said(lease, "iteration_10 plays against newer policies from now on")) == 1
-    columns = lease.columns(metas)
-    learned = sum(int(each["valid"].sum()) if sections else len(each["obs"]) for each in columns)
+    learned = sum(meta.rows for meta in metas)
     episodes = sum(len(meta.episode_returns) for meta in metas)
     steps = sum(game.steps for game in played)
     assert 0 < learned <= steps, "in each step of a copy one agent at most"
@@ -171,22 +139,9 @@ def test_in_self_play_nothing_is_learned_from_the_steps_of_older_checkpoints(
     assert sum(count for count, _ in drawn) >= episodes > 0
 
 
-def test_without_self_play_opponents_are_not_heard_of(tmp_path: Path, opened: list[Lease]) -> None:
+def test_an_environment_with_other_agents_than_were_submitted_is_refused(tmp_path: Path) -> None:
     config = shared_config(tmp_path / "user")
-    opened.append(lease := Lease(tmp_path, config))
-    lease.work.handle(Opponents(1, [save(lease, 10, config)]))
-    metas = lease.collect(60)
-    assert sum(meta.rows for meta in metas) > sum(meta.env_steps for meta in metas)
-
-
-@pytest.mark.parametrize(
-    ("agents", "problem"), [(("a0", "a1"), "an agent a2"), (("a0", "a1", "a2", "a3"), "no agent a3")]
-)
-def test_an_environment_with_other_agents_than_were_submitted_is_refused(
-    tmp_path: Path, agents: tuple[str, ...], problem: str
-) -> None:
-    config = shared_config(tmp_path / "user")
-    other = config.model_copy(update={"env": config.env.model_copy(update={"agents": agents})})
+    other = config.model_copy(update={"env": config.env.model_copy(update={"agents": ("a0", "a1")})})
     run = new_run(tmp_path)
-    with pytest.raises(EnvironmentBuildError, match=problem):
+    with pytest.raises(EnvironmentBuildError, match="an agent a2"):
         CollectorWork(assign_to(run, other), WorkerIdentity(WORKER, 1), RecordingLink(), stores_of(run))

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda.buffer.chunk import read_chunk, write_chunk
+from remuda.buffer.frames import FRAMES
+from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected, CorruptExperienceError
 from remuda.collector.trace import Trace
 from remuda.collector.unrolls import UnrollRows, steps_ahead
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
+from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
-from remuda.wire.messages import PolicyRef
+from remuda.tests.policy.unrolled.algorithm import Acting, checked
+from remuda.tests.policy.unrolled.trails import Trail, noted
+from remuda.wire.messages import ChunkId
 
 Row = tuple[Any, ...]
 """obs, action, reward, steps, terminated and what was recorded, as nested tuples."""
@@ -114,13 +121,6 @@ def rows_of(chunks: Sequence[Collected]) -> list[Row]:
 # --- the arithmetic -------------------------------------------------------------------------------------------------
 
 
-def test_what_lies_ahead_by_hand() -> None:
-    done = np.array([[0, 0], [0, 0], [1, 0], [0, 1], [0, 1], [0, 0]], np.bool_)
-    ahead = steps_ahead(done, window_steps=3)
-    assert ahead.steps.T.tolist() == [[3, 2, 1, 3, 2, 1], [3, 3, 2, 1, 1, 1]]
-    assert ahead.complete.T.tolist() == [[True] * 4 + [False] * 2, [True] * 5 + [False]]
-
-
 @given(
     done=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), max_size=12),
     window_steps=st.integers(1, 9),
@@ -139,30 +139,6 @@ def test_what_lies_ahead_against_the_definition(done: list[list[bool]], window_s
 # --- whatever the chunks --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
-@given(
-    num_envs=st.integers(1, 4),
-    unroll_steps=st.integers(1, 4),
-    n_step=st.integers(1, 5),
-    longest=st.integers(1, 12),
-    seed=st.integers(0, 1000),
-    chunks=st.lists(st.integers(1, 40), min_size=1, max_size=8),
-)
-def test_rows_are_those_of_the_definition_whatever_the_chunks(
-    num_envs: int, unroll_steps: int, n_step: int, longest: int, seed: int, chunks: list[int]
-) -> None:
-    """Chunks of a single step too, where a window needs many of them."""
-    envs = [ScriptedEnv(i, longest=longest) for i in range(num_envs)]
-    rollout = rollout_of(envs, unroll_steps=unroll_steps, n_step=n_step, seed=seed)
-    collected = [rollout.collect(asked, {"epsilon": 0.5}) for asked in chunks]
-    collected.append(rollout.flush())
-    steps = sum(len(env.log) for env in envs)
-    assert steps == sum(chunk.env_steps for chunk in collected) == sum(chunk.rows for chunk in collected)
-    expected = [row for env in envs for row in naive_rows(env.log, [], unroll_steps, n_step)]
-    assert sorted(rows_of(collected)) == sorted(expected)
-    assert rollout.flush().rows == 0
-
-
 Operation = tuple[str, int]
 operations = st.lists(
     st.tuples(st.sampled_from(["collect", "collect", "flush", "raise", "nan"]), st.integers(1, 20)),
@@ -176,13 +152,14 @@ operations = st.lists(
     num_envs=st.integers(1, 3),
     unroll_steps=st.integers(1, 3),
     n_step=st.integers(1, 3),
+    longest=st.integers(1, 12),
     seed=st.integers(0, 1000),
     script=operations,
 )
-def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
-    num_envs: int, unroll_steps: int, n_step: int, seed: int, script: list[Operation]
+def test_rows_are_those_of_the_definition_whatever_the_chunks_and_a_chunk_that_fails_never_happened(
+    num_envs: int, unroll_steps: int, n_step: int, longest: int, seed: int, script: list[Operation]
 ) -> None:
-    envs = [ScriptedEnv(i) for i in range(num_envs)]
+    envs = [ScriptedEnv(i, longest=longest) for i in range(num_envs)]
     rollout = rollout_of(envs, unroll_steps=unroll_steps, n_step=n_step, seed=seed)
     cuts: list[list[int]] = [[] for _ in envs]  # where windows end early: flushes and failures
     collected: list[Collected] = []
@@ -199,7 +176,7 @@ def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
         victim = envs[number % num_envs]
         victim.fails_in, victim.bad_reward = number, math.nan if kind == "nan" else None
         with pytest.raises(CorruptExperienceError if kind == "nan" else RuntimeError):
-            rollout.collect(number * num_envs * 3, {})
+            rollout.collect(number * num_envs * 5, {})
         for env, length in zip(envs, known, strict=True):
             del env.log[length:]
     collected.append(rollout.flush())
@@ -271,23 +248,6 @@ def test_a_termination_and_a_truncation_by_hand() -> None:
     }
 
 
-def test_what_is_cut_off_has_not_terminated() -> None:
-    rollout = rollout_of([Corridor(terminates=True)], unroll_steps=1, n_step=3, policy=Clipped())
-    assert rollout.collect(2, {}).rows == 0
-    last = rollout.flush()
-    assert last.columns["steps"].tolist() == [2, 1]
-    assert last.columns["terminated"].tolist() == [False, False]
-    assert last.columns["obs"][:, :, 0].tolist() == [[0, 1, 2, 2, 2], [1, 2, 2, 2, 2]]
-    ended = rollout.collect(1, {})
-    assert (ended.columns["steps"].tolist(), ended.columns["terminated"].tolist()) == ([1], [True])
-
-
-def test_an_episode_that_ends_with_the_last_step_of_a_window_has_terminated_in_it() -> None:
-    for unroll_steps, terminated in ((2, [True, True, True]), (1, [False, True, True])):
-        rollout = rollout_of([Corridor(terminates=True)], unroll_steps=unroll_steps, n_step=1, policy=Clipped())
-        assert rollout.collect(3, {}).columns["terminated"].tolist() == terminated
-
-
 def test_a_lost_life_ends_the_episode_and_the_game_goes_on() -> None:
     """Slots 0 to 3 of one environment: a reset, a step, one that loses a life, one more."""
     trace = Trace(spaces.Box(0, 9, (), np.uint8), spaces.Discrete(9), num_envs=1, kept=3)
@@ -305,18 +265,44 @@ def test_a_lost_life_ends_the_episode_and_the_game_goes_on() -> None:
     assert columns["terminated"].tolist() == [True, True, False]
 
 
-def test_a_chunk_names_the_oldest_policy_that_acted_in_it() -> None:
-    rollout = rollout_of([ScriptedEnv(longest=1000)], unroll_steps=1, n_step=2)
-    first, second, third = (PolicyRef(version=version) for version in (1, 2, 3))
-    chunks = [rollout.collect(steps, {}, policy_ref=ref) for steps, ref in ((1, first), (1, second), (4, third))]
-    assert [(chunk.rows, chunk.policy) for chunk in chunks] == [(0, first), (0, second), (4, first)]
-    assert rollout.flush().policy == third
+UNROLL_STEPS, N_STEP = 3, 4
 
 
-def test_the_same_seeds_give_the_same_bytes_in_the_same_order() -> None:
-    def bytes_of() -> list[tuple[str, bytes]]:
-        rollout = rollout_of([ScriptedEnv(i) for i in range(3)], unroll_steps=2, n_step=3, seed=7)
-        chunks = [rollout.collect(17, {"epsilon": 0.3}) for _ in range(4)]
-        return [(name, column.tobytes()) for chunk in chunks for name, column in chunk.columns.items()]
+def chunks(notes: Path, *, images: bool) -> Iterator[Collected]:
+    """Twelve chunks, each of another policy, and what is left then."""
+    vector: Any = SyncVectorEnv(
+        [partial(Trail, images=images, notes=notes) for _ in range(3)], autoreset_mode=AutoresetMode.NEXT_STEP
+    )
+    policy = Acting()
+    rows = UnrollRows(unroll_steps=UNROLL_STEPS, n_step=N_STEP, discount=0.9)
+    rollout = OneRollout(vector, policy, rows=rows, rng=np.random.default_rng(1), seeds=[1, 2, 3])
+    for number in range(12):
+        policy.updates = number
+        yield rollout.collect(2 + 5 * number, {})
+    yield rollout.flush()
+    vector.close()
 
-    assert bytes_of() == bytes_of()
+
+def batch_of_all(place: Path, *, images: bool) -> dict[str, Array]:
+    """Every row, from the ring."""
+    ring = ColumnRing(1_000)
+    for sequence, chunk in enumerate(chunks(place, images=images)):
+        assert (FRAMES in chunk.columns) == images
+        meta = write_chunk(place, chunk.meta(ChunkId(WORKER, 1, sequence)), chunk.columns)
+        ring.write(ring.next_row, read_chunk(place / meta.file, meta))
+    return dict(ring.gather(np.arange(ring.next_row)))
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_there_is_one_row_for_each_step_and_each_is_what_happened(tmp_path: Path, images: bool) -> None:
+    batch = batch_of_all(tmp_path, images=images)
+    found = checked(batch, unroll_steps=UNROLL_STEPS, n_step=N_STEP)
+    taken = noted(tmp_path, "taken")
+    assert sorted(map(tuple, found["step"].tolist())) == sorted(map(tuple, taken.tolist()))
+    assert len(taken) > 300
+    # The last row of each episode there was, and W - 1 of each that was cut at most.
+    assert found["terminated"].sum() > 20
+    assert found["truncated"].sum() > 10
+    assert 0 < found["cut"].sum() <= 3 * (UNROLL_STEPS + N_STEP - 1)
+    assert (batch["acted_after"].min(axis=1, where=batch["acted_after"] > 0, initial=99)
+            < batch["acted_after"].max(axis=1)).any(), "windows in which the policy changed"  # fmt: skip

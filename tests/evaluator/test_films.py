@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 
@@ -27,14 +26,12 @@ from remuda.wire.messages import Film
 HERE = "remuda.tests.environments"
 
 
-def config(
-    make: str = f"{HERE}.painter:WidePainter", *, interval: int | None = 100, episodes: int = 2
-) -> ExperimentConfig:
+def config(make: str = f"{HERE}.painter:WidePainter", *, interval: int | None = 100) -> ExperimentConfig:
     return ExperimentConfig(
         name="filmed",
         seed=5,
         env=EnvConfig(make=make),
-        evaluator=EvaluatorConfig(episodes=episodes),
+        evaluator=EvaluatorConfig(episodes=2),
         log=LogConfig(film_interval_env_steps=interval),
     )
 
@@ -55,15 +52,11 @@ def test_a_film_shows_the_whole_episode() -> None:
     with opened(config()) as films:
         film = films.film([Still()], env_step=0, steps=LENGTH)
         assert films.take_warnings() == []
+        assert white_columns(films.film([Still()], env_step=0, steps=4)) == [0, 5, 10, 15, 20], "cut, as it was"
     assert white_columns(film) == [5 * step for step in range(LENGTH + 1)]
     assert film is not None
     assert (film.height, film.width) == (HEIGHT, WIDTH)
     assert delays_s(film.gif)[0] == 0.1
-
-
-def test_it_ends_where_the_evaluation_cut_the_episode() -> None:
-    with opened(config()) as films:
-        assert white_columns(films.film([Still()], env_step=0, steps=4)) == [0, 5, 10, 15, 20]
 
 
 def test_long_episodes_are_seen_in_part_and_every_nth_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,14 +64,10 @@ def test_long_episodes_are_seen_in_part_and_every_nth_step(monkeypatch: pytest.M
     monkeypatch.setattr(evaluator_films, "MOST_PICTURES", 5)
     with opened(config()) as films:
         assert white_columns(films.film([Still()], env_step=0, steps=LENGTH)) == [0, 15, 30, 45]
-
-
-def test_large_pictures_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_SIDE_PIXELS", 25)
-    with opened(config()) as films:
-        film = films.film([Still()], env_step=0, steps=LENGTH)
-    assert film is not None
-    assert (film.height, film.width) == (HEIGHT // 2, WIDTH // 2)
+        monkeypatch.setattr(pictures, "MOST_SIDE_PIXELS", 25)
+        small = films.film([Still()], env_step=0, steps=LENGTH)
+        assert small is not None
+        assert (small.height, small.width) == (HEIGHT // 2, WIDTH // 2), "large pictures are made smaller"
 
 
 def test_a_slow_environment_is_seen_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,18 +104,9 @@ def test_a_film_that_is_given_up_is_none_and_is_tried_again() -> None:
         assert films.film([Still()], env_step=0, steps=LENGTH) is not None
 
 
-@pytest.mark.parametrize(("interval", "episodes"), [(None, 2), (100, 0)])
-def test_without_the_setting_or_evaluations_nothing_is_built(interval: int | None, episodes: int) -> None:
-    with opened(config(f"{HERE}.unfilmable:Blind", interval=interval, episodes=episodes)) as films:
-        assert not films.due(0)
-        assert films.film([Still()], env_step=0, steps=LENGTH) is None
-        assert films.take_warnings() == []
-
-
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ("Blind", "RuntimeError: no display"),
         ("Leaving", "UserExitError: SystemExit.*no renderer here"),
         ("unseen", "EnvironmentBuildError: .*has no parameter render_mode"),
     ],
@@ -153,17 +133,14 @@ def test_what_fails_in_the_middle_is_told_of_once_and_ends_the_films(env: str, s
         assert films.take_warnings() == []
 
 
-def test_without_an_encoder_a_warning_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with opened(config()) as films:
-        (warning,) = films.take_warnings()
-    assert "pip install 'remuda[video]'" in warning
-
-
 def test_the_process_may_open_windows_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER", "PYGAME_HIDE_SUPPORT_PROMPT"):
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
+    with opened(config(f"{HERE}.unfilmable:Blind", interval=None)) as films:
+        assert not films.due(0), "without the setting nothing is built"
+        assert films.film([Still()], env_step=0, steps=LENGTH) is None
+        assert films.take_warnings() == []
     with opened(config()) as films:
         films.film([Still()], env_step=0, steps=LENGTH)
         assert dict(os.environ) == before

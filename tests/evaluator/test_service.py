@@ -29,7 +29,6 @@ from remuda.tests.worker.leases import assign_to, new_run, sha256_of, small_conf
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
 from remuda.wire.messages import (
     Counters,
-    Credit,
     Drain,
     Evaluate,
     EvaluationDone,
@@ -97,16 +96,24 @@ def lease(tmp_path: Path) -> Iterator[Lease]:
     opened.work.close()
 
 
-def test_it_plays_the_episodes_of_these_numbers_in_order(lease: Lease) -> None:
-    path = lease.saved(20, seed=1)
-    lease.ask(path, first_episode=3, episodes=6)
-    [done] = lease.link.sent_of(EvaluationDone)
+def test_it_plays_the_episodes_of_these_numbers_with_this_file(lease: Lease) -> None:
+    """Shares put together are the whole; each step is progress."""
+    path, other = lease.saved(20, seed=1), lease.saved(30, seed=2)
+    for file, first_episode, episodes in ((path, 3, 6), (path, 3, 2), (other, 3, 6), (path, 5, 4)):
+        lease.ask(file, first_episode, episodes)
+    done, share, of_other, rest = lease.link.sent_of(EvaluationDone)
     expected = lease.played_alone(path, range(3, 9))
     assert (done.lease, done.evaluation, done.first_episode) == (3, 1, 3)
-    assert done.returns == [episode.return_ for episode in expected]
+    assert done.returns == share.returns + rest.returns == [episode.return_ for episode in expected]
     assert done.lengths == [episode.length for episode in expected]
+    assert of_other.returns == [episode.return_ for episode in lease.played_alone(other, range(3, 9))] != done.returns
     assert done.duration_s > 0
     assert len(set(done.returns)) > 1  # the seeds do differ
+    assert sum(done.actions["action"].counts) == sum(done.lengths)
+    assert lease.link.sent_of(EvaluationFilmed) == [], "nobody has asked for films"
+    said = lease.link.progress_said
+    assert said[-1] == sum(sum(each.lengths) for each in (done, share, of_other, rest))
+    assert all(1 <= after - before <= 4 for before, after in zip([0, *said], said, strict=False))
 
 
 def test_it_plays_at_the_task_that_it_is_asked_for(lease: Lease) -> None:
@@ -138,24 +145,6 @@ def test_an_environment_of_evaluations_that_does_not_fit_is_refused_at_once(tmp_
         Lease(tmp_path, config)
 
 
-def test_shares_put_together_are_the_whole(lease: Lease) -> None:
-    path = lease.saved(20, seed=2)
-    for first_episode, episodes in ((0, 5), (3, 2), (0, 3)):
-        lease.ask(path, first_episode, episodes)
-    whole, second, first = lease.link.sent_of(EvaluationDone)
-    assert first.returns + second.returns == whole.returns
-
-
-def test_each_evaluation_plays_its_own_file(lease: Lease) -> None:
-    paths = [lease.saved(train_iter, seed=train_iter) for train_iter in (10, 20, 30)]
-    for path in (*paths, paths[0]):
-        lease.ask(path, 0, 4)
-    returns = [done.returns for done in lease.link.sent_of(EvaluationDone)]
-    assert returns[:3] == [[episode.return_ for episode in lease.played_alone(path, range(4))] for path in paths]
-    assert returns[3] == returns[0]
-    assert returns[0] != returns[1]
-
-
 def test_its_log_has_every_episode_and_the_table(lease: Lease) -> None:
     path = lease.saved(20, seed=1)
     lease.ask(path, 0, 5)
@@ -167,17 +156,6 @@ def test_its_log_has_every_episode_and_the_table(lease: Lease) -> None:
     assert sorted(float(reward) for _, reward, _ in finished) == sorted(done.returns)
     assert "iteration_20.pth.tar" in log
     assert "reward_mean" in log
-
-
-def test_progress_grows_with_every_step(lease: Lease) -> None:
-    """So that a long evaluation is not taken for a stuck one; and it goes on over evaluations."""
-    path = lease.saved(20, seed=1)
-    for _ in range(2):
-        lease.ask(path, 0, 5)
-    steps = sum(sum(done.lengths) for done in lease.link.sent_of(EvaluationDone))
-    said = lease.link.progress_said
-    assert said[-1] == steps
-    assert all(1 <= after - before <= 4 for before, after in zip([0, *said], said, strict=False))
 
 
 def test_its_beats_say_when_it_loads_and_when_it_plays(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +175,8 @@ def test_its_beats_say_when_it_loads_and_when_it_plays(lease: Lease, monkeypatch
 
 def test_a_process_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
     path = lease.saved(20, seed=1)
+    with pytest.raises(CheckpointError, match=r"iteration_77\.pth\.tar"):
+        lease.ask(lease.run.checkpoint(77), 0, 5)
     lease.guard.end("asked to by SIGTERM")
     with pytest.raises(AskedToEndError):
         lease.ask(path, 0, 5)
@@ -215,24 +195,6 @@ def test_a_lease_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
     assert len(lease.link.sent_of(EvaluationDone)) == 1
 
 
-def test_a_missing_checkpoint_is_an_error_that_names_it(lease: Lease) -> None:
-    with pytest.raises(CheckpointError, match=r"iteration_77\.pth\.tar"):
-        lease.ask(lease.run.checkpoint(77), 0, 5)
-    assert lease.link.sent == []
-
-
-def test_what_is_no_evaluation_is_not_played(lease: Lease) -> None:
-    lease.work.handle(Credit(3, 100, PolicyRef(), {}))
-    assert not lease.work.step()
-    assert lease.link.sent == []
-
-
-def test_it_drains_at_once(lease: Lease) -> None:
-    assert not lease.work.drained
-    lease.work.drain()
-    assert lease.work.drained
-
-
 def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> None:
     config = small_config(evaluator={"episodes": 5, "count": 3})
     run = new_run(tmp_path)
@@ -241,13 +203,6 @@ def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> 
     )
     work.close()
     assert "of small: 2 environments" in run.evaluator_log(WORKER, 1).read_text()
-
-
-def test_its_actions_are_told_of(lease: Lease) -> None:
-    lease.ask(lease.saved(20, seed=1), 0, 5)
-    [done] = lease.link.sent_of(EvaluationDone)
-    assert sum(done.actions["action"].counts) == sum(done.lengths)
-    assert lease.link.sent_of(EvaluationFilmed) == [], "nobody has asked for films"
 
 
 @contextmanager
@@ -306,7 +261,11 @@ def test_the_last_evaluation_is_filmed_though_the_lease_is_to_end(tmp_path: Path
 
 
 def test_a_film_that_fails_costs_a_warning_and_no_result(tmp_path: Path) -> None:
-    with painting(tmp_path, "unfilmable:BlindLater", histograms=False) as lease:
+    with painting(tmp_path / "blind", "unfilmable:Blind") as lease:
+        said = "evaluations are not filmed: RuntimeError: no display"
+        assert list(lease.work.warnings) == [said], "the commander is told, too"
+        assert f"[WARNING] {said}" in lease.run.evaluator_log(WORKER, 2).read_text()
+    with painting(tmp_path / "later", "unfilmable:BlindLater", histograms=False) as lease:
         assert list(lease.work.warnings) == []
         path = lease.saved(20, seed=1)
         for _ in range(2):
@@ -318,15 +277,6 @@ def test_a_film_that_fails_costs_a_warning_and_no_result(tmp_path: Path) -> None
     assert first.returns == second.returns == [float(LENGTH)] * 3
     assert first.actions == {}
     assert log.count("[WARNING] evaluations are not filmed: RuntimeError: the renderer is gone") == 1
-
-
-def test_what_cannot_be_filmed_at_all_is_told_to_the_commander_too(tmp_path: Path) -> None:
-    with painting(tmp_path, "unfilmable:Blind") as lease:
-        assert list(lease.work.warnings) == ["evaluations are not filmed: RuntimeError: no display"]
-        lease.ask(lease.saved(20, seed=1), 0, 3)
-        assert len(lease.link.sent_of(EvaluationDone)) == 1
-        log = lease.run.evaluator_log(WORKER, 2).read_text()
-    assert log.count("[WARNING] evaluations are not filmed: RuntimeError: no display") == 1
 
 
 def test_it_tells_how_many_episodes_it_cut(tmp_path: Path) -> None:

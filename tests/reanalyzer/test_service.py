@@ -120,6 +120,8 @@ def test_what_it_announces_is_in_data_with_the_target_network_that_computed_it(l
     assert not np.array_equal(found[SEARCH_POLICY], stored[SEARCH_POLICY])
     assert lease.link.progressed == 5
     assert meta.compute_s > 0
+    text = lease.run.reanalyzer_log(WORKER, 2).read_text()
+    assert "computed 5 rows of 1 chunks again, the newest with the target network of iteration 100" in text
 
 
 def test_a_newer_target_network_is_loaded_when_it_is_asked_for(lease: Lease) -> None:
@@ -144,15 +146,9 @@ def test_a_request_that_comes_again_is_answered_once(lease: Lease) -> None:
     assert len(lease.announced) == 1
 
 
-@pytest.mark.parametrize("damage", ["gone", "damaged"])
-def test_a_payload_that_cannot_be_read_is_no_failure(lease: Lease, damage: str) -> None:
+def test_a_payload_that_cannot_be_read_is_no_failure(lease: Lease) -> None:
     chunk = lease.chunk(0)
-    path = lease.run.data / chunk.meta.file
-    if damage == "gone":
-        path.unlink()
-    else:
-        content = path.read_bytes()
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    (lease.run.data / chunk.meta.file).write_bytes(b"damaged")
     asked = lease.ask(chunk)
     assert lease.work.step()
     (said,) = lease.link.sent_of(NotReanalyzed)
@@ -194,15 +190,6 @@ def test_it_lets_go_at_once_and_leaves_what_it_has_not_begun_to_others(lease: Le
     assert drained == [False, True]
     assert not lease.work.step()
     assert lease.announced == []
-
-
-def test_its_log_says_how_much_it_computed_and_how_long_that_took(lease: Lease) -> None:
-    lease.ask(lease.chunk(0))
-    lease.work.step()
-    text = lease.run.reanalyzer_log(WORKER, 2).read_text()
-    assert "computes search_policy, root_value" in text
-    assert "computed 5 rows of 1 chunks again, the newest with the target network of iteration 100" in text
-    assert "reanalyze_time_ms" in text
 
 
 class Doubling(Reanalyzer):

@@ -88,10 +88,6 @@ def test_each_event_comes_to_its_method() -> None:
     assert called == list(zip(("start", "episode", "checkpoint", "evaluation", "end"), EVENTS, strict=True))
 
 
-def test_who_asks_for_nothing_says_nothing() -> None:
-    assert [host(Callback()).decide(event, 9) for event in EVENTS] == [CallbackAnswer()] * len(EVENTS)
-
-
 def test_what_it_asks_for_is_told_in_order_and_the_first_reason_counts() -> None:
     def ask(run: CallbackRun) -> None:
         run.log("a", 1)
@@ -111,11 +107,8 @@ def test_what_it_asks_for_is_told_in_order_and_the_first_reason_counts() -> None
     ("setting", "value", "problem"),
     [
         ("learner.learning_rate", -1.0, "Input should be greater than"),
-        ("learner.learning_rate", float("nan"), "finite"),
-        ("policy.entropy_coefficient", -1.0, "greater than"),
         ("env.num_envs", 3, "it may not change during a run; these may: policy."),
         ("policy.hidden", 3, "it may not change"),
-        ("nothing.there", 3, "it may not change"),
         ("learning_rate", 3, "it may not change"),
     ],
 )
@@ -142,10 +135,7 @@ def test_the_settings_are_those_of_now() -> None:
     [
         (lambda run: sys.exit(3), "UserExitError"),
         (lambda run: run.log("", 1.0), "ValueError: a name should have 1 to 100 characters, not 0"),
-        (lambda run: run.set_task({"size": float("nan")}), "ValueError: Out of range float values"),
         (lambda run: run.set_task({"size": "x" * 200_000}), "ValueError: the arguments of a task have"),
-        (lambda run: run.set_task({"size": run}), "TypeError"),
-        (lambda run: run.log("x", "many"), "ValueError: could not convert"),
         (lambda run: [run.change("a.b", 1) for _ in range(MOST_CHANGES + 1)], "ValueError: more than 100 changes"),
     ],
 )
@@ -155,14 +145,6 @@ def test_an_error_is_told_with_its_traceback(ask: Callable[[CallbackRun], object
     assert found.failure.startswith(f"on_start of callback Asks failed: {error}")
     assert "test_callbacks.py" in found.traceback
     assert (found.stop, found.changes, found.state) == (None, [], None)
-
-
-def test_one_that_fails_keeps_nobody_else_from_being_told() -> None:
-    answer = host(asks(lambda run: 1 / 0), asks(lambda run: run.stop("enough"))).decide(STARTED, 0)
-    assert [(one.callback, one.failure is None, one.stop) for one in answer.verdicts] == [
-        ("Asks", False, None),
-        ("Asks 2", True, "enough"),
-    ]
 
 
 class Counts(Callback):

@@ -88,33 +88,23 @@ def test_the_record_describes_exactly_this_file(path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_everything_comes_back(saved: Path) -> None:
-    state = load(saved)
-    assert state.progress == PROGRESS
-    assert (state.observation, state.action) == (OBSERVATION, ACTION)
-    assert state.config == config().model_dump(mode="json")
-
-
 def test_a_run_resumed_from_it_goes_on_bit_for_bit(path: Path) -> None:
     through, rng = trained(), np.random.default_rng(9)
     save(path, through, PROGRESS, config=config(), rngs={"replay": rng})
+    drawn = torch.rand(3)
     for _ in range(10):
         through.learn(batch(rng))
     resumed, other = dqn(seed=3), np.random.default_rng(0)
     state = load(path)
+    assert (state.progress, state.observation, state.action) == (PROGRESS, OBSERVATION, ACTION)
+    assert state.config == config().model_dump(mode="json")
     assert restore(state, resumed) == []
+    torch.rand(100)
     restore_rngs(state, {"replay": other})
+    assert torch.equal(torch.rand(3), drawn)
     for _ in range(10):
         resumed.learn(batch(other))
     assert weights(resumed) == weights(through)
-
-
-def test_torchs_generator_goes_on_where_it_was(path: Path) -> None:
-    save(path, trained(), PROGRESS, config=config())
-    expected = torch.rand(3)
-    torch.rand(100)
-    restore_rngs(load(path), {})
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_generators_that_cannot_be_saved_or_were_not_are_named(saved: Path) -> None:
@@ -158,20 +148,13 @@ def test_a_checkpoint_of_another_network_names_every_key(saved: Path) -> None:
     assert weights(other) == before
 
 
-@pytest.mark.parametrize("part", ["model", "target_model", "optimizer", "schedules"])
-def test_a_part_that_is_missing_is_named(saved: Path, part: str) -> None:
-    edited(saved, lambda content: content.pop(part))
-    with pytest.raises(CheckpointError, match=f"{part}: missing"):
-        restore(load(saved), dqn())
-
-
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
         ("counters", None, "counters"),
+        ("target_model", None, "target_model: missing"),
+        ("optimizer", None, "optimizer: missing"),
         ("counters.env_step", -1, r"counters\.env_step"),
-        ("policy", 3, "policy"),
-        ("best_reward", "high", "best_reward"),
         ("rng.torch", 1, r"rng\.torch"),
         ("observation.shape", "4", r"observation\.shape"),
         ("format", None, "format"),
@@ -189,15 +172,10 @@ def test_a_part_that_is_missing_or_wrong_is_named(saved: Path, where: str, value
             content[key] = value
 
     with pytest.raises(CheckpointError, match=message):
-        load(edited(saved, spoil))
+        restore(load(edited(saved, spoil)), dqn())
 
 
 # --- damage and malice
-
-
-def test_a_missing_file(path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no such checkpoint"):
-        load(path)
 
 
 def test_a_truncated_file(saved: Path) -> None:
@@ -206,29 +184,6 @@ def test_a_truncated_file(saved: Path) -> None:
         saved.write_bytes(content[:length])
         with pytest.raises(CheckpointError, match="damaged"):
             load(saved)
-
-
-def test_a_dict_is_needed(path: Path) -> None:
-    torch.save([1, 2], path)
-    with pytest.raises(CheckpointError, match="holds a list"):
-        load(path)
-
-
-class Bomb:
-    def __init__(self, canary: Path) -> None:
-        self._canary = canary
-
-    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        return os.mkdir, (str(self._canary),)
-
-
-@pytest.mark.parametrize("archive", [True, False])
-def test_a_pickle_bomb_does_not_go_off(path: Path, archive: bool) -> None:
-    canary = path.with_name("canary")
-    torch.save({"model": Bomb(canary)}, path, _use_new_zipfile_serialization=archive)
-    with pytest.raises(CheckpointError):
-        load(path)
-    assert not canary.exists()
 
 
 def test_a_zip_bomb_is_not_unpacked(saved: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.schema import ExperimentConfig
-from remuda.learner.loop import Batch, DivergedError, LearnerLoop
+from remuda.learner import loop as module
+from remuda.learner.loop import Batch, DivergedError, LearnerLoop, Metrics
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
@@ -73,14 +74,6 @@ def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, 
     )
 
 
-def test_without_a_batch_nothing_happens_and_nothing_is_due() -> None:
-    learner = loop([None], train_iter=10)
-    step = learner.step()
-    assert (step.trained, step.publish_due, step.report_due, learner.train_iter) == (False, False, False, 10)
-    assert learner.take_metrics() == {}
-    assert learner.take_priorities().rows.size == learner.take_priorities().errors.size == 0
-
-
 @given(publish=st.integers(1, 7), report=st.integers(1, 7), start=st.integers(0, 20), updates=st.integers(0, 30))
 def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
     publish: int, report: int, start: int, updates: int
@@ -114,31 +107,22 @@ def test_metrics_are_of_the_interval_and_taken_once() -> None:
     learner.step()
     got = learner.take_metrics()
     assert (got["loss"], got["lr"], got["grad_norm"], got["loss_std"]) == (10.0, 0.5, 10.0, 0.0)
+    many = loop([rows(0, [1e8])] + [rows(0, [1.0])] * 99)
+    for _ in range(100):
+        many.step()
+    assert many.take_metrics()["loss"] == (1e8 + 99) / 100, "small ones do not drown in rounding"
     assert learner.take_metrics() == {}
-
-
-def test_many_small_metrics_do_not_drown_in_rounding() -> None:
-    learner = loop([rows(0, [1e8])] + [rows(0, [1.0])] * 999)
-    for _ in range(1000):
-        learner.step()
-    assert learner.take_metrics()["loss"] == (1e8 + 999) / 1000
 
 
 def test_priorities_come_in_order_of_training_and_once() -> None:
     learner = loop([rows(5, [1.0, 2.0]), rows(6, [3.0])])
     learner.step()
     learner.step()
+    assert not learner.step().trained, "there is no batch"
     priorities = learner.take_priorities()
     assert priorities.rows.tolist() == [5, 6, 6]
     assert priorities.errors.tolist() == [1.0, 2.0, 3.0]
     assert (priorities.rows.dtype.name, priorities.errors.dtype.name) == ("int64", "float32")
-    assert learner.take_priorities().rows.size == 0
-
-
-def test_an_algorithm_without_priorities_gives_none_back() -> None:
-    source = Listed([rows(0, [1.0])])
-    learner = LearnerLoop(Echo(prioritizes=False), source, publish_interval_iters=1, report_interval_iters=1)
-    assert learner.step().trained
     assert learner.take_priorities().rows.size == 0
 
 
@@ -205,3 +189,44 @@ def test_both_modes_publish_and_report_as_the_config_says(policy: str, publishes
     steps = [learner.step() for _ in range(8)]
     assert [at for at, step in enumerate(steps, start=1) if step.publish_due] == publishes_at
     assert [at for at, step in enumerate(steps, start=1) if step.report_due] == [3, 6]
+    assert learner.take_priorities().rows.size == 0
+
+
+def test_of_what_is_told_per_row_or_minibatch_every_number_weighs_the_same() -> None:
+    told = Metrics(["value"])
+    told.add({"value": torch.tensor([1.0]), "loss": torch.tensor([6.0, 2.0])})
+    told.add({"value": torch.tensor([2.0, 3.0, 6.0], dtype=torch.float64), "loss": torch.tensor(4)})
+    told.add({"value": torch.zeros(0), "loss": 4.0})
+    got = told.take()
+    assert told.take() == {}
+    assert (got["value"], got["loss"]) == (3.0, 4.0)
+    assert (got["value_min"], got["value_max"], got["value_median"]) == (1.0, 6.0, 2.5)
+    assert got["value_std"] == pytest.approx(math.sqrt((4 + 1 + 0 + 9) / 4))
+
+
+def test_what_there_is_none_of_is_nan_and_what_is_infinite_is_no_error() -> None:
+    told = Metrics(["value"])
+    told.add({"value": torch.zeros(0), "kl": torch.zeros(0), "loss": math.inf})
+    told.add({"loss": -math.inf})
+    assert all(math.isnan(value) for value in told.take().values())
+
+
+def test_of_very_many_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "JOINED", 3)
+    monkeypatch.setattr(module, "KEPT", 4)
+    told = Metrics(["loss", "value", "kl"])
+    for number in range(1, 10):
+        told.add({"loss": torch.tensor(float(number)), "value": torch.full((2,), float(number)), "kl": float(number)})
+    got = told.take()
+    assert (got["loss_min"], got["loss_max"], got["kl_min"]) == (6.0, 9.0, 6.0)
+    assert (got["value_min"], got["value_max"]) == (8.0, 9.0)
+
+
+def test_adding_waits_for_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor without content cannot be waited for."""
+    monkeypatch.setattr(module, "JOINED", 2)
+    told = Metrics(["loss", "value"])
+    for _ in range(5):
+        told.add({"loss": torch.empty((), device="meta"), "value": torch.empty(3, device="meta")})
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        told.take()

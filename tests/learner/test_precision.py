@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.learning import LearnerConfig, Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.checkpoint import Progress, load, restore, save
-from remuda.learner.precision import CLEARLY, MOST, PrecisionTrial, choose_precision
-from remuda.learner.ranks.following import load_saved, saved
+from remuda.learner.loop import Batch, LearnerLoop
+from remuda.learner.precision import CLEARLY, LARGE, PrecisionTrial, choose_precision, update_threads
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.precision import Hardware, Products
-from remuda.tests.policy.cases import config, dqn
+from remuda.policy.row_plan import row_plan
+from remuda.policy.spaces import ObservationSpec
+from remuda.tests.policy.cases import batch, config, dqn
 from remuda.wire.messages import Counters, PolicyRef
 
 Told = str
@@ -65,18 +69,12 @@ def test_the_faster_precision_is_kept_and_told() -> None:
     ]
 
 
-@pytest.mark.parametrize("bfloat16_s", [0.3, 0.2, 0.2 / CLEARLY + 1e-6])
+@pytest.mark.parametrize("bfloat16_s", [0.3, 0.2 / CLEARLY + 1e-6])
 def test_float32_stays_unless_the_other_is_clearly_faster(bfloat16_s: float) -> None:
     learner = Learner(float32_s=0.2, bfloat16_s=bfloat16_s)
     learner.until_decided()
     assert learner.products.precision == learner.products.decided == "float32"
     assert learner.said[0].startswith("precision: products in float32 (auto: an update takes 200.00 ms in float32 and")
-
-
-def test_short_updates_are_timed_often_and_long_ones_seldom() -> None:
-    """The first call in each precision is not timed."""
-    assert Learner(float32_s=1e-4, bfloat16_s=1e-5).until_decided() == 2 + 2 * MOST
-    assert Learner(float32_s=5.0, bfloat16_s=2.0).until_decided() == 2 + 2 * 2
 
 
 def test_a_batch_of_several_updates_is_timed_by_the_update() -> None:
@@ -85,14 +83,6 @@ def test_a_batch_of_several_updates_is_timed_by_the_update() -> None:
     assert learner.until_decided() == 2 + 2 * 2
     assert Learner(float32_s=1e-3, bfloat16_s=1e-3, updates=100).until_decided() == 2 + 2 * 2
     assert "takes 200.00 ms in float32 and 100.00 ms in bfloat16" in learner.said[0]
-
-
-def test_a_batch_without_any_update_is_not_timed() -> None:
-    learner = Learner(float32_s=0.2, bfloat16_s=0.1, updates=0)
-    trial = learner.trial()
-    for _ in range(100):
-        trial({})
-    assert learner.products.decided is None
 
 
 def test_where_no_product_is_large_nothing_is_timed() -> None:
@@ -124,9 +114,9 @@ def precision_of(algorithm: Dqn) -> tuple[Precision, Precision | None]:
     return products(algorithm).precision, products(algorithm).decided
 
 
-@pytest.mark.parametrize("timed", [False, True])
-@pytest.mark.parametrize("has", list(Hardware))
-@pytest.mark.parametrize("told", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("told", "has", "timed"), [("float32", Hardware.FASTER, False), ("bfloat16", Hardware.NOTHING, True)]
+)
 def test_what_the_config_tells_is_done(told: Precision, has: Hardware, *, timed: bool) -> None:
     algorithm = dqn()
     products(algorithm).decided = "bfloat16" if told == "float32" else "float32"  # by an earlier part of the run
@@ -147,21 +137,8 @@ def test_without_timing_the_machine_decides(has: Hardware, expected: Precision) 
     assert trial is None
     assert precision_of(algorithm) == (expected, expected)
     assert len(lines) == 1
-
-
-def test_nothing_is_timed_where_there_are_no_instructions() -> None:
-    algorithm = dqn()
-    trial, lines = settled(algorithm, timed=True, has=Hardware.NOTHING)
-    assert trial is None
-    assert precision_of(algorithm) == ("float32", "float32")
-    assert lines == ["precision: products in float32 (auto: cpu has no instructions for bfloat16)"]
-
-
-@pytest.mark.parametrize("has", [Hardware.INSTRUCTIONS, Hardware.FASTER])
-def test_otherwise_updates_are_timed(has: Hardware) -> None:
-    trial, lines = settled(dqn(), timed=True, has=has)
-    assert isinstance(trial, PrecisionTrial)
-    assert lines == ["precision: auto: the first updates are computed alternately in float32 and bfloat16, and timed"]
+    trial, _ = settled(dqn(), timed=True, has=has)
+    assert isinstance(trial, PrecisionTrial) == (has is not Hardware.NOTHING), "where there are no instructions for it"
 
 
 # --- what is kept
@@ -169,8 +146,7 @@ def test_otherwise_updates_are_timed(has: Hardware) -> None:
 PROGRESS = Progress(Counters(env_step=640, train_iter=20), PolicyRef(epoch=4, version=2, train_iter=20), {})
 
 
-@pytest.mark.parametrize("decided", ["float32", "bfloat16"])
-@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize(("decided", "timed"), [("float32", True), ("bfloat16", False)])
 def test_a_resumed_run_keeps_what_was_decided(decided: Precision, tmp_path: Path, *, timed: bool) -> None:
     first, path = dqn(), tmp_path / "iteration_20.pth.tar"
     products(first).decided = decided
@@ -195,21 +171,6 @@ def test_checkpoints_from_before_there_was_a_choice_are_read(tmp_path: Path) -> 
     assert products(resumed).decided is None
 
 
-@pytest.fixture
-def generator() -> Iterator[None]:
-    state = torch.get_rng_state()
-    yield
-    torch.set_rng_state(state)
-
-
-@pytest.mark.usefixtures("generator")
-def test_all_ranks_begin_with_the_precision_of_the_first() -> None:
-    first, second = dqn(), dqn(seed=1)
-    products(first).precision = "bfloat16"
-    load_saved(saved(first), second)
-    assert products(second).precision == "bfloat16"
-
-
 # --- what cannot be meant
 
 
@@ -223,3 +184,46 @@ def test_bfloat16_is_refused_where_it_does_not_reach(policy: dict[str, object]) 
         ExperimentConfig.model_validate(asked | {"learner": {"precision": "bfloat16"}})
     for harmless in ("auto", "float32"):
         ExperimentConfig.model_validate(asked | {"learner": {"precision": harmless}})
+
+
+def chosen(*, images: bool = False, rows: int = 64, most: int = 2) -> tuple[int | None, list[str]]:
+    observation = ObservationSpec((4, 36, 36), "uint8", 0.0, 255.0) if images else ObservationSpec((4,), "float32")
+    algorithm = dqn(DqnConfig(hidden=(128, 128)), observation=observation)
+    lines: list[str] = []
+    plan = replace(row_plan(config()), rows_per_update=rows)
+    found = update_threads(config(), algorithm, plan, alone=True, say=lines.append, most=lambda *_, **__: most)
+    return found, lines
+
+
+def test_small_networks_have_one_thread() -> None:
+    assert chosen() == chosen(images=True, most=1) == (None, [])
+
+
+def test_convolutions_and_large_batches_have_several() -> None:
+    line = "threads: an update uses 2, on cores that the rest of this run does not need"
+    assert chosen(images=True) == chosen(rows=LARGE // 10_000) == (2, [line])
+
+
+class Once:
+    """One batch."""
+
+    def __init__(self) -> None:
+        self._left = [batch(np.random.default_rng(0))]
+
+    def next_batch(self) -> Batch | None:
+        return Batch(np.arange(16), self._left.pop()) if self._left else None
+
+
+def test_the_loop_learns_with_them_and_gives_them_back() -> None:
+    before, algorithm, seen = torch.get_num_threads(), dqn(), list[int]()
+
+    def learn(columns: Arrays) -> LearnResult:
+        seen.append(torch.get_num_threads())
+        return algorithm.learn(columns)
+
+    loop = LearnerLoop(
+        algorithm, Once(), publish_interval_iters=1, report_interval_iters=1, learn=learn, update_threads=before + 1
+    )
+    assert loop.step().trained
+    assert seen == [before + 1]
+    assert torch.get_num_threads() == before

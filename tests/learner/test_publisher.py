@@ -12,12 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remuda.learner.loop import DivergedError
-from remuda.learner.publisher import RETRY_S, Publisher
+from remuda.learner.publisher import RETRY_S, Pace, Publisher, TargetPublisher
 from remuda.policy.files.policy_file import load, publish, read_ref
+from remuda.storage.atomic import replacing
+from remuda.storage.run_folder import target_file
 from remuda.tests.patience import HANG_S, until
-from remuda.wire.messages import PolicyRef
+from remuda.tests.policy.algorithms.muzero.cases import batch, changed, muzero
+from remuda.tests.worker.leases import assign_to, new_run, small_config
+from remuda.tests.worker.recording_link import RecordingLink
+from remuda.wire.messages import PolicyRef, TargetPublished
 from remuda.worker.serve import TakenOverError
 
 State = Mapping[str, np.ndarray]
@@ -81,18 +88,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "policy_x_000000"
 
 
-def test_versions_count_up_from_0_under_its_epoch(path: Path) -> None:
-    with publishing(path, epoch=3) as one:
-        for train_iter in (0, 10, 20):
-            one.offer(train_iter, train_iter)
-            assert one.publisher.flush(HANG_S)
-        refs = [PolicyRef(3, 0, 0), PolicyRef(3, 1, 10), PolicyRef(3, 2, 20)]
-        assert one.published == refs
-        assert one.publisher.last == refs[-1]
-        assert one.in_file() == (refs[-1], 20.0)
-        assert one.said == []
-
-
 def test_the_newest_offer_wins_and_offering_never_waits(path: Path) -> None:
     with publishing(path) as one:
         one.disk.may_write.clear()
@@ -102,18 +97,8 @@ def test_the_newest_offer_wins_and_offering_never_waits(path: Path) -> None:
             one.offer(train_iter, train_iter)
         one.disk.may_write.set()
         assert one.publisher.flush(HANG_S)
-        assert one.published == [PolicyRef(2, 0, 0), PolicyRef(2, 1, 49)]
+        assert one.published == [PolicyRef(2, 0, 0), PolicyRef(2, 1, 49)], "versions count up from 0 under its epoch"
         assert one.in_file() == (PolicyRef(2, 1, 49), 49.0)
-
-
-def test_flush_gives_up_at_its_deadline(path: Path) -> None:
-    with publishing(path) as one:
-        assert one.publisher.flush(0.0)  # nothing waits
-        one.disk.may_write.clear()
-        one.offer(0, 0)
-        assert not one.publisher.flush(0.01)
-        one.disk.may_write.set()
-        assert one.publisher.flush(HANG_S)
 
 
 def test_it_is_ready_again_when_it_has_written_and_paid_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,29 +120,11 @@ def test_it_is_ready_again_when_it_has_written_and_paid_for_it(path: Path, monke
         assert one.in_file() == (PolicyRef(2, 1, 10), 1.0)
 
 
-def test_what_costs_nothing_may_be_done_again_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "thread_time", lambda: 1.0)
-    with publishing(path) as one:
-        for value in range(5):
-            one.offer(value, value)
-            assert one.publisher.flush(HANG_S)
-            assert one.publisher.ready
-
-
-def test_it_is_ready_for_a_newer_policy_while_a_disk_refuses_the_older(path: Path) -> None:
-    with publishing(path) as one:
-        one.disk.failures = [OSError(28, "No space left on device")] * 1_000
-        one.offer(0, 0)
-        until(lambda: one.publisher.ready, "it is ready")
-        assert one.publisher.last is None, "the older one is not in the file"
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_weights_that_are_not_finite_stay_out_of_the_file_and_end_it(path: Path, bad: float) -> None:
+def test_weights_that_are_not_finite_stay_out_of_the_file_and_end_it(path: Path) -> None:
     with publishing(path) as one:
         one.offer(1.0, 10)
         assert one.publisher.flush(HANG_S)
-        one.offer(bad, 20)
+        one.offer(np.inf, 20)
         with pytest.raises(DivergedError, match="after update 20, weights are NaN or infinite: weight"):
             one.publisher.flush(HANG_S)
         assert one.in_file() == (PolicyRef(2, 0, 10), 1.0)
@@ -167,16 +134,6 @@ def test_weights_that_are_not_finite_stay_out_of_the_file_and_end_it(path: Path,
             one.offer(2.0, 40)
 
 
-def test_a_disk_that_refuses_is_tried_again(path: Path) -> None:
-    with publishing(path) as one:
-        one.disk.failures = [OSError(28, "No space left on device"), OSError(5, "Input/output error")]
-        one.offer(1, 10)
-        assert one.publisher.flush(HANG_S)
-        assert one.published == [PolicyRef(2, 0, 10)]
-        assert [text.split("; ")[1] for text in one.said] == ["trying again", "trying again"]
-        assert "No space left on device" in one.said[0]
-
-
 def test_while_a_disk_refuses_a_newer_policy_takes_the_place_of_the_older(path: Path) -> None:
     with publishing(path) as one:
         one.disk.may_write.clear()
@@ -184,6 +141,7 @@ def test_while_a_disk_refuses_a_newer_policy_takes_the_place_of_the_older(path: 
         one.offer(1, 10)
         assert one.disk.begun.acquire(timeout=HANG_S)
         one.offer(2, 20)
+        assert not one.publisher.flush(0.01), "it gives up at its deadline"
         one.disk.may_write.set()
         assert one.publisher.flush(HANG_S)
         assert one.published == [PolicyRef(2, 0, 20)]
@@ -217,17 +175,6 @@ def test_another_learner_has_taken_over(path: Path) -> None:
         assert said.startswith("policy of iteration 10 is not published, and this learner stops: ")
 
 
-def test_a_failure_of_whoever_hears_of_it_is_not_swallowed(path: Path) -> None:
-    def broken(ref: PolicyRef) -> None:
-        raise RuntimeError("the link is closed")
-
-    publisher = Publisher(path, 1, published=broken, say=lambda text: None)
-    publisher.offer(state(1), 0)
-    with pytest.raises(RuntimeError, match="the link is closed"):
-        publisher.flush(HANG_S)
-    publisher.close()
-
-
 def test_readers_are_told_before_the_policy_before_is_freed(path: Path) -> None:
     publish(path, state(0.0), PolicyRef(1, 0, 0), warn=lambda text: None)
     links: list[int] = []
@@ -253,27 +200,66 @@ def _open_files() -> list[os.stat_result]:
     return found
 
 
-def test_what_waits_when_it_closes_is_not_published(path: Path) -> None:
-    with publishing(path) as one:
-        one.disk.may_write.clear()
-        one.offer(0, 0)
-        assert one.disk.begun.acquire(timeout=HANG_S)
-        one.offer(1, 10)
-        closing = threading.Thread(target=one.publisher.close)
-        closing.start()
-        one.disk.may_write.set()
-        closing.join(HANG_S)
-        assert not closing.is_alive()
-    assert one.in_file()[1] in (0.0, 1.0)  # the first for sure; the second only if it was begun before the end came
-    assert len(one.published) == one.in_file()[0].version + 1
-
-
 def test_it_closes_while_a_disk_refuses(path: Path) -> None:
     with publishing(path) as one:
         one.disk.failures = [OSError(28, "No space left on device")] * 1_000
         one.offer(0, 0)
         for _ in range(3):
             assert one.disk.begun.acquire(timeout=HANG_S)
+        until(lambda: one.publisher.ready, "it is ready for a newer one")
+        assert one.publisher.last is None, "the older one is not in the file"
+        assert "No space left on device" in one.said[0]
     assert one.published == []
     assert not path.exists()
     assert not [thread for thread in threading.enumerate() if thread.name == "remuda-publisher"]
+
+
+@given(
+    share=st.floats(0.01, 1.0),
+    ahead_s=st.floats(0.0, 5.0),
+    turns=st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(1e-6, 2.0)), min_size=1, max_size=80),
+)
+def test_all_that_is_spent_is_at_most_what_was_earned_and_lent(
+    share: float, ahead_s: float, turns: list[tuple[float, float]]
+) -> None:
+    """Except the cost of the last turn, which was unknown before it."""
+    pace, now_s, costs_s = Pace(share, ahead_s=ahead_s), 0.0, [0.0]
+    for pause_s, cost_s in turns:
+        now_s += pause_s
+        if pace.allows(now_s):
+            pace.spent(cost_s, now_s)
+            costs_s.append(cost_s)
+            assert sum(costs_s) <= share * now_s + ahead_s + cost_s + 1e-9
+
+
+MUZERO = {"type": "muzero", "hidden": (9,), "latent": 8, "support_size": 5, "reanalyze_ratio": 0.5}
+
+
+def test_it_is_published_whenever_it_has_changed(tmp_path: Path) -> None:
+    run, link = new_run(tmp_path), RecordingLink()
+    config = small_config(policy=MUZERO, reanalyzer={"count": 1})
+    assign = assign_to(run, config, lease=4)
+    policy = changed(target_update_iters=2, reanalyze_ratio=1.0)
+    algorithm = muzero(policy)
+    publisher = TargetPublisher.of(config, algorithm, assign, link, folder=run, say=pytest.fail, replace=replacing)
+    assert publisher is not None
+    path = run.policy / target_file(assign.policy_file)
+    assert path.name.startswith("target_")
+    try:
+        for update in range(5):
+            if update % 2 == 0:
+                until(lambda: publisher.is_due, "the target network is due")
+                publisher.offer()
+                until(lambda: len(link.sent) > update // 2, "it is published")  # noqa: B023  (called at once)
+                assert read_ref(path) == PolicyRef(1, update // 2, update)
+                loaded = load(path)
+                assert loaded is not None
+                for name, array in algorithm.target_state().items():
+                    np.testing.assert_array_equal(loaded.state[name], array)
+            assert not publisher.is_due
+            algorithm.learn(batch(np.random.default_rng(update)))
+        until(lambda: len(link.sent) == 3, "each was said")
+    finally:
+        publisher.close()
+    assert link.sent == [TargetPublished(4, PolicyRef(1, version, 2 * version)) for version in range(3)]
+    assert algorithm._reanalyze_ratio == 0.0, "workers do it"

@@ -11,23 +11,20 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import torch
 
 from remuda.buffer.chunk import write_chunk
-from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint, role, service
 from remuda.learner.loop import DivergedError
 from remuda.learner.outputs import LearnerOutputs
-from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork
 from remuda.policy.files.policy_file import LoadedPolicy, load, publish
 from remuda.policy.ranks import RankLostError
-from remuda.policy.row_plan import RowPlan, row_plan
+from remuda.policy.row_plan import row_plan
 from remuda.storage.fence import Fence
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.patience import until
-from remuda.tests.policy.cases import batch, dqn
+from remuda.tests.policy.cases import batch
 from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import RecordingLink
 from remuda.wire.messages import (
@@ -39,7 +36,6 @@ from remuda.wire.messages import (
     ChunkUnreadable,
     Counters,
     IndexedChunk,
-    LearnerReport,
     PolicyPublished,
     PolicyRef,
     SaveCheckpoint,
@@ -125,34 +121,15 @@ def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
         work.close()
 
 
+def plan_on_policy(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch per update, and a policy after each."""
+    sizes: dict[str, Any] = {"batches_per_request": 1, "requests_in_flight": 1, "publish_interval_iters": 1}
+    plan = replace(row_plan(coordinator.config), on_policy=True, **sizes)
+    monkeypatch.setattr(service, "row_plan", lambda config: plan)
+
+
 def log_of(coordinator: Coordinator) -> str:
     return coordinator.run.learner_log.read_text()
-
-
-def test_before_it_is_ready_its_policy_is_published(coordinator: Coordinator) -> None:
-    coordinator.begin(epoch=4)
-    assert coordinator.published == [PolicyRef(4, 0, 0)]
-    assert coordinator.in_file().ref == PolicyRef(4, 0, 0)
-    assert "[RANK0]: " in log_of(coordinator)
-    assert "published policy version 0 of iteration 0" in log_of(coordinator)
-
-
-def test_it_asks_ahead_and_waits_without_a_batch(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    assert not work.step()
-    requests = coordinator.link.sent_of(BatchRequest)
-    assert [(r.request, r.batches, r.batch_size, r.train_iter) for r in requests] == [
-        (1, BATCHES, BATCH_SIZE, 0),
-        (2, BATCHES, BATCH_SIZE, 0),
-    ]
-    assert not work.step()
-    assert len(coordinator.link.sent_of(BatchRequest)) == 2
-
-
-def test_every_update_is_progress(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.train(work, 7)
-    assert coordinator.link.progress_said == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_priorities_of_every_row_trained_on_come_back_in_order(coordinator: Coordinator) -> None:
@@ -167,21 +144,13 @@ def test_priorities_of_every_row_trained_on_come_back_in_order(coordinator: Coor
     assert (errors >= 0).all()
 
 
-def test_requests_say_how_far_training_and_loading_are(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.train(work, 2)
-    coordinator.collect()
-    coordinator.train(work, 6)
-    requests = coordinator.link.sent_of(BatchRequest)
-    assert [request.train_iter for request in requests] == sorted(request.train_iter for request in requests)
-    assert [request.loaded_row for request in requests[:3]] == [0, 0, ROWS]
-    assert requests[-1].loaded_row == 2 * ROWS
-
-
 def test_it_publishes_what_it_has_learned(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
+    work = coordinator.begin(epoch=4)
+    assert coordinator.published == [PolicyRef(4, 0, 0)], "before it is ready"
     first = coordinator.in_file()
+    assert first.ref == PolicyRef(4, 0, 0)
     coordinator.train(work, 10)
+    assert coordinator.link.progress_said == [*range(1, 11)], "every update is progress"
     work.drain()
     assert coordinator.published[-1].train_iter == 10  # not a multiple of the interval: the end publishes too
     versions = [ref.version for ref in coordinator.published]
@@ -192,89 +161,30 @@ def test_it_publishes_what_it_has_learned(coordinator: Coordinator) -> None:
     assert work.drained
 
 
-def test_strictly_on_policy_it_waits_until_the_newest_policy_is_published(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lag", [0, 1])
+def test_on_policy_it_trains_no_further_ahead_of_the_newest_published_policy_than_the_lag(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, lag: int
 ) -> None:
-    """The disk may fail for longer than one wait. The learner requests the next batch meanwhile:
-    collectors wait for the policy."""
-    sizes: dict[str, Any] = {"batches_per_request": 1, "requests_in_flight": 1, "publish_interval_iters": 1}
-    plan = replace(row_plan(coordinator.config), on_policy=True, **sizes)
-
-    def on_policy(config: ExperimentConfig) -> RowPlan:
-        return plan
-
-    monkeypatch.setattr(service, "row_plan", on_policy)
+    """The disk may fail for longer than one wait. The learner requests the next batch meanwhile: collectors wait for
+    the policy. Each policy is published, in order."""
+    buffer = coordinator.config.buffer.model_copy(update={"max_policy_lag": lag})
+    coordinator.config = coordinator.config.model_copy(update={"buffer": buffer})
+    plan_on_policy(coordinator, monkeypatch)
     work, folder = coordinator.begin(), coordinator.run.policy
     coordinator.collect()
     away = folder.rename(folder.with_name("refused"))
     with monkeypatch.context() as hasty:
         hasty.setattr(role, "PUBLISH_DEADLINE_S", 0.01)
-        coordinator.train(work, 1)
+        coordinator.train(work, 1 + lag)
         assert [work.step() for _ in range(3)] == [False] * 3
         assert [request.train_iter for request in coordinator.link.sent_of(BatchRequest)] == [0, 1]
+        assert [policy.train_iter for policy in coordinator.published] == [0]
         assert coordinator.link.doing == Activity("saving", "publishing the policy"), "and is not stuck in training"
         assert "policy of iteration 1 cannot be written: " in log_of(coordinator), "it says why"
     away.rename(folder)
-    coordinator.train(work, 1)
-    assert coordinator.link.doing.phase == "working"
-    assert [policy.train_iter for policy in coordinator.published] == [0, 1, 2]
-    assert [request.train_iter for request in coordinator.link.sent_of(BatchRequest)] == [0, 1, 2]
-
-
-def test_where_a_lag_is_allowed_it_trains_on_while_the_disk_writes(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At most one policy ahead of the file: each is published, in order."""
-    plan = replace(
-        row_plan(coordinator.config),
-        on_policy=True,
-        batches_per_request=1,
-        requests_in_flight=1,
-        publish_interval_iters=1,
-    )
-    coordinator.config = coordinator.config.model_copy(
-        update={"buffer": coordinator.config.buffer.model_copy(update={"max_policy_lag": 1})}
-    )
-
-    def on_policy(config: ExperimentConfig) -> RowPlan:
-        return plan
-
-    monkeypatch.setattr(service, "row_plan", on_policy)
-    work, folder = coordinator.begin(), coordinator.run.policy
-    coordinator.collect()
-    away = folder.rename(folder.with_name("refused"))
-    with monkeypatch.context() as hasty:
-        hasty.setattr(role, "PUBLISH_DEADLINE_S", 0.01)
-        coordinator.train(work, 2)
-        assert [work.step() for _ in range(3)] == [False] * 3, "it has not even published what the first update made"
-        assert [policy.train_iter for policy in coordinator.published] == [0]
-        assert "policy of iteration 1 cannot be written: " in log_of(coordinator)
-        assert coordinator.link.doing.phase == "saving"
-        assert [request.train_iter for request in coordinator.link.sent_of(BatchRequest)] == [0, 1]
-    away.rename(folder)
     coordinator.train(work, 2)
     work.drain()
-    assert [policy.train_iter for policy in coordinator.published] == [0, 1, 2, 3, 4]
-
-
-def test_it_reports_its_metrics_every_interval(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.train(work, 9)
-    reports = [report for report in coordinator.link.sent_of(LearnerReport) if report.metrics]
-    assert [report.train_iter for report in reports] == [4, 8]
-    assert {"cur_lr", "total_loss"} <= reports[0].metrics.keys()
-    assert "=== Training Iteration 4 Result ===" in log_of(coordinator)
-
-
-def test_run_dry_it_says_once_how_far_it_is(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.train(work, 2)
-    while work.step():
-        pass
-    before = len(coordinator.link.sent)
-    assert [work.step() for _ in range(3)] == [False] * 3
-    assert coordinator.link.sent[before:] == []
-    assert coordinator.link.sent_of(LearnerReport)[-1].train_iter == coordinator.link.progressed
+    assert [policy.train_iter for policy in coordinator.published] == [*range(4 + lag)]
 
 
 def test_it_saves_what_it_is_asked_to(coordinator: Coordinator) -> None:
@@ -313,16 +223,6 @@ def test_its_beats_say_when_it_prepares_trains_and_saves(
     assert seen == ["preparing", "working", "saving", "working"]
 
 
-@pytest.mark.parametrize("reason", ["initial", "interval", "evaluation", "final"])
-def test_the_model_folder_follows_the_checkpoints(coordinator: Coordinator, reason: CheckpointReason) -> None:
-    coordinator.save(coordinator.begin(), reason)
-    assert {path.name for path in coordinator.run.model.glob("[!.]*")} == {
-        "model.pt",
-        "model_info.json",
-        "iteration_0.pt",
-    }
-
-
 def test_told_to_stop_it_trains_no_further_but_still_saves(coordinator: Coordinator) -> None:
     work = coordinator.begin()
     coordinator.train(work, 3)
@@ -333,39 +233,6 @@ def test_told_to_stop_it_trains_no_further_but_still_saves(coordinator: Coordina
     assert not work.step()
     assert coordinator.save(work, "final").record.train_iter == done
     assert not work.drained
-
-
-def test_it_goes_on_from_a_checkpoint_under_its_new_epoch(coordinator: Coordinator) -> None:
-    first = coordinator.begin()
-    coordinator.train(first, 5)
-    record = coordinator.save(first, "interval").record
-    first.drain()
-    weights = coordinator.in_file().state
-    path = coordinator.run.ckpt / record.file
-    second = coordinator.begin(epoch=2, checkpoint=path.name, replay=coordinator.chunks)
-    assert coordinator.published[-1] == PolicyRef(2, 0, 5)
-    taken_over = coordinator.in_file()
-    assert taken_over.ref == PolicyRef(2, 0, 5)
-    assert all((taken_over.state[name] == weights[name]).all() for name in weights)
-    assert f"loaded checkpoint {path}" in log_of(coordinator)
-    progress = coordinator.link.progressed
-    coordinator.train(second, 2, lease=2)
-    request = coordinator.link.sent_of(BatchRequest)[-2]
-    assert (request.lease, request.request, request.train_iter, request.loaded_row) == (2, 2, 5, ROWS)
-    assert coordinator.save(second, "evaluation").record.train_iter == 7
-    assert coordinator.link.progressed == progress + 2  # over both leases it never falls
-
-
-def test_a_learner_that_loads_a_long_replay_is_not_stuck(coordinator: Coordinator) -> None:
-    """A learner that takes over may load for minutes; each file counts as progress."""
-    first = coordinator.begin()
-    coordinator.train(first, 5)
-    path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
-    first.drain()
-    before = coordinator.link.progressed
-    coordinator.begin(epoch=2, checkpoint=path.name, replay=coordinator.chunks)
-    assert coordinator.chunks
-    assert coordinator.link.progressed == before + len(coordinator.chunks)
 
 
 def test_a_continued_learner_learns_as_the_first_would_have(coordinator: Coordinator) -> None:
@@ -381,18 +248,15 @@ def test_a_continued_learner_learns_as_the_first_would_have(coordinator: Coordin
     coordinator.train(first, 4)  # two whole answers
     path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
     expected = weights_after(first, 1)
+    progress = coordinator.link.progressed
     second = coordinator.begin(epoch=2, checkpoint=path.name, replay=coordinator.chunks)
+    assert coordinator.link.progressed == progress + len(coordinator.chunks), "each file that is loaded is progress"
+    assert coordinator.published[-1] == coordinator.in_file().ref == PolicyRef(2, 0, 4), "under its new epoch"
+    assert f"loaded checkpoint {path}" in log_of(coordinator)
     got = weights_after(second, 2)
     assert all((got[name] == expected[name]).all() for name in expected)
-
-
-def test_a_learner_of_an_older_epoch_does_not_publish(coordinator: Coordinator) -> None:
-    policy_file = coordinator.run.policy_file(EXPERIMENT, 0)
-    publish(policy_file, {"w": np.zeros(1, np.float32)}, PolicyRef(5, 3, 30), warn=lambda text: None)
-    with pytest.raises(TakenOverError):
-        coordinator.begin(epoch=4)
-    assert coordinator.published == []
-    assert coordinator.in_file().ref == PolicyRef(5, 3, 30)
+    request = coordinator.link.sent_of(BatchRequest)[-1]
+    assert (request.lease, request.loaded_row) == (2, ROWS)
 
 
 def test_a_learner_that_was_replaced_lets_go_and_says_so_in_one_line(coordinator: Coordinator) -> None:
@@ -419,22 +283,7 @@ def test_a_learner_that_was_replaced_lets_go_and_says_so_in_one_line(coordinator
     assert "Traceback" not in log_of(coordinator)
 
 
-def test_without_a_first_policy_it_is_not_ready(coordinator: Coordinator) -> None:
-    assert isinstance(coordinator.config.policy, DqnConfig)
-    broken = dqn(coordinator.config.policy)
-    with torch.no_grad():
-        for parameter in broken.network.parameters():
-            parameter.fill_(float("nan"))
-    path = coordinator.run.checkpoint(3)
-    progress = checkpoint.Progress(Counters(train_iter=3), PolicyRef(), {"epsilon": 1.0})
-    checkpoint.save(path, broken, progress, config=coordinator.config)
-    with pytest.raises(DivergedError, match="after update 3"):
-        coordinator.begin(checkpoint=path.name)
-    assert "[WARNING] policy of iteration 3 is not published" in log_of(coordinator)
-    assert coordinator.published == []
-
-
-@pytest.mark.parametrize("due", ["publish", "save", "drain"])
+@pytest.mark.parametrize("due", ["publish", "save"])
 def test_what_has_diverged_is_neither_published_nor_saved(coordinator: Coordinator, due: str) -> None:
     learner = coordinator.config.learner.model_copy(update={"learning_rate": 1e30, "publish_interval_iters": 1_000})
     if due == "publish":
@@ -474,15 +323,6 @@ def test_a_damaged_payload_is_reported_and_training_goes_on_without_it(coordinat
     assert (report.lease, report.file) == (1, damaged.meta.file)
     assert "wrong checksum" in report.reason
     assert f"payload {damaged.meta.file} is left out" in log_of(coordinator)
-
-
-def test_with_nothing_readable_the_lease_ends_with_an_error(coordinator: Coordinator) -> None:
-    damage(coordinator, coordinator.chunks[0])
-    work = coordinator.begin()
-    assert not work.step()
-    coordinator.answer(work)
-    with pytest.raises(NothingReadableError):
-        work.step()
 
 
 @pytest.mark.processes

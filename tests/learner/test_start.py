@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.current import Changes, Values, config_at
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.errors import UnsupportedSpaceError
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
-from remuda.learner.start import continue_from, new_algorithm, take_weights
-from remuda.policy.base import Algorithm
+from remuda.learner.loop import Batch, LearnerLoop
+from remuda.learner.prefetch import Prefetch
+from remuda.learner.settings import LearnerSettings
+from remuda.learner.start import continue_from, new_algorithm
+from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.networks.tensors import DeviceError
+from remuda.tests.policy.cases import dqn
 from remuda.wire.messages import Counters, PolicyRef
 
 BOX, TWO = gymnasium.spaces.Box(-1.0, 1.0, (3,)), gymnasium.spaces.Discrete(2)
@@ -78,46 +85,10 @@ def test_what_reads_images_is_compiled_where_the_config_says_so(monkeypatch: pyt
     assert asked == ["inductor"]
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
-def test_a_device_that_is_not_there_is_named(device: str) -> None:
+def test_a_device_that_is_not_there_is_named() -> None:
+    device = "cuda:99"
     with pytest.raises(DeviceError, match=f"learner.device = '{device}' cannot be used"):
         new_algorithm(config(device=device), BOX, TWO)
-
-
-def test_a_space_without_an_algorithm_is_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="action space"):
-        new_algorithm(config(), BOX, BOX)
-
-
-def test_continuing_brings_back_weights_progress_and_torch_s_random_numbers(tmp_path: Path) -> None:
-    old = new_algorithm(config(seed=5), BOX, TWO)
-    path = saved(tmp_path / "iteration_7.pth.tar", old, config(seed=5))
-    expected = torch.rand(3)
-    new = new_algorithm(config(), BOX, TWO)
-    state, warnings = continue_from(path, new, config())
-    assert torch.equal(torch.rand(3), expected)
-    assert torch.equal(weights(new), weights(old))
-    progress = state.progress
-    assert (progress.counters.train_iter, progress.policy, progress.best_reward) == (7, PolicyRef(2, 3, 7), 1.5)
-    assert warnings == []
-
-
-def test_taking_weights_takes_nothing_else(tmp_path: Path) -> None:
-    old = new_algorithm(config(seed=5), BOX, TWO)
-    path = saved(tmp_path / "iteration_7.pth.tar", old, config(seed=5))
-    new = new_algorithm(config(), BOX, TWO)
-    expected = torch.get_rng_state()
-    take_weights(path, new)
-    assert torch.equal(weights(new), weights(old))
-    assert torch.equal(torch.get_rng_state(), expected)
-
-
-def test_weights_that_do_not_fit_are_named_with_their_file(tmp_path: Path) -> None:
-    path = saved(tmp_path / "iteration_7.pth.tar", new_algorithm(config(), BOX, TWO), config())
-    larger = new_algorithm(config(hidden=(16, 8)), BOX, TWO)
-    for load in (take_weights, lambda path, algorithm: continue_from(path, algorithm, config())):
-        with pytest.raises(CheckpointError, match=r"iteration_7\.pth\.tar: .*torso\.0\.weight has shape"):
-            load(path, larger)
 
 
 def test_a_checkpoint_of_another_network_names_the_settings_that_differ(tmp_path: Path) -> None:
@@ -129,3 +100,63 @@ def test_a_checkpoint_of_another_network_names_the_settings_that_differ(tmp_path
         f"{path} is of another network: policy.hidden is [16, 8] and was [8, 8]. Resume with the settings that it was "
         "trained with, or begin a new run in another folder"
     )
+
+
+RATE = "learner.learning_rate"
+
+
+def scheduled(rate: object) -> ExperimentConfig:
+    return ExperimentConfig.model_validate(
+        {"name": "bay", "env": {"id": "CartPole-v1"}, "learner": {"learning_rate": rate}}
+    )
+
+
+@dataclass
+class Told:
+    """Records adjustments, and the settings of each update."""
+
+    adjusted: list[Values] = field(default_factory=list[Values])
+    rate: float = -1.0
+    learned_with: list[float] = field(default_factory=list[float])
+
+    def adjust(self, config: ExperimentConfig, values: Values) -> None:
+        self.adjusted.append(values)
+        self.rate = config.learner.learning_rate
+
+    def learn(self, batch: Arrays) -> LearnResult:
+        self.learned_with.append(self.rate)
+        return LearnResult({"loss": torch.zeros(())})
+
+
+class Listed:
+    def __init__(self, env_steps: Sequence[int]) -> None:
+        self._batches = [Batch(np.arange(1), {}, at) for at in env_steps]
+
+    def next_batch(self) -> Batch | None:
+        return self._batches.pop(0) if self._batches else None
+
+
+def loop(source: Listed | Prefetch, told: Told, settings: LearnerSettings) -> LearnerLoop:
+    return LearnerLoop(
+        dqn(), source, publish_interval_iters=1, report_interval_iters=1, learn=told.learn, follow=settings.follow
+    )
+
+
+SCHEDULE = [[10, 0.5], [20, 0.25], [90, 0.125]]
+STEPS = st.lists(st.integers(0, 120), max_size=12).map(sorted)
+
+
+@given(STEPS, st.lists(st.tuples(st.integers(0, 100), st.floats(0.01, 1)), max_size=3))
+def test_an_update_has_the_values_of_the_step_of_its_batch(
+    env_steps: list[int], changes: list[tuple[int, float]]
+) -> None:
+    changed: Changes = {RATE: sorted(changes)}
+    base, told = scheduled(SCHEDULE), Told()
+    settings = LearnerSettings(base, told.adjust, changed)
+    learner = loop(Listed(env_steps), told, settings)
+    while learner.step().trained:
+        pass
+    expected = [config_at(base, at, changed).learner.learning_rate for at in env_steps]
+    assert told.learned_with == expected
+    assert all(before != after for before, after in zip(told.adjusted, told.adjusted[1:], strict=False))
+    assert not expected or settings.values == {RATE: expected[-1]}

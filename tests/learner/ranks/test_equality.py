@@ -100,7 +100,6 @@ CASES: dict[str, tuple[Made, Draws]] = {
     "ppo": (ppo(), some_segments),
     "ppo with target_kl": (ppo(target_kl=0.001, epochs=6), some_segments),
     "ppo, minibatches of which a rank has none": (ppo(minibatches=30, epochs=1), some_segments),
-    "ppo, whole batches": (ppo(minibatches=1), some_segments),
     "ppo, numbers as actions": (pushes, push_segments),
     "impala": (impala(), some_segments),
     "pqn": (pqn, some_segments),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from remuda.learner.ranks.parts import joined_result, packed, result_columns, split, unpacked
+from remuda.learner.ranks.trial import RanksTrial
 from remuda.policy.base import LearnResult
 from remuda.policy.ranks import RankLostError
 
@@ -37,21 +38,9 @@ def test_columns_of_every_type_go_through_a_message() -> None:
     arrived = unpacked(packed(columns))
     assert arrived.keys() == columns.keys()
     for name, column in arrived.items():
+        assert column.flags.aligned, "torch needs whole multiples of the size of a number"
         np.testing.assert_array_equal(column, columns[name])
         assert column.dtype == columns[name].dtype
-
-
-def test_columns_begin_where_their_numbers_may() -> None:
-    """torch needs whole multiples of the size of a number."""
-    columns: dict[str, np.ndarray] = {
-        "a": np.ones(3, np.uint8),
-        "b": np.ones(5, np.float32),
-        "c": np.ones(1),
-        "d": np.ones(1, np.float32),
-    }
-    for column in unpacked(packed(columns)).values():
-        assert column.flags.aligned
-        assert torch.from_numpy(column).sum() == len(column)
 
 
 HOSTILE = {
@@ -66,11 +55,6 @@ def test_what_is_no_columns_is_an_error(what: str) -> None:
     text = HOSTILE[what]
     with pytest.raises(RankLostError, match="a learner rank sent columns that cannot be read"):
         unpacked(np.frombuffer(len(text).to_bytes(8, "little") + text + bytes(8), np.uint8))
-
-
-def test_rank_0_may_take_more_rows_than_the_others() -> None:
-    parts = split({"obs": np.arange(10)}, 3, first=8)
-    assert [part["obs"].tolist() for part in parts] == [[0, 1, 2, 3, 4, 5, 6, 7], [8], [9]]
 
 
 def result(*q_value: float, updates: int = 1) -> LearnResult:
@@ -93,11 +77,30 @@ def test_results_are_those_of_the_whole_batch() -> None:
     assert whole.priorities.tolist() == [2.0, 3.0, 4.0, 5.0, 6.0]
 
 
-def test_algorithms_without_priorities_have_none() -> None:
-    bare = LearnResult({"loss": 1.0}, None, 4)
-    assert joined_result(bare, [result_columns(bare)]) == bare
-
-
 def test_ranks_that_decided_differently_are_an_error() -> None:
     with pytest.raises(RankLostError, match="rank 1 made 3 gradient updates of a batch, and rank 0 1"):
         joined_result(result(1.0), [result_columns(result(1.0, updates=3))])
+
+
+def tried(*, computing_s: float, update_s: float) -> RanksTrial:
+    """A trial in which rank 0 computes so long for a whole batch, and an update takes so long with all ranks."""
+    trial = RanksTrial(2)
+    while not trial.over:
+        if trial.alone:
+            trial.note(update_s=99.0, computing_s=computing_s)
+        else:
+            trial.note(update_s=update_s, computing_s=99.0)
+    return trial
+
+
+def test_ranks_that_take_less_time_are_of_use() -> None:
+    verdict = tried(computing_s=0.1, update_s=0.06).verdict()
+    assert verdict.faster
+    assert verdict.text == "2 ranks take 60 ms for a batch, and one would take about 100 ms"
+
+
+@pytest.mark.parametrize("update_s", [0.0005, 0.0002])
+def test_ranks_that_take_as_long_or_longer_are_not(update_s: float) -> None:
+    verdict = tried(computing_s=0.0002, update_s=update_s).verdict()
+    assert not verdict.faster
+    assert verdict.text.endswith("0.2 ms: they gain nothing, so set learner.ranks to 1 or learn from larger batches")

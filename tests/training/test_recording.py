@@ -8,14 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
 from remuda.logbook.progress import ProgressColumns
 from remuda.logbook.role_logbooks import commander_logbook, serial_logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.effects import LogLine, RecordCheckpoint, RecordEffect, RecordReward, WriteTimers
 from remuda.training.recording import record
+from remuda.training.recovery import catch_up
 from remuda.wire.messages import CheckpointRecord
 
 RUN = "a run"
@@ -34,9 +40,8 @@ def saved(folder: RunFolder, train_iter: int) -> CheckpointRecord:
     return CheckpointRecord(train_iter, 10 * train_iter, 1.0, None, path.name, "0" * 64, "now")
 
 
-@pytest.mark.parametrize("mode", ["serial", "parallel"])
-def test_checkpoints_are_listed_evaluated_pruned_and_linked(mode: Mode, tmp_path: Path) -> None:
-    folder, log = begun(tmp_path / "run", mode)
+def test_checkpoints_are_listed_evaluated_pruned_and_linked(tmp_path: Path) -> None:
+    folder, log = begun(tmp_path / "run", "serial")
     checkpoints = CheckpointIndex(folder.ckpt)
     effects: list[RecordEffect] = []
     for train_iter in (0, 10, 20, 30):
@@ -67,3 +72,30 @@ def test_lines_stand_where_the_commander_speaks(mode: Mode, tmp_path: Path) -> N
     text = (folder.serial_evaluator_log if mode == "serial" else folder.commander_log).read_text()
     assert "[WARNING] two of them cut" in text
     assert "1.5" in folder.timers.read_text()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder, log = begun(tmp_path / "run", "serial")
+    log.close()
+    return folder
+
+
+@pytest.mark.parametrize(("policy", "best"), [(MuZeroConfig(players=2), 10), (MuZeroConfig(), 0)])
+def test_the_best_comes_back_also_where_its_return_is_that_of_the_former(
+    folder: RunFolder, policy: MuZeroConfig, best: int
+) -> None:
+    """In self-play the newest is the best, and returns are often equal."""
+    checkpoints = CheckpointIndex(folder.ckpt)
+    commander = Commander(ExperimentConfig(name="x", env=EnvConfig(id="CartPole-v1"), policy=policy))
+    for train_iter in (0, 10):
+        record = saved(folder, train_iter)
+        checkpoints.add(record)
+        commander.evaluated(EvaluationResult(record, (0.0,), (1,), 1.0))
+        if train_iter == 0:
+            checkpoints.set_reward(0, 0.0, best=True)
+    catch_up(checkpoints, commander.snapshot())
+    assert checkpoints.best is not None
+    assert (checkpoints.best.train_iter, checkpoints.best.reward) == (best, 0.0)
+    assert [record.reward for record in checkpoints.records] == [0.0, 0.0]
+    assert folder.best.samefile(folder.checkpoint(best))

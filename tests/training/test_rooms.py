@@ -23,11 +23,3 @@ def test_every_module_and_room_has_its_level() -> None:
 def test_imports_between_rooms_point_down() -> None:
     """So the commander knows nothing of replay, nor the other way round."""
     assert ROOMS.wrong() == []
-
-
-def test_the_rule_itself() -> None:
-    assert ROOMS.allowed("status", "commander")
-    assert not ROOMS.allowed("commander", "replay")
-    assert not ROOMS.allowed("replay", "commander")
-    assert not ROOMS.allowed("snapshot", "run_snapshot")
-    assert not ROOMS.allowed("run_snapshot", "journal")

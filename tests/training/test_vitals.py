@@ -48,24 +48,25 @@ def test_a_report_is_of_what_came_since_the_one_before() -> None:
     vitals = Vitals(60.0, now_s=0.0)
     vitals.told("learner", "l", said(1, 50.0, {"waiting for batches": (1, 50.0)}))
     assert vitals.due(COUNTERS, 59.0) is None
+    assert vitals.work_share("l") == 0.0
     assert role(vitals.due(COUNTERS, 60.0), "learner").wait_data == 1.0
-    vitals.told("learner", "l", said(1, 110.0, {"waiting for batches": (1, 50.0), "update": (9, 60.0)}))
+    for _ in range(2):  # counted once
+        vitals.told("learner", "l", said(1, 110.0, {"waiting for batches": (1, 50.0), "update": (9, 60.0)}))
     assert role(vitals.due(COUNTERS, 120.0), "learner").wait_data == 0.0
-
-
-def test_what_is_said_twice_counts_once() -> None:
-    vitals = Vitals(60.0, now_s=0.0)
-    for _ in range(2):
-        vitals.told("learner", "l", said(1, 50.0, {"update": (1, 25.0)}))
-    assert vitals.document(60.0)["roles"] == {
+    assert vitals.document(120.0)["roles"] == {
         "learner": {
             "l": {
-                "total_s": 50.0,
-                "self_s": 25.0,
-                "blocks": {"update": {"count": 1, "share": 0.5, "total_s": 25.0, "self_s": 25.0}},
+                "total_s": 110.0,
+                "self_s": 0.0,
+                "blocks": {
+                    "update": {"count": 9, "share": 0.5455, "total_s": 60.0, "self_s": 60.0},
+                    "waiting for batches": {
+                        "count": 1, "share": 0.4545, "total_s": 50.0, "self_s": 50.0,
+                    },
+                },
             }
         }
-    }
+    }  # fmt: skip
 
 
 def test_leases_of_one_worker_add_up() -> None:
@@ -76,21 +77,15 @@ def test_leases_of_one_worker_add_up() -> None:
     assert (seen.processes, seen.wait_credit, seen.rss_mib) == (1, 0.75, 7.0)
 
 
-def test_two_workers_of_a_role() -> None:
-    vitals = Vitals(60.0, now_s=0.0)
-    vitals.told("collector", "a", said(1, 10.0, {}, cpu_s=10.0))
-    vitals.told("collector", "b", said(2, 10.0, {"waiting for credit": (1, 10.0)}, cpu_s=0.0))
-    seen = role(vitals.due(COUNTERS, 60.0), "collector")
-    assert (seen.processes, seen.cpu_cores, seen.wait_credit, seen.rss_mib) == (2, 1.0, 0.5, 2.0)
-
-
 def test_workers_one_by_one_and_no_more_than_fit_in_a_record() -> None:
     vitals = Vitals(60.0, now_s=0.0)
     vitals.told("learner", "l", said(1, 10.0, {}, rss_mib=9))
+    assert Vitals(60.0, now_s=0.0).due(COUNTERS, 60.0, last=True) is None, "nobody spoke"
     for number in range(WORKERS_TOLD):
         vitals.told("collector", f"c{number}", said(2 + number, 10.0, {"waiting for credit": (1, 0.1 * number)}))
-    report = vitals.due(COUNTERS, 60.0)
+    report = vitals.due(COUNTERS, 3.0, last=True)  # which does not wait
     assert report is not None
+    assert (report.past_s, report.wall_s, report.env_step, report.train_iter) == (3.0, 60.0, 500, 20)
     assert (report.episode, report.policy_version) == (3, 2)
     assert (role(report, "collector").processes, len(report.workers)) == (WORKERS_TOLD, WORKERS_TOLD)
     assert (report.workers["l"].role, report.workers["l"].rss_mib) == ("learner", 9.0)
@@ -113,46 +108,12 @@ def test_who_says_nothing_any_more_is_in_no_table_but_stays_in_the_file() -> Non
     assert list(roles) == ["learner", "collector"]
 
 
-def test_nothing_is_reported_where_nobody_spoke() -> None:
-    vitals = Vitals(60.0, now_s=0.0)
-    assert vitals.due(COUNTERS, 60.0) is None
-    assert vitals.due(COUNTERS, 61.0, last=True) is None
-
-
-def test_the_last_report_does_not_wait() -> None:
-    vitals = Vitals(60.0, now_s=0.0)
-    vitals.told("learner", "l", said(1, 3.0, {}))
-    report = vitals.due(COUNTERS, 3.0, last=True)
-    assert report is not None
-    assert (report.past_s, report.wall_s, report.env_step, report.train_iter) == (3.0, 60.0, 500, 20)
-
-
-def test_the_file_stays_readable_with_workers_that_come_and_go() -> None:
-    vitals = Vitals(60.0, now_s=0.0)
-    for number in range(MOST_PROCESSES + 50):
-        vitals.told("collector", f"c{number}", said(number, 2.0, {"collect": (1, 1.0)}))
-    roles = cast("dict[str, dict[str, Any]]", vitals.document(60.0)["roles"])
-    collectors = roles["collector"]
-    assert len(collectors) == MOST_PROCESSES + 1
-    assert collectors[OTHERS]["total_s"] == 100.0
-    assert collectors[OTHERS]["blocks"]["collect"]["count"] == 50
-
-
 def test_a_coordinator_tells_each_run_only_of_its_time() -> None:
     vitals = Vitals(60.0, now_s=1_000.0)
     vitals.told("coordinator", "coordinator", said(0, 1_000.0, {"waiting for messages": (1, 1_000.0)}))
     assert vitals.due(COUNTERS, 1_005.0, last=True) is None
     vitals.told("coordinator", "coordinator", said(0, 1_010.0, {"waiting for messages": (2, 1_005.0)}))
     assert role(vitals.due(COUNTERS, 1_010.0, last=True), "coordinator").wait_other == 0.5
-
-
-def test_how_busy_a_worker_was_lately() -> None:
-    vitals = Vitals(60.0, now_s=0.0)
-    assert vitals.work_share("l") is None
-    vitals.told("learner", "l", said(1, 5.0, {"waiting for batches": (1, 5.0)}))
-    assert vitals.work_share("l") == 0.0
-    vitals.told("learner", "l", said(1, 10.0, {"waiting for batches": (2, 6.0), "update": (1, 4.0)}))
-    assert vitals.work_share("l") == pytest.approx(0.8)
 
 
 def test_of_workers_that_came_and_went_the_newest_are_kept_and_those_that_hold_a_lease() -> None:
@@ -168,6 +129,7 @@ def test_of_workers_that_came_and_went_the_newest_are_kept_and_those_that_hold_a
     elapsed_s = sum(seen["total_s"] for seen in collectors.values())
     assert elapsed_s == pytest.approx(5.0 + 2.0 * 5 * MOST_PROCESSES)
     assert sum(seen["blocks"]["collect"]["count"] for seen in collectors.values()) == 3 + 5 * MOST_PROCESSES
+    assert (len(collectors), OTHERS in collectors) == (MOST_PROCESSES + 1, True), "the file stays readable"
 
 
 def test_leases_of_a_worker_that_is_lent_again_and_again_leave_no_trace_but_their_sum() -> None:

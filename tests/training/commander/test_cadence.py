@@ -10,8 +10,6 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.training.commander.commander import Commander, EvaluateByTraining, Save
-from remuda.training.commander.end import End
-from remuda.training.commander.progress_rows import ProgressRows
 from remuda.wire.messages import CheckpointRecord, Counters
 
 
@@ -54,22 +52,6 @@ def stretches(*lengths: int, s: float = 0.0) -> list[Counters]:
     return [Counters(env_step=sum(lengths[:n]), train_iter=n, wall_s=n * s) for n in range(1, len(lengths) + 1)]
 
 
-def test_five_stretches_of_ten_steps_save_at_10_20_30_and_40_and_have_rows_at_20_and_40() -> None:
-    settings = config(
-        checkpoint={"interval_env_steps": 10},
-        log={"progress_interval_env_steps": 20},
-        stop={"max_env_steps": 50},
-    )
-    commander, rows = begun(settings), ProgressRows(settings)
-    moments = stretches(*[10] * 5)
-    written = [row.env_step for counters in moments for row in rows.due(counters)]
-    assert [counters.env_step for counters in saves(commander, moments)] == [10, 20, 30, 40]
-    assert written == [20, 40]
-    assert isinstance(commander.ending, End), "at 50 the budget is used up: what is saved and written there is the end"
-    assert commander.save_final() == [Save("final")]
-    assert [row.env_step for row in rows.last(moments[-1])] == [50]
-
-
 @pytest.mark.parametrize(
     ("length", "interval", "expected"),
     [
@@ -87,11 +69,6 @@ def test_a_save_per_boundary_and_one_for_a_stretch_that_crosses_several(
     assert [counters.env_step for counters in saves(commander, moments)] == expected
 
 
-def test_nothing_but_the_initial_checkpoint_is_saved_before_the_first_boundary() -> None:
-    commander = begun(config(checkpoint={"interval_env_steps": 1_000}))
-    assert saves(commander, stretches(*[333] * 3)) == []
-
-
 def test_a_save_by_time_comes_so_long_after_whichever_save_was_the_last() -> None:
     commander = begun(config(checkpoint={"interval_env_steps": None, "interval_s": 60.0}))
     saved = saves(commander, stretches(*[10] * 20, s=25.0))
@@ -102,18 +79,7 @@ def test_by_steps_or_by_time_whichever_comes_first() -> None:
     commander = begun(config(checkpoint={"interval_env_steps": 100, "interval_s": 60.0}))
     slow, fast = stretches(*[10] * 7, s=25.0), [Counters(env_step=170, train_iter=8, wall_s=176.0)]
     assert [counters.env_step for counters in saves(commander, [*slow, *fast])] == [30, 60, 170]
-
-
-def test_where_nothing_was_learned_since_the_last_checkpoint_time_saves_nothing_either() -> None:
-    commander = begun(config(checkpoint={"interval_s": 60.0}))
-    assert commander.progressed(Counters(env_step=10, train_iter=0, wall_s=100.0)) == []
-    assert commander.progressed(Counters(env_step=10, train_iter=1, wall_s=101.0)) == [Save("interval")]
-
-
-def test_without_intervals_there_are_the_initial_and_the_last_checkpoint_alone() -> None:
-    commander = begun(config(checkpoint={"interval_env_steps": None}))
-    assert saves(commander, stretches(*[10_000] * 50, s=1_000.0)) == []
-    assert commander.save_final() == [Save("final")]
+    assert commander.progressed(Counters(env_step=170, train_iter=8, wall_s=300.0)) == [], "nothing was learned since"
 
 
 def test_the_next_boundary_outlives_the_coordinator() -> None:

@@ -12,7 +12,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import CheckpointConfig, EvaluatorConfig, StopConfig
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult, next_boundary
+from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
@@ -48,13 +48,6 @@ def begun(commander: Commander, reward: float = 10.0) -> None:
     commander.evaluated(result(0, reward))
 
 
-@pytest.mark.parametrize(
-    ("step", "interval", "boundary"), [(0, 10, 10), (9, 10, 10), (10, 10, 20), (250, 100, 300), (64, 100, 100)]
-)
-def test_next_boundary(step: int, interval: int, boundary: int) -> None:
-    assert next_boundary(step, interval) == boundary
-
-
 def test_the_initial_policy_is_saved_and_evaluated_before_anything_else() -> None:
     commander = Commander(config())
     assert commander.started() == [Save("initial")]
@@ -79,16 +72,6 @@ def test_an_evaluation_is_due_at_each_multiple_of_its_interval_and_once_where_se
         elif decisions == [Save("interval")]:
             commander.saved("interval", record(env_step))
     assert asked_at == [1_000, 3_700, 4_000]
-
-
-def test_checkpoints_are_due_at_multiples_of_their_own_interval() -> None:
-    commander = Commander(config())
-    begun(commander)
-    assert commander.progressed(at(699)) == []
-    assert commander.progressed(at(700)) == [Save("interval")]
-    assert commander.progressed(at(800)) == [], "one save at a time"
-    commander.saved("interval", record(800))
-    assert commander.progressed(at(999)) == []
 
 
 def test_while_one_evaluation_runs_no_other_is_asked_for() -> None:
@@ -152,60 +135,21 @@ def test_in_self_play_the_newest_checkpoints_play_and_each_is_evaluated_against_
     assert older(commander, 3_000) == [1_000, 2_000]
     assert older(commander, 2_000) == [1_000]
     assert set(commander.in_use) == {100, 200, 300}, "their files stay"
-
-
-def test_without_self_play_no_checkpoint_is_an_opponent() -> None:
-    commander = Commander(config())
-    saves(commander, 0, 1_000)
-    assert (commander.opponents, commander.older_than(record(1_000)), commander.in_use) == ((), (), ())
-
-
-def test_opponents_are_the_same_after_a_restart_and_in_a_resumed_run() -> None:
-    commander = Commander(self_playing(2))
-    saves(commander, 0, 1_000, 2_000, 3_000)
     restarted = Commander(self_playing(2))
     restarted.restore(commander.snapshot())
     records = tuple(map(record, (0, 1_000, 2_000, 3_000)))
     point = ResumePoint(record(3_000), Counters(3_000, 300), PolicyRef(), None, 0, records)
     for again in (restarted, Commander(self_playing(2), point)):
-        assert again.opponents == commander.opponents
-        assert again.older_than(record(3_000)) == commander.older_than(record(3_000))
+        assert (opponents(again), older(again, 3_000)) == ([2_000, 3_000], [1_000, 2_000])
+    without = Commander(config())
+    saves(without, 0, 1_000)
+    assert (without.opponents, older(without, 1_000), without.in_use) == ((), [], ())
 
 
 def reason_of(decisions: list[Decision] | tuple[Decision, ...]) -> str:
     ends = [decision for decision in decisions if isinstance(decision, End)]
     assert len(ends) == 1
     return ends[0].reason
-
-
-@pytest.mark.parametrize(
-    ("counters", "stop", "reason"),
-    [
-        (at(env_step=10_000), {}, "max_env_steps"),
-        (at(train_iter=50), {"max_train_iters": 50}, "max_train_iters"),
-        (at(wall_s=3.5), {"max_wall_s": 3.5}, "max_wall_s"),
-    ],
-)
-def test_budgets_end_the_run(counters: Counters, stop: dict[str, object], reason: str) -> None:
-    commander = Commander(config(**stop))
-    begun(commander)
-    assert reason_of(commander.progressed(counters)) == reason
-
-
-def test_reaching_the_stop_value_ends_the_run_and_says_by_which_file() -> None:
-    commander = Commander(config(stop_value=475.0))
-    begun(commander)
-    outcome = commander.evaluated(result(2_000, 500.0, 450.0))
-    assert reason_of(outcome.decisions) == "stop_value"
-    assert commander.ending is not None
-    assert "mean evaluation return 475 of iteration_200.pth.tar" in commander.ending.explanation
-
-
-def test_a_return_that_is_no_number_reaches_nothing() -> None:
-    commander = Commander(config(stop_value=475.0))
-    begun(commander)
-    assert commander.evaluated(result(2_000, float("nan"))) == EvaluationOutcome(best=False, decisions=())
-    assert commander.ending is None
 
 
 def test_the_end_is_sticky_and_the_first_reason_stands() -> None:
@@ -219,37 +163,25 @@ def test_the_end_is_sticky_and_the_first_reason_stands() -> None:
     assert commander.ending.reason == "max_env_steps"
 
 
-def test_a_run_that_used_up_its_budget_evaluates_its_last_checkpoint() -> None:
-    commander = Commander(config())
-    begun(commander)
-    commander.progressed(at(10_000))
-    assert commander.save_final() == [Save("final")]
-    assert commander.saved("final", record(10_000)) == [StartEvaluation(record(10_000))]
-    assert not commander.settled
-    commander.evaluated(result(10_000, 1.0))
-    assert commander.settled
-
-
-def test_a_solved_run_is_not_evaluated_again() -> None:
+def test_a_run_that_has_reached_its_stop_value_is_over_and_not_evaluated_again() -> None:
     commander = Commander(config(stop_value=475.0))
     begun(commander)
-    commander.evaluated(result(2_000, 500.0))
+    assert commander.evaluated(result(1_000, float("nan"))) == EvaluationOutcome(best=False, decisions=())
+    outcome = commander.evaluated(result(2_000, 500.0, 450.0))
+    assert reason_of(outcome.decisions) == "stop_value"
+    assert commander.ending is not None
+    assert "mean evaluation return 475 of iteration_200.pth.tar" in commander.ending.explanation
     commander.save_final()
     assert commander.saved("final", record(2_100)) == []
     assert commander.settled
 
 
-def test_stop_now_skips_the_last_evaluation() -> None:
-    commander = Commander(config())
-    begun(commander)
-    commander.end(End("stopped", "asked"), skip_final_evaluation=True)
-    commander.save_final()
-    assert commander.saved("final", record(10)) == []
-    assert commander.settled
-
-
 @pytest.mark.parametrize("evaluating", ["an earlier checkpoint", "the last one"])
 def test_stop_now_after_stop_waits_for_no_evaluation_under_way(evaluating: str) -> None:
+    at_once = Commander(config())
+    begun(at_once)
+    at_once.end(End("stopped", "asked"), skip_final_evaluation=True)
+    assert at_once.saved("final", record(10)) == [], "it is not evaluated"
     commander = Commander(config())
     begun(commander)
     if evaluating == "an earlier checkpoint":
@@ -271,10 +203,12 @@ def test_an_evaluation_under_way_at_the_end_is_finished_before_the_last_one() ->
     commander.progressed(at(1_000))
     commander.saved("evaluation", record(1_000))
     commander.progressed(at(10_000))
-    commander.save_final()
+    assert commander.save_final() == [Save("final")]
     assert commander.saved("final", record(10_000)) == [], "the evaluators are busy"
     assert commander.evaluated(result(1_000, 1.0)).decisions == (StartEvaluation(record(10_000)),)
-    assert not commander.settled
+    settled = [commander.settled]
+    commander.evaluated(result(10_000, 1.0))
+    assert [*settled, commander.settled] == [False, True]
 
 
 def test_a_process_that_must_end_soon_saves_what_is_new_and_nothing_else() -> None:
@@ -288,29 +222,17 @@ def test_a_process_that_must_end_soon_saves_what_is_new_and_nothing_else() -> No
     assert commander.save_now(at(900, 99)) == [], "the end saves by itself"
 
 
-def test_what_is_due_waits_until_something_was_learned() -> None:
-    commander = Commander(config())
-    begun(commander)
-    assert commander.progressed(at(1_500, train_iter=0)) == [], "the initial policy was evaluated already"
-    assert commander.progressed(at(1_600, train_iter=1)) == [Save("evaluation")]
-
-
 def test_a_new_learner_saves_again_what_is_saved_in_any_case() -> None:
     commander = Commander(config())
     commander.started()
     assert commander.retry_save() == [Save("initial")]
     commander.saved("initial", record(0))
     commander.evaluated(result(0, 10.0))
+    assert commander.progressed(at(1_500, train_iter=0)) == [], "nothing was learned"
+    assert commander.progressed(at(1_600, train_iter=1)) == [Save("evaluation")]
+    assert commander.retry_save() == [], "it begins at the newest checkpoint, which is not evaluated again"
+    assert commander.progressed(at(1_700, train_iter=0)) == []
+    assert commander.progressed(at(1_800, train_iter=1)) == [Save("evaluation")]
     commander.end(End("stopped", "asked"))
     commander.save_final()
     assert commander.retry_save() == [Save("final")]
-
-
-def test_a_new_learner_has_learned_nothing_that_is_to_be_saved_and_evaluated() -> None:
-    """It begins at the newest checkpoint, which is not evaluated a second time."""
-    commander = Commander(config())
-    begun(commander)
-    assert commander.progressed(at(1_000)) == [Save("evaluation")]
-    assert commander.retry_save() == []
-    assert commander.progressed(at(1_100, train_iter=0)) == []
-    assert commander.progressed(at(1_200, train_iter=1)) == [Save("evaluation")]

@@ -16,7 +16,6 @@ from remuda.tests.training.commander.test_commander import begun, record
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Save, StartEvaluation
 from remuda.training.commander.curriculum import Curriculum
-from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.outcomes import Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
@@ -79,16 +78,6 @@ def test_by_return_only_an_evaluation_at_the_present_task_counts() -> None:
     assert run.at(30) == [1]
     run.evaluated(6.0)
     assert run.at(40) == [2]
-
-
-def test_the_kwargs_of_a_task_are_over_those_of_the_section_and_not_over_those_before() -> None:
-    settings = config([{"env_step": 1, "kwargs": {"size": 2, "new": 1}}, {"env_step": 2, "kwargs": {"color": "blue"}}])
-    curriculum, found = Curriculum(settings), list[object]()
-    for stage in range(3):
-        curriculum.restore(TaskSnapshot(stage, stage))
-        found.append(on_task(settings, curriculum.task.kwargs_json).env.kwargs)
-    first = {"size": 1, "color": "red"}
-    assert found == [first, first | {"size": 2, "new": 1}, first | {"color": "blue"}]
 
 
 def test_a_task_that_is_asked_for_begins_at_once_and_the_schedule_goes_on_after_it() -> None:
@@ -183,34 +172,6 @@ def test_several_policies_are_solved_at_the_last_task_alone() -> None:
         run.at(100)
 
 
-def test_the_last_checkpoint_is_evaluated_on_the_last_task_though_it_was_on_another() -> None:
-    run = Run(config(BY_STEPS[:1]))
-    commander = run.commanders[0]
-    begun(commander)
-    run.at(100)
-    commander.end(End("max_env_steps", "max_env_steps"))
-    commander.save_final()
-    assert commander.saved("final", record(0)) == [StartEvaluation(record(0))]
-
-
-def test_nothing_begins_once_the_run_ends() -> None:
-    run = Run(config(BY_STEPS))
-    run.commanders[0].end(End("stopped", "stopped"))
-    assert run.at(500) == [0]
-
-
-def test_where_evaluations_measure_the_same_at_all_tasks_the_best_goes_on() -> None:
-    evaluator = {"env": {"kwargs": {"size": 8}}, "interval_env_steps": 1_000}
-    run = Run(config(BY_RETURN, evaluator=evaluator))
-    commander = run.commanders[0]
-    run.evaluated(5.0, env_step=10)
-    best = commander.best
-    assert run.at(20) == [1]
-    assert commander.best == best
-    assert not run.evaluated(4.0, env_step=30)
-    assert run.at(40) == [1]
-
-
 def test_training_episodes_of_an_older_task_evaluate_nothing() -> None:
     run = Run(config(BY_STEPS, evaluator={"episodes": 0, "window_episodes": 1}))
     rows = run.rows[0]
@@ -244,16 +205,6 @@ def test_a_resumed_run_is_at_its_task_and_has_it_evaluated_if_nothing_was() -> N
         assert decided == ([Save("evaluation")] if due else [])
 
 
-def test_rows_say_their_task_where_there_are_several() -> None:
-    run = Run(config(BY_STEPS, log={"progress_interval_env_steps": 100}))
-    (first,) = run.rows[0].due(Counters())
-    run.at(100)
-    (second,) = run.rows[0].due(Counters(env_step=100))
-    assert (first.task, second.task) == (0, 1)
-    (only,) = Run(config([])).rows[0].due(Counters())
-    assert only.task is None
-
-
 # --- settings ---
 
 
@@ -263,9 +214,6 @@ def test_rows_say_their_task_where_there_are_several() -> None:
         ([{"kwargs": {}}], "give exactly one of env_step and mean_return"),
         ([{"env_step": 1, "mean_return": 1}], "give exactly one of env_step and mean_return"),
         ([{"env_step": 5}, {"mean_return": 1}, {"env_step": 5}], "env_step 5 comes after env_step 5"),
-        ([{"env_step": 0}], "greater than 0"),
-        ([{"mean_return": float("nan")}], "finite"),
-        ([{"env_step": 5, "size": 3}], "Extra inputs"),
     ],
 )
 def test_schedules_that_cannot_be_meant_are_refused(schedule: Sequence[object], why: str) -> None:

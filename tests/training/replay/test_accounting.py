@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport
@@ -62,18 +59,6 @@ def test_on_policy_each_period_says_how_often_rows_were_used_and_how_stale_they_
     assert [report.topic for report in held.reports(counters, 122.0)] == ["buffer_throughput"], "nothing was drawn"
 
 
-def test_each_period_says_how_much_experience_there_is() -> None:
-    held, replay = opened(ReplayAccounting(on_policy_config(2), 0.0)), accounting()
-    slots = held.plan.slots_per_row
-    assert slots > 1
-    assert held.accept(replace(meta_of(0, 1), env_steps=slots), LEASE).rejected is None
-    assert replay.accept(meta_of(0, ROWS), LEASE).rejected is None
-    for of, transitions in ((held, slots), (replay, ROWS)):
-        (report,) = of.reports(Counters(), 61.0)
-        assert isinstance(report, BufferThroughputReport)
-        assert (report.num_transitions, report.payload_bytes) == (transitions, meta_of(0, 1).payload_bytes)
-
-
 def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:
     held = accounting(min_rows=40, samples_per_insert=2.0)
     batch = held.plan.rows_per_update
@@ -85,15 +70,6 @@ def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:
     held.sample(1, batch, 0)
     assert held.batches_owed() == owed - 1
     assert accounting().batches_owed() is None, "nothing says how many"
-
-
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=40))
-def test_counters_are_sums_over_the_different_chunks_that_came(order: list[int]) -> None:
-    held = accounting(capacity=1_000)
-    for sequence in order:
-        held.accept(replace(meta_of(sequence, ROWS), env_steps=100 + sequence), LEASE)
-    assert held.ledger.env_step == sum(100 + sequence for sequence in set(order))
-    assert held.ledger.rows == ROWS * len(set(order))
 
 
 def test_a_chunk_larger_than_the_buffer_is_refused_and_not_counted() -> None:
@@ -161,15 +137,6 @@ def test_batches_come_from_live_rows_once_there_are_enough() -> None:
     assert held.samples_per_insert == pytest.approx(16 / ROWS)
 
 
-def test_large_errors_are_drawn_more_often() -> None:
-    held = accounting()
-    held.accept(meta_of(0, 50), LEASE)
-    held.index.update_priorities(np.arange(50), np.where(np.arange(50) == 7, 100.0, 0.01).astype(np.float32))
-    drawn = held.sample(20, 8, train_iter=0).rows
-    # 100^0.6 = 15.8 against 49 * 0.01^0.6 = 3.1: five of six, where a uniform draw gives one of fifty
-    assert (drawn == 7).mean() > 0.5
-
-
 def test_policy_lag_counts_versions_within_an_epoch() -> None:
     held = accounting()
     held.accept(replace(meta_of(0, ROWS), policy=PolicyRef(2, 5, 50)), LEASE)
@@ -227,7 +194,7 @@ def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[s
     assert (refused.fresh, refused.deletable) == (False, (meta_of(8, 101).file,))
 
 
-@pytest.mark.parametrize(("env_step", "left"), [(0, 3_000), (2_999, 1), (3_000, 0), (3_063, 0)])
+@pytest.mark.parametrize(("env_step", "left"), [(0, 3_000), (2_999, 1), (3_063, 0)])
 def test_of_the_environment_steps_those_that_are_left(env_step: int, left: int) -> None:
     bounded = config(stop={"max_env_steps": 3_000})
     replay = ReplayAccounting(bounded, 0.0)
@@ -235,17 +202,10 @@ def test_of_the_environment_steps_those_that_are_left(env_step: int, left: int) 
     assert replay.env_steps_left() == left
 
 
-@pytest.mark.parametrize(("train_iter", "batches"), [(0, 4), (6, 4), (7, 3), (10, 0), (12, 0)])
+@pytest.mark.parametrize(("train_iter", "batches"), [(6, 4), (7, 3), (12, 0)])
 def test_of_four_batches_those_that_are_left_of_ten_updates(train_iter: int, batches: int) -> None:
     bounded = config(stop={"max_env_steps": 3_000, "max_train_iters": 10})
     assert ReplayAccounting(bounded, 0.0).allowed_batches(4, train_iter) == batches
-
-
-def test_without_a_bound_all_that_are_wanted() -> None:
-    free = config()
-    assert ReplayAccounting(free, 0.0).allowed_batches(4, 10**9) == 4
-
-
-def test_on_policy_the_commander_alone_ends_a_run_by_its_updates() -> None:
-    bounded = on_policy_config(0, stop={"max_env_steps": 3_000, "max_train_iters": 10})
-    assert ReplayAccounting(bounded, 0.0).allowed_batches(1, 12) == 1
+    assert ReplayAccounting(config(), 0.0).allowed_batches(4, 10**9) == 4, "without a bound all"
+    on_policy = on_policy_config(0, stop={"max_env_steps": 3_000, "max_train_iters": 10})
+    assert ReplayAccounting(on_policy, 0.0).allowed_batches(1, 12) == 1, "the commander alone ends the run"

@@ -8,10 +8,11 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from remuda.buffer.index import ChunkTooLargeError
-from remuda.training.replay.ledger import Ledger, UnknownLeaseError
+from remuda.training.replay.ledger import Ledger, SequenceSet, TooManyGapsError, UnknownLeaseError
 from remuda.wire.messages import ChunkId, ChunkMeta, LedgerCounts, PolicyRef
 
 WORKERS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
@@ -39,24 +40,6 @@ def opened(*incarnations: tuple[int, int]) -> tuple[Ledger, dict[tuple[str, int]
         ledger.open(lease, WORKERS[worker], incarnation)
         leases[WORKERS[worker], incarnation] = lease
     return ledger, leases
-
-
-def test_counters_are_sums_over_accepted_chunks() -> None:
-    ledger, _ = opened((0, 1))
-    assert ledger.accept(meta(0, 1, 0, env_steps=10, episodes=2), 1)
-    assert ledger.accept(meta(0, 1, 1, env_steps=7, episodes=1), 1)
-    assert not ledger.accept(meta(0, 1, 0, env_steps=10, episodes=2), 1)
-    assert (ledger.env_step, ledger.rows, ledger.episode, ledger.chunks) == (17, 15, 3, 2)
-
-
-def test_incarnations_of_a_worker_are_told_apart() -> None:
-    ledger, _ = opened((0, 1), (0, 2), (1, 1), (1, 2))
-    assert ledger.accept(meta(0, 1, 0), 1)
-    assert ledger.accept(meta(0, 2, 0), 2)
-    assert ledger.accept(meta(1, 1, 0), 3)
-    assert ledger.chunks == 3
-    assert not ledger.lacks(ChunkId(WORKERS[0], 2, 0))
-    assert ledger.lacks(ChunkId(WORKERS[1], 2, 0))
 
 
 def test_a_missing_chunk_belongs_to_the_newest_lease_that_may_have_it() -> None:
@@ -198,3 +181,73 @@ def test_a_refused_chunk_counts_once_however_often_it_comes_even_after_a_restart
         again.accept(meta(0, 1, 2, env_steps=60), 1, too_large)
     assert again.counts == ledger.counts
     assert again.env_step == 10
+
+
+MAX_GAPS = 4
+
+
+class AgainstAPlainSet(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model: set[int] = set()
+        self.sequence = SequenceSet(max_gaps=MAX_GAPS)
+
+    @rule(number=st.integers(0, 25))
+    def add(self, number: int) -> None:
+        gaps_then = _gaps(self.model | {number})
+        if len(gaps_then) > MAX_GAPS:
+            with pytest.raises(TooManyGapsError):
+                self.sequence.add(number)
+            return
+        assert self.sequence.add(number) is (number not in self.model)
+        self.model.add(number)
+
+    @invariant()
+    def says_what_the_set_says(self) -> None:
+        assert self.sequence.high_water == max(self.model, default=-1)
+        assert self.sequence.missing == _gaps(self.model)
+        for number in range(-1, 27):
+            assert (number in self.sequence) is (number in self.model)
+
+
+TestAgainstAPlainSet = AgainstAPlainSet.TestCase
+
+
+def _gaps(seen: set[int]) -> tuple[range, ...]:
+    """The maximal runs of numbers from 0 on, below the highest seen, that were not seen."""
+    gaps: list[range] = []
+    start = 0
+    for number in sorted(seen):
+        if number > start:
+            gaps.append(range(start, number))
+        start = number + 1
+    return tuple(gaps)
+
+
+def test_a_huge_hole_is_one_gap() -> None:
+    sequence = SequenceSet(max_gaps=1)
+    assert sequence.add(2**53)
+    assert sequence.missing == (range(0, 2**53),)
+    assert sequence.high_water == 2**53
+
+
+@given(st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)))
+def test_one_restored_goes_on_as_the_one_it_was(before: list[int], after: list[int]) -> None:
+    sequence = SequenceSet()
+    for number in before:
+        sequence.add(number)
+    restored = SequenceSet.of(sequence.high_water, sequence.missing)
+    assert [restored.add(number) for number in after] == [sequence.add(number) for number in after]
+    assert (restored.high_water, restored.missing) == (sequence.high_water, sequence.missing)
+
+
+def test_too_many_gaps_leave_the_set_as_it_was() -> None:
+    sequence = SequenceSet(max_gaps=2)
+    for number in (1, 3):
+        sequence.add(number)
+    with pytest.raises(TooManyGapsError, match="the most is 2"):
+        sequence.add(5)
+    assert sequence.high_water == 3
+    assert sequence.add(4)
+    assert sequence.add(0)
+    assert sequence.add(6), "a gap was filled, so there is room for another"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import select
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -15,14 +13,14 @@ import zmq
 from msgspec.structs import replace
 
 from remuda.tests.keys import connection_to, keys_folder
-from remuda.tests.patience import HANG_S, until
+from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import sockets
 from remuda.wire.channel import Channel
-from remuda.wire.codec import CodecError, Envelope
+from remuda.wire.codec import Envelope
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,
@@ -40,8 +38,6 @@ from remuda.wire.messages import (
 from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker import session
 from remuda.worker.link import Link
-from remuda.worker.network import Network
-from remuda.worker.session import Connector, Pulse
 
 REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
 
@@ -71,31 +67,6 @@ def receive(link: Link) -> AnyMessage:
 # --- coming and going ------------------------------------------------------------------------------------------------
 
 
-def test_it_registers_under_its_uuid_and_incarnation() -> None:
-    with FakeCoordinator() as coordinator:
-        link = Link(coordinator.connection, REGISTER)
-        assert link.start(HANG_S) == coordinator.registered
-        assert coordinator.heard[0] == REGISTER
-        (peer,) = coordinator.peers
-        assert peer.startswith(f"{UUID}:3:".encode())
-        assert link.close("done", HANG_S)
-        assert coordinator.heard_of(Bye) == [Bye("done")]
-
-
-@pytest.mark.usefixtures("soon_again")
-def test_registering_survives_lost_answers() -> None:
-    with FakeCoordinator() as coordinator:
-        left = [2]
-
-        def lose_two(envelope: Envelope) -> bool:
-            left[0] -= isinstance(envelope.message, Registered)
-            return left[0] >= 0
-
-        coordinator.lose = lose_two
-        with linked(coordinator):
-            assert coordinator.heard_of(Register) == [REGISTER], "repeated, yet handled once"
-
-
 @pytest.mark.usefixtures("soon_again")
 def test_an_assignment_that_overtakes_the_lost_answer_is_kept() -> None:
     with FakeCoordinator() as coordinator:
@@ -111,6 +82,9 @@ def test_an_assignment_that_overtakes_the_lost_answer_is_kept() -> None:
         coordinator.lose = lose_registered_once
         with linked(coordinator) as link:
             assert [receive(link), receive(link)] == [StopTraining(1), StopTraining(2)]
+            assert coordinator.heard_of(Register) == [REGISTER], "repeated, yet handled once"
+            (peer,) = coordinator.peers
+            assert peer.startswith(f"{UUID}:3:".encode())
 
 
 def test_a_refusal_is_raised_with_its_code_and_reason_and_stays() -> None:
@@ -124,19 +98,6 @@ def test_a_refusal_is_raised_with_its_code_and_reason_and_stays() -> None:
             with pytest.raises(RefusedError, match="incarnation 4 is alive"):
                 link.receive(timeout_s)
         link.close("refused", HANG_S)
-
-
-def test_nobody_there_is_unreachable() -> None:
-    with FakeCoordinator() as coordinator:
-        connection = coordinator.connection
-    link = Link(connection, REGISTER)
-    with pytest.raises(
-        UnreachableError, match=r"at tcp://127\.0\.0\.1:\d+ \(process 1 on here\) did not answer within 0\.1 s"
-    ):
-        link.start(0.1)
-    with pytest.raises(UnreachableError):
-        link.receive(0.0)
-    assert not link.close("never mind", 0.0), "the registration was not acknowledged"
 
 
 def test_a_stale_connection_file_is_left_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,24 +146,6 @@ def test_closing_does_not_wait_for_a_coordinator_that_is_silent(monkeypatch: pyt
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
-def test_messages_travel_both_ways_in_order() -> None:
-    with FakeCoordinator() as coordinator, linked(coordinator) as link:
-        coordinator.to_send += [StopTraining(lease) for lease in range(200)]
-        for lease in range(200):
-            link.send(Ready(lease))
-        assert [receive(link) for _ in range(200)] == [StopTraining(lease) for lease in range(200)]
-        coordinator.until(lambda: len(coordinator.heard_of(Ready)) == 200)
-        assert coordinator.heard_of(Ready) == [Ready(lease) for lease in range(200)]
-
-
-def test_a_message_the_coordinator_would_refuse_is_an_error_here() -> None:
-    with FakeCoordinator() as coordinator, linked(coordinator) as link:
-        with pytest.raises(CodecError, match=r"\$\[3\].lease"):
-            link.send(Ready(-1))
-        link.send(Ready(1))
-        coordinator.until(lambda: coordinator.heard_of(Ready) == [Ready(1)])
-
-
 def test_while_the_main_thread_is_away_another_takes_what_comes_and_acknowledges_it() -> None:
     with FakeCoordinator() as coordinator, linked(coordinator) as link:
         coordinator.to_send.append(Leave("shutdown"))
@@ -233,22 +176,6 @@ def test_a_drain_that_has_arrived_is_known_before_it_is_received() -> None:
         assert not link.drain_arrived(4)
         assert [receive(link), receive(link)] == [StopTraining(5), Drain(5, "enough")]
         assert not link.drain_arrived(5)
-
-
-def test_a_connection_that_another_thread_renews_ends_the_main_thread_s_waiting() -> None:
-    """It would wait at the one that is closed, and notice the new one only at the next beat."""
-    with FakeCoordinator() as coordinator:
-        connector = Connector(coordinator.connection, REGISTER, lambda: None)
-        waiting = Network(connector, REGISTER, deque(), Pulse(), lambda: None, Patience())
-        try:
-            with waiting._lock:  # pyright: ignore[reportPrivateUsage]
-                waiting._main_waits = True  # pyright: ignore[reportPrivateUsage]
-                waiting._session._is_unknown = True  # pyright: ignore[reportPrivateUsage]
-                waiting._turn(time.monotonic())  # pyright: ignore[reportPrivateUsage]
-                woken, _, _ = select.select([waiting._wake_receiver], [], [], 0)  # pyright: ignore[reportPrivateUsage]
-            assert woken
-        finally:
-            waiting.finish(0.0)
 
 
 # --- beats -----------------------------------------------------------------------------------------------------------
@@ -294,18 +221,6 @@ def test_a_silent_coordinator_is_lost_and_stays_so() -> None:
 
 
 # --- a bad network ---------------------------------------------------------------------------------------------------
-
-
-def test_a_coordinator_back_on_the_same_address_is_found_again() -> None:
-    """No restart of the worker: the socket connects again, and what was sent meanwhile arrives."""
-    with FakeCoordinator() as coordinator:
-        link = Link(coordinator.connection, REGISTER)
-        link.start(HANG_S)
-    link.send(Ready(1))
-    with FakeCoordinator(address=coordinator.connection.address) as back:
-        back.until(lambda: back.heard_of(Ready) == [Ready(1)])
-        until(lambda: link.unacknowledged == 0, "its answer")
-        assert link.close("done", HANG_S)
 
 
 @pytest.mark.parametrize("fault", [Proxy.cut, Proxy.swallow], ids=["cut", "swallowed"])
@@ -368,19 +283,3 @@ def test_a_coordinator_of_another_version_is_refused_by_the_worker() -> None:
         start_and_close(connection, HANG_S)
     assert caught.value.code == "protocol"
     thread.join()
-
-
-def test_garbage_from_the_address_is_dropped_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeCoordinator() as coordinator:
-
-        def after_garbage(message: AnyMessage) -> AnyMessage | None:
-            if not isinstance(message, Register):
-                return None
-            raw = coordinator.router._socket  # pyright: ignore[reportPrivateUsage]
-            raw.send_multipart([coordinator.peers[-1], b"HTTP/1.1 400 Bad Request"])
-            return coordinator.registered
-
-        coordinator.answer = after_garbage
-        with linked(coordinator):
-            pass
-    assert "dropped what the coordinator's address sent: a message has at least 2 frames" in caplog.text

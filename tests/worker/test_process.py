@@ -22,7 +22,6 @@ from remuda.worker.process import (
     exit_code,
     gc_frozen,
     may_choose_threads,
-    open_files,
 )
 
 PROGRAM = """
@@ -69,16 +68,6 @@ def test_threads_are_bounded_unless_somebody_said_otherwise(monkeypatch: pytest.
     assert "torch" not in sys.modules
 
 
-def test_where_remuda_chose_it_may_choose_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert not may_choose_threads()
-    bound_threads()
-    assert {name: os.environ[name] for name in ONE_THREAD} == ONE_THREAD
-    assert may_choose_threads()
-    bound_threads()
-    assert may_choose_threads()
-
-
 def test_children_know_who_chose() -> None:
     assert child_environment({"HOME": "/"}) == {"HOME": "/", **ONE_THREAD, FOLLOWS: "1"}
     assert child_environment(child_environment({})) == child_environment({})
@@ -97,15 +86,6 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
     assert done.stdout.strip() == "4096"
 
 
-def test_what_is_open_is_counted() -> None:
-    before = open_files()
-    reading, writing = os.pipe()
-    assert open_files() == before + 2
-    os.close(reading)
-    os.close(writing)
-    assert open_files() == before
-
-
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_collector_is_off_meanwhile_and_then_as_it_was(enabled: bool) -> None:
     was_enabled, frozen = gc.isenabled(), gc.get_freeze_count()
@@ -119,24 +99,6 @@ def test_the_collector_is_off_meanwhile_and_then_as_it_was(enabled: bool) -> Non
         if not frozen:
             gc.unfreeze()
         (gc.enable if was_enabled else gc.disable)()
-
-
-def test_what_was_imported_is_never_looked_at_again_and_new_garbage_is() -> None:
-    program = """
-import gc
-from remuda.worker.process import gc_frozen
-with gc_frozen():
-    import msgspec, numpy
-    objects = len(gc.get_objects())
-assert len(gc.get_objects()) < objects / 10
-class Loop:
-    def __init__(self): self.me = self
-    def __del__(self): print("gone")
-Loop()
-gc.collect()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=True)
-    assert done.stdout == "gone\n"
 
 
 def ended(program: str, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
@@ -192,61 +154,6 @@ def test_what_was_written_to_files_that_nobody_has_closed_is_not_lost(tmp_path: 
         **{name: name for name in ("text", "frozen", "binary", "both")},
         "closed": "",
     }
-
-
-STUCK = """
-import os, threading
-from remuda.worker.process import exit_now
-
-reading, writing = os.pipe()
-pipe = os.fdopen(writing, "wb", buffering=1 << 22)
-def write():
-    pipe.write(bytes(1 << 23))  # more than a pipe takes
-threading.Thread(target=write, daemon=True).start()
-os.read(reading, 1)  # it is at it
-exit_now(4)
-"""
-
-
-@pytest.mark.processes
-def test_a_pipe_that_nobody_reads_holds_up_no_end() -> None:
-    """A log sink that hangs: the thread that writes to it keeps the pipe locked."""
-    assert ended(STUCK).returncode == 4
-
-
-INTERRUPTED = """
-import atexit, pathlib, signal, threading, time
-from remuda.worker.process import exit_now
-
-main = threading.main_thread()
-
-def switches():
-    status = pathlib.Path(f"/proc/self/task/{main.native_id}/status").read_text()
-    return [line for line in status.splitlines() if "ctxt_switches" in line or "S (sleeping)" in line]
-
-def last():
-    main.join()
-    before = []
-    while len(now := switches()) < 3 or now != before:  # until it waits: just before, a signal wakes nobody
-        before = now
-        time.sleep(0.05)
-    signal.pthread_kill(main.ident, signal.SIGINT)
-    interrupted.wait()
-interrupted = threading.Event()
-signal.signal(signal.SIGINT, signal.default_int_handler)
-atexit.register(interrupted.set)
-atexit.register(print, "registered")
-threading.Thread(target=last).start()
-exit_now(3)
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_ctrl_c_while_threads_are_waited_for_changes_no_exit_code() -> None:
-    done = ended(INTERRUPTED)
-    assert (done.returncode, done.stdout) == (3, "registered\n")
-    assert done.stderr.endswith("KeyboardInterrupt\n"), "it is told"
 
 
 @pytest.mark.processes

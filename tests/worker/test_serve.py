@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
+import re
 import time
 from collections.abc import Callable
 
@@ -29,7 +29,6 @@ from remuda.wire.messages import (
     WorkerVitals,
 )
 from remuda.wire.patience import CoordinatorLostError
-from remuda.worker.link import WorkerIdentity
 from remuda.worker.serve import AskedToEndError, HopelessError, TakenOverError, serve
 from remuda.worker.shutdown_guard import ShutdownGuard
 
@@ -98,23 +97,29 @@ def credit(lease: int, steps: int) -> Credit:
 ACCEPTED = ChunkAccepted(ChunkId(WORKER, 1, 0), 10, PolicyRef(), {})
 
 
+def scripted(on_step: Callable[[], bool]) -> Callable[[], ScriptedWork]:
+    """Makes work whose steps do so."""
+
+    def make() -> ScriptedWork:
+        work = ScriptedWork()
+        work.on_step = on_step
+        return work
+
+    return make
+
+
 def kinds(office: Office) -> list[type]:
     return [type(message) for message in office.link.sent]
 
 
-def test_warnings_of_its_beginning_are_told() -> None:
-    office = Office(assign(7))
-    made = ScriptedWork()
-    made.warnings = ["it is old", "x" * 2_000]
-    office.make = lambda: made
-    office.serve()
-    assert office.link.sent[0] == Ready(7, ["it is old", "x" * 1_000])
-
-
 def test_a_lease_from_its_assignment_to_its_end() -> None:
-    office = Office(assign(7), credit(7, 64), Drain(7, "over"))
+    office = Office(credit(7, 10), Drain(7, "over"), ACCEPTED, assign(7), credit(7, 64), Drain(7, "over"))
+    warned = ScriptedWork()
+    warned.warnings = ["it is old", "x" * 2_000]
+    office.make = lambda: warned
     assert office.serve() == "the script is over"
     [work] = office.works
+    assert office.link.sent[0] == Ready(7, ["it is old", "x" * 1_000])
     assert kinds(office) == [Ready, WorkerVitals, Drained]
     assert work.handled == [credit(7, 64)]
     assert work.calls.count("drain") == work.calls.count("close") == 1
@@ -122,32 +127,13 @@ def test_a_lease_from_its_assignment_to_its_end() -> None:
     assert office.link.beat_lease == 0
 
 
-def test_it_is_ready_only_once_the_work_is_built() -> None:
-    office = Office(assign(7))
-    sent_while_building: list[object] = []
-
-    def build() -> ScriptedWork:
-        sent_while_building.extend(office.link.sent)
-        assert office.link.beat_lease == 7  # so that a slow building is not taken for idleness
-        return ScriptedWork()
-
-    office.make = build
-    office.serve()
-    assert sent_while_building == []
-    assert office.link.sent[0] == Ready(7)
-
-
 def test_it_goes_on_stepping_until_drained() -> None:
     office = Office(assign(1), Drain(1, "over"), *[credit(1, n) for n in range(5)])
 
-    def slow() -> ScriptedWork:
-        work = ScriptedWork()
-        work.steps_to_drain = 3
-        return work
-
-    office.make = slow
+    work = ScriptedWork()
+    work.steps_to_drain = 3
+    office.make = lambda: work
     office.serve()
-    [work] = office.works
     after = work.calls[work.calls.index("drain") :]
     assert after == ["drain", "step", "step", "step", "close"]
     assert kinds(office) == [Ready, WorkerVitals, Drained]
@@ -159,7 +145,8 @@ def test_what_concerns_another_lease_never_reaches_the_present_work() -> None:
     first, second = office.works
     assert first.handled == []  # it came when the lease had ended
     assert second.handled == [ACCEPTED]  # names no lease: the chunk says whose it is
-    assert "drain" not in second.calls[:-2]  # the old Drain drained nothing; the end of the process does
+    assert "drain" not in second.calls[:-2]  # the old Drain drained nothing
+    assert second.calls[-2:] == ["drain", "close"], "asked to end, it hands in what it has"
     assert kinds(office) == [Ready, WorkerVitals, Drained, Ready]
 
 
@@ -169,6 +156,7 @@ def test_while_a_lease_is_prepared_beats_say_so() -> None:
 
     def slow_work() -> ScriptedWork:
         seen.append(office.link.doing.phase)
+        assert (office.link.beat_lease, office.link.sent) == (7, []), "it is not ready yet, and not idle"
         return ScriptedWork()
 
     office.make = slow_work
@@ -203,32 +191,12 @@ def test_a_lease_ends_with_how_its_time_was_spent() -> None:
     assert counts["waiting for credit"] >= 1  # what it said it was doing is what it waits for
 
 
-def test_what_comes_before_any_lease_is_ignored() -> None:
-    office = Office(credit(3, 10), Drain(3, "over"), ACCEPTED)
-    assert office.serve() == "the script is over"
-    assert office.works == []
-    assert office.link.sent == []
-
-
 def test_told_to_leave_it_lets_go_at_once() -> None:
     office = Office(assign(1), Leave("another incarnation has taken over"))
     assert office.serve() == "another incarnation has taken over"
     assert office.works[0].calls[-1] == "close"
     assert "drain" not in office.works[0].calls
     assert office.link.sent == [Ready(1)]
-
-
-def test_a_new_lease_closes_the_work_of_the_former() -> None:
-    office = Office(assign(1), assign(2))
-    office.serve()
-    assert [work.calls.count("close") for work in office.works] == [1, 1]
-
-
-def test_asked_to_end_it_hands_in_what_it_has() -> None:
-    """A collector that the operating system ends still announces the rows it was holding."""
-    office = Office(assign(1))
-    office.serve()
-    assert office.works[0].calls[-2:] == ["drain", "close"]
 
 
 class Away:
@@ -288,13 +256,9 @@ def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, hand_in
     assert away.work.unstored
     assert away.now_s - away.asked_s == hand_in_s
     assert away.work.calls[-1] == "close"
-
-
-def test_it_does_not_wait_under_a_lease_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = Away(monkeypatch, back_s=2.0, goes_on=False)
-    away.serve(hand_in_s=17.0)
-    assert away.now_s - away.asked_s < 4.0
-    assert away.work.calls[-1] == "close"
+    over = Away(monkeypatch, back_s=2.0, goes_on=False)
+    over.serve(hand_in_s=17.0)
+    assert over.now_s - over.asked_s < 4.0, "not under a lease that is over"
 
 
 @pytest.mark.parametrize("where", ["begin", "step", "handle", "drain", "hand in"])
@@ -332,37 +296,28 @@ def test_work_that_another_has_taken_over_is_let_go_of_in_one_line(
     assert all(work.calls.count("close") == 1 for work in office.works)
 
 
-def test_an_environment_that_asks_the_process_to_end_is_reported_and_ends_the_lease_alone() -> None:
-    office = Office(assign(5), credit(5, 1), Drain(5, "over"))
-
-    def work() -> ScriptedWork:
-        one = ScriptedWork()
-        one.on_step = lambda: sys.exit(0)
-        return one
-
-    office.make = work
-    office.link.when_idle = lambda: office.guard.end("the script is over")
-    assert office.serve() == "the script is over"
-    [failure] = office.link.sent_of(WorkerFailed)
-    assert failure.error.startswith(f"UserExitError: SystemExit(0) was raised in {__file__}")
-
-
-@pytest.mark.parametrize(("error", "hopeless"), [(HopelessError("it diverged"), True), (ValueError("no"), False)])
-def test_it_says_whether_another_worker_would_do_better(error: Exception, hopeless: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "said", "hopeless"),
+    [
+        (SystemExit(0), rf"UserExitError: SystemExit\(0\) was raised in {re.escape(__file__)}", False),
+        (HopelessError("it diverged"), "HopelessError: it diverged", True),
+        (OSError("bad name \udcff " + "x" * 5_000), r"OSError: bad name \? xxx", False),
+    ],
+)
+def test_an_error_is_told_in_a_thousand_characters_and_whether_another_worker_would_do_better(
+    error: BaseException, said: str, hopeless: bool
+) -> None:
+    """An environment that asks the process to end ends its lease alone."""
     office = Office(assign(5))
 
     def fail() -> bool:
         raise error
 
-    def work() -> ScriptedWork:
-        one = ScriptedWork()
-        one.on_step = fail
-        return one
-
-    office.make = work
-    office.link.when_idle = lambda: office.guard.end("the script is over")
+    office.make = scripted(fail)
     assert office.serve() == "the script is over"
-    assert [failure.hopeless for failure in office.link.sent_of(WorkerFailed)] == [hopeless]
+    [failure] = office.link.sent_of(WorkerFailed)
+    assert re.match(said, failure.error)
+    assert (len(failure.error) <= 1_000, failure.hopeless) == (True, hopeless)
 
 
 @pytest.mark.parametrize("where", ["begin", "step", "handle", "drain"])
@@ -418,12 +373,7 @@ def test_after_what_may_have_harmed_the_process_it_ends(error: Exception) -> Non
     def fail() -> bool:
         raise error
 
-    def broken() -> ScriptedWork:
-        work = ScriptedWork()
-        work.on_step = fail
-        return work
-
-    office.make = broken
+    office.make = scripted(fail)
     with pytest.raises(type(error)):
         office.serve()
     assert len(office.link.sent_of(WorkerFailed)) == 1
@@ -444,36 +394,6 @@ def test_work_that_fails_and_does_not_let_go_ends_the_process() -> None:
     with pytest.raises(OSError, match="cannot be closed"):
         office.serve()
     assert office.link.sent_of(Drained) == []
-
-
-def test_a_failure_while_handing_in_is_reported_and_raised() -> None:
-    office = Office(assign(5))
-
-    def fail() -> bool:
-        raise ZeroDivisionError("the environment broke")
-
-    def broken() -> ScriptedWork:
-        work = ScriptedWork()
-        work.on_drain = fail
-        return work
-
-    office.make = broken
-    with pytest.raises(ZeroDivisionError):
-        office.serve()
-    assert len(office.link.sent_of(WorkerFailed)) == 1
-
-
-def test_an_error_that_cannot_be_sent_as_it_is_is_sent_all_the_same() -> None:
-    office = Office(assign(1))
-
-    def broken() -> ScriptedWork:
-        raise OSError("bad name \udcff " + "x" * 5_000)
-
-    office.make = broken
-    office.serve()
-    [failure] = office.link.sent_of(WorkerFailed)
-    assert failure.error.startswith("OSError: bad name ? xxx")
-    assert len(failure.error) == 1_000
 
 
 def test_work_given_up_because_the_process_is_to_end_is_no_failure() -> None:
@@ -500,37 +420,18 @@ REFUSED = RefusedError(Rejected("unknown", "not registered here any more"))
 
 
 @pytest.mark.parametrize("failure", [LOST, REFUSED])
-def test_a_failed_link_is_raised_and_not_reported(failure: Exception) -> None:
-    office = Office(assign(1), failure)
-    with pytest.raises(type(failure)):
-        office.serve()
-    assert office.link.sent == [Ready(1)]
-    assert office.works[0].calls.count("close") == 1
-
-
-@pytest.mark.parametrize("failure", [LOST, REFUSED])
 def test_a_link_that_fails_while_the_worker_is_busy_still_says_so(failure: Exception) -> None:
     """The link asks the process to end; that must not look like a worker that left by itself, which its nanny
     would not start again."""
     office = Office(assign(1))
 
-    def busy() -> ScriptedWork:
-        work = ScriptedWork()
+    def step() -> bool:
+        office.link.inbox.extend([credit(1, 1), failure])
+        office.guard.end("the coordinator is lost or refuses this worker")
+        return True
 
-        def step() -> bool:
-            office.link.inbox.extend([credit(1, 1), failure])
-            office.guard.end("the coordinator is lost or refuses this worker")
-            return True
-
-        work.on_step = step
-        return work
-
-    office.make = busy
+    office.make = scripted(step)
     with pytest.raises(type(failure)):
         office.serve()
-
-
-def test_chunk_numbers_run_through_all_leases_of_a_worker() -> None:
-    identity = WorkerIdentity(WORKER, 3)
-    assert [identity.next_sequence() for _ in range(4)] == [0, 1, 2, 3]
-    assert WorkerIdentity(WORKER, 4).next_sequence() == 0
+    assert office.link.sent == [Ready(1)], "it is not reported"
+    assert office.works[0].calls.count("close") == 1

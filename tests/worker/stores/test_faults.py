@@ -12,17 +12,25 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from remuda.buffer.chunk import ChunkError, encode_chunk, read_chunk, write_chunk
+from remuda.buffer.chunk import encode_chunk, read_chunk
 from remuda.policy.files.policy_file import publish
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.proxy import Proxy
-from remuda.tests.worker.stores.served import OTHER, WORKER, Ranch, chunk
+from remuda.tests.worker.stores.served import WORKER, Ranch, chunk
 from remuda.tests.worker.stores.test_ports import at_last
 from remuda.wire.codec import Frame
-from remuda.wire.messages import PolicyRef
-from remuda.wire.streams.messages import PIECE_BYTES, WINDOW_BYTES
+from remuda.wire.messages import Grant, PolicyRef
+from remuda.wire.streams.messages import (
+    PIECE_BYTES,
+    WHOLE_BYTES,
+    WHOLE_PARTS,
+    WINDOW_BYTES,
+    Begin,
+    Piece,
+    Put,
+)
+from remuda.wire.streams.sockets import decode, encode, of_workers
 from remuda.worker.stores import client as client_module
-from remuda.worker.stores.ports import NotNowError, RunStores
 from remuda.worker.stores.server import uploads
 from remuda.worker.stores.streams import LogStream
 from remuda.worker.stores.transfers import Download, Upload
@@ -83,16 +91,13 @@ def test_a_transfer_goes_on_after_the_connection_broke(
     assert len(list(ranch.run.data.iterdir())) == 1
 
 
-@pytest.mark.parametrize("rows", [LARGE_ROWS, 20_000])
-def test_bytes_that_were_changed_on_their_way_are_not_believed(
-    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
+def test_bytes_that_were_changed_on_their_way_are_not_believed(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
     """CURVE authenticates each frame: the connection is over, and the file comes by another.
 
     ZeroMQ may hold the damaged connection and read it no more. Small buffers are then full at once.
     """
     ranch.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
-    upload, check = upload_of(ranch, rows=rows)
+    upload, check = upload_of(ranch)
     with ranch.serve(), Proxy(ranch.port) as proxy:
         proxy.damage(LONG_BLOCK_BYTES)
         ranch.client(int(proxy.address.rpartition(":")[2])).start(upload)
@@ -102,37 +107,6 @@ def test_bytes_that_were_changed_on_their_way_are_not_believed(
     assert upload.refused is None
     assert proxy.connections >= 2
     check()
-
-
-def test_a_checkpoint_that_was_changed_on_its_way_is_fetched_again(
-    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As what is brought; here it is the worker's end that finds it out."""
-    content = np.random.default_rng(0).bytes(3_000_000)
-    ranch.run.checkpoint(5).write_bytes(content)
-    ranch.elsewhere.mkdir()
-    download = Download(ranch.grant("evaluator"), "checkpoint", "iteration_5.pth.tar", ranch.elsewhere / "file")
-    with ranch.serve(), Proxy(ranch.port) as proxy:
-        proxy.damage(LONG_BLOCK_BYTES)
-        ranch.client(int(proxy.address.rpartition(":")[2])).start(download)
-        until(lambda: proxy.damaged, "a part of it is damaged")
-        proxy.silence_is_over(client_module, monkeypatch)
-        until(lambda: download.finished, "all of it comes over another connection")
-    assert download.refused is None
-    assert proxy.connections >= 2
-    assert (ranch.elsewhere / "file").read_bytes() == content
-
-
-def test_a_chunk_that_was_damaged_before_it_was_sent_is_refused_by_its_reader(ranch: Ranch) -> None:
-    """Its checksum is of the columns that were collected, and comes with it."""
-    announced, buffers = encode_chunk(*chunk(0))
-    upload = Upload(ranch.grant(), "chunk", announced.file, [*buffers[:-1], bytes(len(buffers[-1]))])
-    with ranch.serve():
-        ranch.client().start(upload)
-        until(lambda: upload.finished, "it is there")
-    with pytest.raises(ChunkError) as error:
-        read_chunk(ranch.run.data / announced.file, announced)
-    assert error.value.fault == "wrong checksum"
 
 
 def test_a_server_that_is_killed_leaves_no_file_and_the_next_one_gets_the_whole(
@@ -155,22 +129,6 @@ def test_a_server_that_is_killed_leaves_no_file_and_the_next_one_gets_the_whole(
     check()
 
 
-def test_a_file_whose_confirmation_was_lost_is_not_written_twice(ranch: Ranch) -> None:
-    client = ranch.client()
-    first, check = upload_of(ranch, rows=50)
-    again, _ = upload_of(ranch, rows=50)
-    with ranch.serve():
-        client.start(first)
-        until(lambda: first.finished, "it is there")
-        (path,) = ranch.run.data.iterdir()
-        inode = path.stat().st_ino
-        client.start(again)
-        until(lambda: again.finished, "it is there already")
-    assert again.refused is None
-    assert path.stat().st_ino == inode
-    check()
-
-
 def test_a_worker_that_is_gone_leaves_nothing(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_disk(monkeypatch)
     monkeypatch.setattr(uploads, "FORGET_AFTER_S", 0.3)
@@ -184,11 +142,8 @@ def test_a_worker_that_is_gone_leaves_nothing(ranch: Ranch, monkeypatch: pytest.
     assert upload.refused is not None
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-def test_a_full_disk_is_waited_for_and_the_worker_is_told(
-    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    full = [number]
+def test_a_full_disk_is_waited_for_and_the_worker_is_told(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = [errno.ENOSPC]
     write = uploads._write
 
     def refusing(*arguments: object) -> None:
@@ -201,8 +156,8 @@ def test_a_full_disk_is_waited_for_and_the_worker_is_told(
     upload, check = upload_of(ranch, rows=50)
     with ranch.serve():
         client.start(upload)
-        until(lambda: os.strerror(number) in upload.problem, "the worker knows why")
-        assert (upload.lacks_bytes > 0) == (number == errno.ENOSPC), "for the run's line"
+        until(lambda: os.strerror(errno.ENOSPC) in upload.problem, "the worker knows why")
+        assert upload.lacks_bytes > 0, "for the run's line"
         assert not upload.finished
         full.clear()
         until(lambda: upload.finished, "there is room again")
@@ -230,30 +185,7 @@ def test_what_is_on_its_way_is_bounded(ranch: Ranch, monkeypatch: pytest.MonkeyP
     assert len(ahead) > 10
 
 
-def test_many_files_take_turns(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more are received at once than the server has room for; all come in the end."""
-    monkeypatch.setattr(uploads, "AT_ONCE", 2)
-    with ranch.serve() as serving:
-        waiting: list[Upload] = []
-        for sequence in range(12):
-            upload, _ = upload_of(ranch, sequence, rows=100_000)
-            waiting.append(upload)
-            ranch.client().start(upload)
-        most = 0
-
-        def done() -> bool:
-            nonlocal most
-            most = max(most, len(serving.server._uploads._active))
-            return all(upload.finished for upload in waiting)
-
-        until(done, "all are there")
-    assert most <= 2
-    assert [upload.refused for upload in waiting] == [None] * 12
-    assert len(list(ranch.run.data.iterdir())) == 12
-
-
-@pytest.mark.parametrize("break_it", ["cut", "swallow"])
-def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, monkeypatch: pytest.MonkeyPatch, break_it: str) -> None:
+def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
     content = np.random.default_rng(0).bytes(2 * WINDOW_BYTES + 1_000_000)
     broken, write = threading.Event(), Download._write
 
@@ -271,7 +203,7 @@ def test_a_checkpoint_is_fetched_over_breaks(ranch: Ranch, monkeypatch: pytest.M
         client.start(download)
         until(lambda: download._received > PIECE_BYTES, "some of it has come")
         assert not (ranch.elsewhere / "file").exists()
-        (proxy.cut if break_it == "cut" else proxy.swallow)()
+        proxy.cut()
         proxy.silence_is_over(client_module, monkeypatch)
         broken.set()
         until(lambda: download.finished, "the rest comes")
@@ -314,26 +246,6 @@ def test_a_log_arrives_exactly_over_breaks_and_restarts(ranch: Ranch) -> None:
     assert log.is_complete
 
 
-def test_a_worker_whose_server_is_away_goes_on_and_says_what_it_waits_for(ranch: Ranch) -> None:
-    """Nothing blocks, whether nobody ever answers or somebody does later."""
-    stores: RunStores = ranch.stores("streams")
-    meta, columns = chunk(0)
-    announced: list[object] = []
-
-    def attempt() -> bool:
-        try:
-            announced.append(stores.payloads.write_chunk(meta, columns))
-        except NotNowError as error:
-            return error.waits_for != "the stream server"
-        return True
-
-    assert not attempt()
-    assert not attempt()
-    with ranch.serve():
-        until(attempt, "it is stored")
-    assert len(announced) == 1
-
-
 def test_a_server_that_has_moved_is_followed(ranch: Ranch) -> None:
     """The coordinator was started again, and its port is another."""
     client = ranch.client()
@@ -372,21 +284,6 @@ def test_what_a_failed_thread_should_have_carried_is_not_waited_for(ranch: Ranch
         assert upload.refused.reason == "the thread that carries files has failed"
 
 
-def test_chunks_of_other_workers_can_be_read_and_not_written(ranch: Ranch) -> None:
-    meta, columns = chunk(0, worker=OTHER)
-    announced, buffers = encode_chunk(meta, columns)
-    upload = Upload(ranch.grant(), "chunk", announced.file, buffers)
-    with ranch.serve():
-        client = ranch.client()
-        client.start(upload)
-        until(lambda: upload.finished, "an answer")
-        assert upload.refused is not None
-        assert "not a file of this collector" in upload.refused.reason
-        write_chunk(ranch.run.data, meta, columns)
-        store = ranch.stores("streams", "reanalyzer", client).payloads
-        at_last(lambda: store.read_chunk(announced))
-
-
 def test_what_comes_after_the_end_of_its_run_is_not_kept(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a worker whose network was away: data/ is swept already, and nobody would remove it."""
     slow_disk(monkeypatch)
@@ -403,3 +300,56 @@ def test_what_comes_after_the_end_of_its_run_is_not_kept(ranch: Ranch, monkeypat
         True
     ] * 2
     assert list(ranch.run.data.iterdir()) == []
+
+
+GRANT = Grant("runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")
+SMALL, LARGE = bytes(range(200)), b"L" * (70 << 10)
+
+
+def said(upload: Upload, now_s: float = 0.0) -> list[tuple[object, bytes]]:
+    """All that it says now, as the other end understands it."""
+    found: list[tuple[object, bytes]] = []
+    for message, parts in upload.say(now_s):
+        understood, data = decode([bytes(frame) for frame in encode(message, *parts)], of_workers)
+        assert len(data) <= WHOLE_PARTS
+        assert max(map(len, data), default=0) <= PIECE_BYTES
+        found.append((understood, b"".join(data)))
+    return found
+
+
+def opened(buffers: list[bytes]) -> Upload:
+    upload = Upload(GRANT, "chunk", "file", buffers)
+    upload.open(1, 0.0)
+    return upload
+
+
+@pytest.mark.parametrize(
+    "buffers",
+    [
+        [SMALL, LARGE, LARGE, SMALL, b"", SMALL],
+        [SMALL, b"y" * (WHOLE_BYTES - len(SMALL))],
+        [SMALL, LARGE] * 25,  # more than there are frames for
+        [SMALL] * 1_000,
+    ],
+)
+def test_a_short_file_is_brought_whole_in_one_message(buffers: list[bytes]) -> None:
+    upload = opened(buffers)
+    ((message, data),) = said(upload)
+    assert isinstance(message, Put)
+    assert (message.size_bytes, data) == (len(data), b"".join(buffers))
+    assert said(upload) == [], "nothing more until there is an answer"
+    upload.open(1, 5.0)  # the connection broke
+    assert said(upload, 5.0) == [(message, data)]
+
+
+@pytest.mark.parametrize("buffers", [[], [b"z" * (WHOLE_BYTES + 1)], [SMALL, b"z" * (WINDOW_BYTES + PIECE_BYTES)]])
+def test_a_longer_file_waits_until_it_is_asked_for(buffers: list[bytes]) -> None:
+    upload = opened(buffers)
+    size = sum(map(len, buffers))
+    assert said(upload) == [(Put(1, GRANT, "chunk", "file", size), b"")]
+    upload.on_message(Begin(1, 0), b"", 0.0)
+    pieces = said(upload)
+    assert all(isinstance(message, Piece) for message, _ in pieces)
+    sent = b"".join(data for _, data in pieces)
+    assert sent == b"".join(buffers)[: len(sent)]
+    assert len(sent) in (size, *range(WINDOW_BYTES - PIECE_BYTES + 1, WINDOW_BYTES + 1))

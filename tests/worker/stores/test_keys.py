@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.keys.own import CallerKeys
 from remuda.wire.keys.pair import KeyPair
 from remuda.wire.keys.secret_file import read_secret
-from remuda.wire.streams.messages import FromServer, Piece, Refused
-from remuda.wire.streams.sockets import StreamDealer
 from remuda.worker.stores.transfers import Upload
 
 
@@ -42,13 +39,6 @@ class Keys:
 
 
 @pytest.fixture
-def ranch(tmp_path: Path) -> Generator[Ranch]:
-    made = Ranch(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def keys(tmp_path: Path) -> Keys:
     return Keys(tmp_path)
 
@@ -60,21 +50,6 @@ def upload(ranch: Ranch, sequence: int, server: KeyPair) -> Upload:
 
 def brought(ranch: Ranch) -> int:
     return len(list(ranch.run.data.glob("*.safetensors")))
-
-
-def answered(dealer: StreamDealer) -> FromServer:
-    """What the server says of a transfer that it does not know."""
-    assert dealer.say(Piece(1, 0), b"x")
-    found: list[FromServer] = []
-
-    def has_answered() -> bool:
-        dealer.wait(0.05)
-        said = dealer.take()
-        found.extend([] if said is None else [said[0]])
-        return bool(found)
-
-    until(has_answered, "an answer")
-    return found[0]
 
 
 def test_a_workers_key_that_is_rotated_costs_no_file(ranch: Ranch, keys: Keys) -> None:
@@ -89,29 +64,6 @@ def test_a_workers_key_that_is_rotated_costs_no_file(ranch: Ranch, keys: Keys) -
         until(lambda: brought(ranch) == 3, "those after it")
         assert client.trouble == ""
         assert serving.server._socket.malformed == 0
-
-
-def test_a_worker_that_still_shows_its_former_key_is_let_in_once_it_has_the_new_one(ranch: Ranch, keys: Keys) -> None:
-    """As where a key file is replaced after the list."""
-    former, shown = keys.worker(), [keys.worker()]
-    keys.folder.rotate("worker")
-    with ranch.serve(keys.folder) as serving:
-        client = ranch.client(keys=lambda: shown[-1])
-        sent = upload(ranch, 0, keys.folder.server)
-        client.start(sent)
-        until(lambda: "does not let this worker in: unknown key" in client.trouble, "it knows why")
-        until(lambda: serving.server._refusals.counts.unknown_key > 1, "it is refused, and tries again")
-        assert former == shown[-1]
-        assert not sent.finished
-        shown.append(keys.worker())
-        until(lambda: brought(ranch) == 1, "it is let in")
-
-
-def test_who_was_revoked_is_hung_up_on_without_having_to_speak(ranch: Ranch, keys: Keys) -> None:
-    with ranch.serve(keys.folder), closing(StreamDealer(f"tcp://127.0.0.1:{ranch.port}", keys.worker())) as dealer:
-        assert isinstance(answered(dealer), Refused)
-        keys.folder.revoke("worker")
-        until(lambda: dealer.refusal() == "unknown key", "the connection is ended, and not let in again")
 
 
 def test_the_coordinators_new_key_counts_from_its_next_start_for_streams_too(ranch: Ranch, keys: Keys) -> None:

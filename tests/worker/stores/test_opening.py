@@ -55,16 +55,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path
     assert list(place.glob("remuda-worker-*")) == [], "a worker leaves nothing"
 
 
-def test_who_sees_the_folder_writes_there(ranch: Ranch, temporary: Path) -> None:
-    worker = Worker(ranch, ranch.elsewhere, ranch.runs_dir)
-    worker.stores.registered(worker.news)
-    stores = worker.stores.begin(worker.assign())
-    assert stores.folder == ranch.run
-    stores.payloads.write_chunk(*chunk(0))
-    assert len(list(ranch.run.data.iterdir())) == 1
-    worker.stores.close()
-
-
 def test_who_sees_it_under_another_name_writes_there_too(ranch: Ranch, temporary: Path, tmp_path: Path) -> None:
     """As where it is mounted elsewhere on this host: no path that came by message is opened."""
     (tmp_path / "mounted").symlink_to(ranch.runs_dir)
@@ -76,7 +66,7 @@ def test_who_sees_it_under_another_name_writes_there_too(ranch: Ranch, temporary
     worker.stores.close()
 
 
-@pytest.mark.parametrize("run_dir", ["/etc", "/not/here/../../etc"])
+@pytest.mark.parametrize("run_dir", ["/not/here/../../etc"])
 def test_a_run_folder_outside_is_refused(ranch: Ranch, temporary: Path, run_dir: str) -> None:
     worker = Worker(ranch, ranch.runs_dir)
     worker.stores.registered(replace(worker.news, runs_dir="/not/here"))
@@ -108,7 +98,10 @@ def test_the_choice_is_made_again_for_each_lease(ranch: Ranch, temporary: Path) 
     """A file system may be mounted later, or be gone."""
     worker = Worker(ranch, ranch.runs_dir)
     worker.stores.registered(worker.news)
-    assert worker.stores.begin(worker.assign()).folder == ranch.run
+    stores = worker.stores.begin(worker.assign())
+    assert stores.folder == ranch.run
+    stores.payloads.write_chunk(*chunk(0))
+    assert len(list(ranch.run.data.iterdir())) == 1
     worker.token.remove()
     assert worker.stores.begin(worker.assign()).folder != ranch.run
     worker.token.write()

@@ -1,7 +1,8 @@
-"""Measures the coordinator itself for status and monitoring: the length of its turns, and snapshots of its parts."""
+"""Measures the coordinator itself for status and monitoring: turns, snapshots, throttled lines."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import psutil
 from remuda.coordinator.disk.disk import Disk
 from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
 from remuda.coordinator.state import Coordinator
+from remuda.logbook.lines import unforgeable
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, RefusalCounts
 
 LONG_TURN_S = 0.05
@@ -129,3 +131,26 @@ class Measuring:
             held_up=len(experiments.held_up),
             runs=[RunMeasures.of(each.status(now_s)) for each in experiments],
         )
+
+
+INTERVAL_S = 5.0
+"""Time between two lines of a kind."""
+
+
+class ThrottledLines:
+    """Prints lines of a kind to standard error; drops lines that come too soon after the last."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due_s = 0.0
+
+    @property
+    def due(self) -> bool:
+        """True if the next line would be printed."""
+        return self._clock() >= self._due_s
+
+    def say(self, text: str) -> None:
+        """Print a line, if due."""
+        if self.due:
+            self._due_s = self._clock() + INTERVAL_S
+            print(unforgeable(text), file=sys.stderr, flush=True)

@@ -19,9 +19,9 @@ from remuda.coordinator.addresses import (
     reachable,
 )
 from remuda.coordinator.catalog import FinishedRun
+from remuda.coordinator.connections import HeldReplies
 from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.disk import Disk, Found
-from remuda.coordinator.disk.held_replies import HeldReplies
 from remuda.coordinator.disk.jobs import KeyWatch, Wakeup
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
@@ -37,7 +37,7 @@ from remuda.coordinator.events import (
     ShutdownRequested,
     Tick,
 )
-from remuda.coordinator.measuring import Measuring, TurnWatch
+from remuda.coordinator.measuring import Measuring, ThrottledLines, TurnWatch
 from remuda.coordinator.membership import FilesOffer
 from remuda.coordinator.monitoring.address import is_loopback, url
 from remuda.coordinator.monitoring.address import listen as listen_for_http
@@ -46,7 +46,6 @@ from remuda.coordinator.settings import Settings
 from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.stream_server import StreamServerProcess
 from remuda.coordinator.stream_server import listen as listen_for_streams
-from remuda.coordinator.throttled_lines import ThrottledLines
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.storage.ownership import boot_id

@@ -1,7 +1,7 @@
 """All disk work of the coordinator, outside its main thread: one writing thread per run.
 
 The coordinator's thread hands work over here and collects the results. It waits a moment for journals on fast disks
-only. run_thread.py defines the order of a run's writes, held_replies.py the messages that wait for them.
+only. run_thread.py defines the order of a run's writes, HeldReplies holds the messages that wait for them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from functools import partial
 
 from remuda.coordinator.disk.holds import HELD_UP_S, HeldSince, Holds
 from remuda.coordinator.disk.jobs import BusyError, Jobs
-from remuda.coordinator.disk.log_reader import read_log
-from remuda.coordinator.disk.run_folder import RunEffect
+from remuda.coordinator.disk.run_folder import RunEffect, read_log
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.run_thread import (
     CONFIRM_S,

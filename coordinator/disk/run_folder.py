@@ -6,15 +6,19 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.room import check_room
-from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PolicyEffect, RewindCurves
+from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PolicyEffect, ReadLog, RewindCurves
+from remuda.coordinator.events import LogRead
+from remuda.logbook import tail
 from remuda.logbook.book import Logbook
 from remuda.logbook.lines import LEVELS, SourceLine, TextLog
 from remuda.logbook.role_logbooks import commander_logbook
 from remuda.logbook.row_sinks import settings_of
+from remuda.logbook.tail import LogEntry, NoSuchSourceError
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.fence import sweep_claims
@@ -27,7 +31,7 @@ from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
 from remuda.training.recovery import catch_up, show_again
-from remuda.wire.messages import OVER, Counters
+from remuda.wire.messages import OVER, Counters, LogPiece, LogPosition, LogText, Rejected
 
 OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
 """Effects on the files of a policy, or of a run with a single policy."""
@@ -309,3 +313,36 @@ def open_commander_logbook(
 ) -> Logbook:
     """See open_logbook."""
     return open_logbook(commander_logbook, folder, config, resumed, sinks=sinks)
+
+
+PIECES = 16
+"""Maximum number of files in one answer; the rest follows with the next."""
+
+
+def read_log(effect: ReadLog) -> LogRead:
+    """Read on from the client's position."""
+    log, request = RunFolder(Path(effect.run_dir)).log, effect.request
+    known = {position.file: position for position in request.positions}
+    try:
+        found = {each.file: each for each in tail.find(log, request.source)}
+        waiting = _waiting(found, known)
+        pieces = [_piece(log, file, known.get(file), request.last_lines, effect.is_over) for file in waiting[:PIECES]]
+    except NoSuchSourceError as error:
+        return LogRead(effect.requester, Rejected("unknown", str(error)))
+    except OSError as error:
+        return LogRead(effect.requester, Rejected("invalid", f"the log cannot be read: {error}"))
+    more = len(waiting) > PIECES
+    over = effect.is_over and not more and not any(piece.text for piece in pieces)
+    return LogRead(effect.requester, LogText(pieces, over, more))
+
+
+def _waiting(found: dict[str, LogEntry], known: dict[str, LogPosition]) -> list[str]:
+    """Return files new to the client, then files that have grown. The client lists the files in the order of its last
+    answers, so the last file read comes last."""
+    begun = [file for file, position in known.items() if file in found and found[file].has_news(position)]
+    return [*(file for file in found if file not in known), *begun]
+
+
+def _piece(log: Path, file: str, known: LogPosition | None, last_lines: int | None, is_over: bool) -> LogPiece:
+    piece = tail.read(log, known or tail.begin(log, file, last_lines), to_the_end=is_over)
+    return LogPiece(piece.position, tail.label(file), piece.text)

@@ -12,7 +12,8 @@ from remuda.coordinator.experiment.ending import CallbackDispatch, ExperimentShu
 from remuda.coordinator.experiment.evaluation import EvaluationDispatch
 from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.coordinator.experiment.workers import ExperimentWorkers, Failures, WorkerDemand
+from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
+from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import LeaseBook
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander

@@ -27,7 +27,7 @@ from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
 from remuda.coordinator.catalog import FinishedRun
-from remuda.coordinator.disk.held_replies import HeldReplies
+from remuda.coordinator.connections import HeldReplies
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RecoveredRun, RunPrepared, Tick
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Hold, Limits

@@ -13,9 +13,9 @@ import pytest
 
 from remuda.client import Client
 from remuda.coordinator.disk.runs_folder import RunsFolder
+from remuda.coordinator.measuring import INTERVAL_S, ThrottledLines
 from remuda.coordinator.service import Service
 from remuda.coordinator.settings import Settings
-from remuda.coordinator.throttled_lines import INTERVAL_S, ThrottledLines
 from remuda.tests.patience import HANG_S, until
 from remuda.wire import codec, sockets
 from remuda.wire.connection_file import read

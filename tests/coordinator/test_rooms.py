@@ -7,9 +7,9 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "coordinator",
     (
-        {"effects", "limits", "monitoring", "rights", "scheduler", "stream_server", "throttled_lines"},
+        {"effects", "limits", "monitoring", "rights", "scheduler", "stream_server"},
         {"connections", "leases", "settings"},
-        {"addresses", "registry"},
+        {"addresses", "failures", "registry"},
         {"experiment"},
         {"catalog"},
         {"events"},

@@ -10,6 +10,7 @@ from remuda.buffer.limiter import SamplesPerInsertLimiter
 from remuda.buffer.samplers import FifoSampler
 from remuda.coordinator import assignments
 from remuda.coordinator.experiment import credit
+from remuda.coordinator.experiment.credit import CreditBook
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
@@ -24,6 +25,16 @@ from remuda.wire.messages import PROTOCOL_VERSION, Beat, PolicyRef, Register
 FEW, MANY = 50, 800
 MORE = 1.5
 """Where a turn may cost so much more with sixteen times as many: a heap is a little deeper."""
+
+
+def test_what_credit_keeps_does_not_grow_while_little_of_it_goes_round() -> None:
+    book = CreditBook(64)
+    for lease in range(10):
+        book.open(lease)
+    for _ in range(5_000):
+        for lease in book.extend(64):
+            book.arrived(lease, 64)
+    assert len(book._candidates) < 200  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_lease_costs_as_much_to_open_and_close_however_many_there_are() -> None:

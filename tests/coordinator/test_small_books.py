@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.coordinator import assignments
+from remuda.coordinator import assignments, failures
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment import workers
 from remuda.coordinator.experiment.flow import RequestQueue
 from remuda.coordinator.leases import LeaseBook
 from remuda.tests.coordinator.configs import config, holder, short_config
@@ -104,7 +103,7 @@ def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def deaths_end_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collectors die at once, again and again: that is not what these tests are about."""
-    monkeypatch.setattr(workers, "FAILURES_IN_A_ROW", 10**6)
+    monkeypatch.setattr(failures, "FAILURES_IN_A_ROW", 10**6)
 
 
 def said_by_somebody(world: World, message: AnyMessage, worker: Worker | None = None) -> list[fx.Effect]:

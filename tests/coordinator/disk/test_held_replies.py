@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from remuda.coordinator.disk.held_replies import HeldReplies
+from remuda.coordinator.connections import HeldReplies
 from remuda.coordinator.effects import Send
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import Ack

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.client import LogReader
-from remuda.coordinator.disk.log_reader import PIECES, read_log
+from remuda.coordinator.disk.run_folder import PIECES, read_log
 from remuda.coordinator.effects import ReadLog, Requester
 from remuda.logbook import tail
 from remuda.wire.messages import LogRequest, LogText

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from remuda.coordinator.experiment.workers import FAILURES_IN_A_ROW, GOOD_LEASE_S, LEAST_S, Failures
+from remuda.coordinator.failures import FAILURES_IN_A_ROW, GOOD_LEASE_S, LEAST_S, Failures
 from remuda.coordinator.leases import Lease
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, Worker, World

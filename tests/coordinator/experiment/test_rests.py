@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.coordinator.experiment.workers import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
+from remuda.coordinator.failures import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
 from remuda.training.snapshot import FailuresSnapshot
 
 A, B, C = "a", "b", "c"

@@ -13,8 +13,8 @@ from remuda.worker.profile import profiled
 from remuda.worker.shutdown_guard import ShutdownGuard
 
 GRACE_S = 3_600.0
-"""An orderly end saves and evaluates a last checkpoint per experiment. Each step has a separate deadline; this one is
-the last resort."""
+"""An orderly end saves and evaluates a last checkpoint per experiment. Every step has a separate deadline; this
+deadline is the last resort."""
 
 
 def main() -> None:

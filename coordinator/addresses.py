@@ -1,4 +1,4 @@
-"""The address of a coordinator, its connection file, and its token in the runs folder."""
+"""The address of a coordinator, the connection file, and the token in the runs folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remuda.wire.router import RouterSocket
 LOOPBACK = "tcp://127."
 ANY_ADDRESS = "tcp://127.0.0.1:0"
 ELSEWHERE = ("192.0.2.1", 9)
-"""An address that no machine has (RFC 5737). The route to it is the route to other machines."""
+"""An address of no machine (RFC 5737), reached by the route to remote machines."""
 
 
 class CannotListenError(Exception):
@@ -48,8 +48,8 @@ def listen(address: str, door: Door) -> RouterSocket:
 
 
 def listen_again(before: str | None, door: Door) -> RouterSocket:
-    """Listen at the previous coordinator's address, since its workers look for it. An address within reach of other
-    machines is used again only if given again."""
+    """Listen at the previous coordinator's address, where workers look for the coordinator. An address within reach of
+    remote machines is used again only if given again."""
     if before is not None and before.startswith(LOOPBACK):
         with contextlib.suppress(CannotListenError):
             return listen(before, door)
@@ -65,10 +65,10 @@ class PublishedFiles:
         self.token = FolderToken(settings.runs_dir, id)
 
     def put_token(self) -> None:
-        """Put the token into the runs folder, where it outlives a restart and replaces the former coordinator's.
+        """Put the token into the runs folder, which keeps the token over a restart. It replaces the token of the former
+        coordinator.
 
-        If the former coordinator was killed, its connection file still exists; this process owns its runs now. Raises
-        OSError.
+        The connection file of a killed coordinator still exists; this process owns the runs now. Raises OSError.
         """
         if not self._settings.persistent:
             return
@@ -103,11 +103,12 @@ class PublishedFiles:
 
 
 def reachable(address: str, advertised: str | None = None) -> str:
-    """Return `tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; any other address unchanged.
+    """Return `tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; every remaining address
+    unchanged.
 
-    The address is taken from the interface on the route to other networks, else from any active one, else loopback.
-    `tcp://[::]:5555` takes connections over IPv6 and IPv4; an IPv4 address replaces it if the machine has one.
-    `advertised` (a host, or host:port) overrides the result.
+    The address is taken from the interface on the route to remote networks, else from an active interface, else
+    loopback. `tcp://[::]:5555` takes connections over IPv6 and IPv4; an IPv4 address of the machine, if any, replaces
+    `[::]`. `advertised` (a host, or host:port) overrides the result.
     """
     host, port = host_and_port(address)
     if advertised is not None:

@@ -15,11 +15,11 @@ from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import ROLES, Role
 
 LEASES_KEPT = 10_000
-"""Leases kept over all runs, so late messages find their run. An active run keeps more: all open leases, and the newest
-closed leases (see LeaseBook)."""
+"""Leases kept over all runs, so late messages find the run. An active run keeps all open leases and the newest closed
+leases (see LeaseBook)."""
 
 GRANTS_PER_TURN = 250
-"""Leases opened in one turn. The rest of a large assignment follows in later turns, so no turn takes long."""
+"""Leases opened in one turn. The rest of a large assignment follows in later turns, which keeps every turn short."""
 
 _NOTHING_TO_DO = Plan((), {})
 
@@ -34,14 +34,14 @@ class Assignments:
         self._catalog = catalog
         self._journaling = journaling
         self.experiment_ids: dict[int, str] = {}
-        """Experiment ids by open or closed lease, so late chunks still find their ledger."""
+        """Experiment ids by open or closed lease, so late chunks still find the ledger."""
         self._forget_at = 2 * LEASES_KEPT
         """Lease number at which unused leases are forgotten next."""
         self._torn: set[str] = set()
         """Recovered runs whose workers may know more than the journal."""
         self._dealt: deque[Grant] = deque()
-        """Decided assignments, not yet carried out. No further decision is made until then, so no experiment gets only
-        a part of its minimum."""
+        """Decided assignments, not yet carried out. Further decisions wait until then: an experiment gets the whole
+        minimum or nothing."""
         self.newest_lease = newest_lease
         """Highest number used so far."""
 
@@ -63,8 +63,8 @@ class Assignments:
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
 
     def schedule(self, now_s: float) -> list[Step]:
-        """Give free workers to experiments in need. A held-up experiment gets none and gives none back: messages to its
-        workers wait for the disk."""
+        """Give free workers to experiments in need. A held-up experiment neither gets nor returns workers: messages to
+        the workers wait for the disk."""
         if self._dealt:
             return []
         active = self._catalog.active
@@ -80,8 +80,8 @@ class Assignments:
         return steps + self._carry_out(now_s)
 
     def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False, died: str = "") -> list[Step]:
-        """End the lease of a worker, if any. `handed_in`: all collected data is announced. `died`: the end of its
-        process, if it is dead or seems dead."""
+        """End the lease of a worker, if any. `handed_in`: all collected data is announced. `died`: the end of a process
+        that is dead or seems dead."""
         experiment, lease = self.experiment_of(worker), worker.lease
         self._registry.take_back(worker)
         if experiment is None:
@@ -90,9 +90,9 @@ class Assignments:
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
     def restore(self, experiment: Run, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
-        """Continue a recovered run. Its leases stay open, since the workers may come back. They end if the last moments
-        of the journal may be lost, since the workers then know more than the journal, or if the run is recovered
-        `late`, since the workers were already sent away."""
+        """Continue a recovered run. The leases stay open, since the workers may come back. Leases end if the last
+        moments of the journal may be lost, since the workers then know more than the journal, or if the run is
+        recovered `late`, since the workers were already sent away."""
         self.newest_lease = max(self.newest_lease, snapshot.leases)
         self._know_leases(experiment, self.experiment_ids)
         self._forget_old()
@@ -104,7 +104,7 @@ class Assignments:
 
     def end_left_over(self, now_s: float) -> list[Step]:
         """End leases without a worker, once all runs are recovered: all leases of a run with an incomplete journal, and
-        a lease whose worker had just moved to another run according to the other run's journal."""
+        a lease whose worker had just moved to another run according to the journal of that run."""
         steps: list[Step] = []
         for experiment in self._catalog.active:
             for lease in experiment.lease_numbers:
@@ -141,7 +141,7 @@ class Assignments:
         return experiment.assign(worker.holder, now_s)
 
     def _forget_old(self) -> None:
-        """Forget leases that no message mentions any more. Called rarely, since it looks at all leases."""
+        """Forget leases without further messages. Called rarely, since the cost grows with all leases."""
         if len(self.experiment_ids) < self._forget_at:
             return
         kept = {lease: self.experiment_ids[lease] for lease in sorted(self.experiment_ids)[-LEASES_KEPT:]}

@@ -1,4 +1,4 @@
-"""All runs of a coordinator, active or over; finds them by id, by its beginning, or by name."""
+"""All runs of a coordinator, active or over; found by id, by the beginning of the id, or by name."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkReady, ExperimentState, ExperimentStatus, Rejected, WorkerFailed
 
 FINISHED_KEPT = 100
-"""Number of finished runs that are still shown and found: the last ones to end."""
+"""Number of finished runs still shown and found: the last runs to end."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Replaces an experiment that is over and journaled, to free its memory, above all the replay index."""
+    """Replaces a finished and journaled experiment, to free memory, above all the replay index."""
 
     identity: Identity
     last: ExperimentStatus
     unrecoverable: bool = False
-    """A previous coordinator's run that cannot be recovered: at best it can be resumed."""
+    """An unrecoverable run of a previous coordinator: at best, a user can resume the run."""
     over = True
 
     @property
@@ -132,8 +132,8 @@ class Catalog:
             del self._finished[oldest], self.known[oldest]
 
     def find(self, query: str) -> Run | FinishedRun | Rejected:
-        """Return the experiment that a user means, or a refusal with the candidates. An empty query fits no experiment,
-        although every id begins with it: it comes from a shell variable that was not set."""
+        """Return the experiment meant by a user, or a refusal with the candidates. An empty query fits no experiment:
+        its source is an unset shell variable."""
         known: list[Run | FinishedRun] = [*self]
         matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]

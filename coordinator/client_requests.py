@@ -32,7 +32,7 @@ from remuda.wire.messages import (
 )
 
 PREPARING_AT_ONCE = 32
-"""Submissions whose run folders are prepared at the same time. Each needs a thread meanwhile."""
+"""Submissions whose run folders are prepared at the same time. Every submission needs a thread meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ClientRequests:
         return Status(about, self._membership.status(now_s), [each.status(now_s) for each in shown])
 
     def prepared(self, event: RunPrepared, now_s: float) -> list[Step]:
-        """Queue a submitted experiment whose run folder is ready, or stop it if the end has begun."""
+        """Queue a submitted experiment whose run folder is ready, or stop the experiment if the end has begun."""
         experiment, submit = event.experiment, event.request.submit
         id, run_dir = experiment.identity.id, experiment.identity.run_dir
         self._catalog.preparing.discard(id)

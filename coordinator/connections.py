@@ -16,8 +16,8 @@ EXPIRES_S = 120.0
 EXPIRY_INTERVAL_S = 5.0
 """Time between two searches for such peers."""
 MOST_PEERS = 30_000
-"""Maximum number of conversations, including those with workers. Beyond it, the peers other than workers with the
-longest silence are forgotten."""
+"""Maximum number of conversations, with workers included. Above this number, the coordinator forgets the peers with the
+longest silence, except workers."""
 MADE_ROOM = 1_000
 """Number forgotten at once, since finding them means looking at all."""
 MOST_KEPT = 256
@@ -60,8 +60,8 @@ class Connections:
         return [peer for peer, known in self._peers.items() if known.name in names]
 
     def receive(self, peer: bytes, envelope: Envelope, now_s: float, name: str) -> tuple[Received, list[Send]] | None:
-        """Receive an envelope from a peer whose key has this name. Returns the message, if new, and the envelopes to
-        send back at once; None if this routing id belongs to the holder of another key."""
+        """Receive an envelope from a peer with the key of this name. Returns the message, if new, and the envelopes to
+        send back at once; None if this routing id belongs to the holder of a different key."""
         known = self._peers.get(peer)
         if known is None:
             if len(self._peers) >= MOST_PEERS:
@@ -172,7 +172,7 @@ class HeldReplies:
     """Sends messages at once, or as soon as the journal has the turn. For the coordinator's thread."""
 
     def __init__(self, send: Callable[[Send], None], waits_for: Callable[[str], int]) -> None:
-        """`waits_for` returns the turn that an experiment's journal does not have yet; 0 if it has all."""
+        """`waits_for` returns the turn not yet in an experiment's journal; 0 if the journal is complete."""
         self._send = send
         self._waits_for = waits_for
         self._held: dict[str, deque[tuple[int, Send]]] = {}
@@ -194,7 +194,7 @@ class HeldReplies:
         self._waiting[_name(send)] += 1
 
     def journaled(self, experiment: str, number: int) -> None:
-        """Send the messages that waited for the turns of this experiment up to this number, which are journaled now."""
+        """Send the messages held for the turns of this experiment up to this number: the turns are journaled now."""
         held = self._held.get(experiment)
         while held and held[0][0] <= number:
             send = self._take(held)
@@ -203,7 +203,7 @@ class HeldReplies:
             del self._held[experiment]
 
     def drop(self, experiment: str) -> None:
-        """Drop the messages that wait for this experiment's journal, which is not written any more."""
+        """Drop the messages held for the journal of this experiment: no more is written."""
         held = self._held.pop(experiment, deque())
         while held:
             self._take(held)

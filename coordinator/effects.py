@@ -1,6 +1,6 @@
-"""Outputs of the state machine. The service carries them out; the simulation in the tests inspects them.
+"""Outputs of the state machine. The service carries out these effects; the simulation in the tests inspects them.
 
-Effects that come with every chunk are Structs: making one takes a sixth of the time of a frozen dataclass.
+Effects of every chunk are Structs: creation takes a sixth of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class SendToPeer:
 
 @dataclass(frozen=True)
 class Broken:
-    """An error inside this experiment that is not a failure of its workers: only this experiment ends."""
+    """An error inside this experiment, not a failure of the workers: only this experiment ends."""
 
     experiment: str
     reason: str
@@ -174,7 +174,7 @@ class ForgetPeer:
 
 @dataclass(frozen=True)
 class Release:
-    """End a lease. Its worker is free again, or is dismissed (`dismiss`) because it did not answer."""
+    """End a lease. The worker is free again, or is dismissed (`dismiss`) for lack of an answer."""
 
     lease: int
     dismiss: bool = False

@@ -39,13 +39,13 @@ class PreparedRun:
     resumed: ResumePoint | None = None
     """Start of a resumed run."""
     recovered: Recovered | None = None
-    """Its experience, from the journal of its earlier incarnation."""
+    """The run's experience, from the journal of the earlier incarnation."""
     uncounted: tuple[ChunkMeta, ...] = ()
-    """Payloads of the earlier incarnation that no worker will announce any more: they are counted now."""
+    """Payloads of the earlier incarnation without a worker to announce them: counted now."""
     policy: str = ""
     """Name of the policy, of several."""
     others: tuple[PreparedRun, ...] = ()
-    """The same for the other policies of the run, in the order of their names."""
+    """The same for the remaining policies of the run, in the order of names."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class RecoveredRun:
     experiment: Run
     snapshot: RunSnapshot
     uncounted: tuple[tuple[ChunkMeta, ...], ...] = ()
-    """Uncounted chunks in its data/, each with the part of every policy."""
+    """Uncounted chunks in the run's data/, with the part of every policy."""
     hold: Hold | None = None
     """A hold from the previous coordinator, until the disk accepts writes again."""
 
 
 @dataclass(frozen=True)
 class RunRecovered:
-    """The result of recovering a run of a previous coordinator; None: another coordinator works on it."""
+    """The result of recovering a run of a previous coordinator; None: a different coordinator works on the run."""
 
     experiment: str
     run: RecoveredRun | FinishedRun | None
@@ -133,7 +133,7 @@ class ShutdownRequested:
 
 @dataclass(frozen=True)
 class HandoverRequested:
-    """The coordinator is to end, and its next start to continue its runs."""
+    """The coordinator is to end, and the next start to continue the runs."""
 
     reason: str
 

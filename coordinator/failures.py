@@ -1,8 +1,8 @@
-"""Failures and deaths of an experiment's workers: workers that rest, and the end of a hopeless experiment.
+"""Failures and deaths of an experiment's workers: resting workers, and the end of a hopeless experiment.
 
-A process that dies gives no reason: the environment, or a library of the run, may have ended it. Chunks from before its
-death prove nothing, since the next incarnation may die at the same point. A lease that works for a while proves that
-the role can work. So a run that loses a worker now and then never fails for it, however long the run takes.
+A process that dies gives no reason: the environment, or a library of the run, may have ended it. Chunks from before the
+death prove nothing, since the next incarnation may die at the same point. A lease with work for a while proves the
+role. Occasional deaths never fail a run, however long the run takes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FIRST_REST_S = 1.0
 """Pause before a failed worker is taken again; doubled after each further failure in a row."""
 LONGEST_REST_S = 32.0
 WORKERS_KEPT = 1_000
-"""Number of workers whose failures are kept: the most recent ones."""
+"""Number of workers with kept failures: the most recent failures."""
 GOOD_LEASE_S = 30.0
-"""A lease whose worker hands in work this long after it was ready proves the role: earlier deaths are forgotten, and
-its own death does not count."""
+"""A worker that hands in work this long after becoming ready proves the role: earlier deaths are forgotten, and the
+death of this worker does not count."""
 _CONTAINED = "; an environment in a process of its own (env.vectorization: async) ends no collector when it crashes"
 
 
@@ -112,8 +112,8 @@ class Failures:
         self.none = False
 
     def worked(self, worker: str, lease: Lease | None, *, counts: bool = False) -> None:
-        """Record work of a worker under this open lease: its next failure is the first in a row. `counts`: a chunk was
-        counted or an update done, so the next failure of any worker is the first."""
+        """Record work of a worker under this open lease: the worker's next failure is the first in a row. `counts`: a
+        chunk was counted or an update done, so the next failure of any worker is the first."""
         if counts:
             self._reported.count = 0
         if worker in self._unmended:
@@ -153,7 +153,7 @@ class Failures:
         return self._reported.hopeless(now_s, passing=passing)
 
     def hopeless_deaths(self, now_s: float) -> str | None:
-        """Reason to fail the experiment because of deaths; None if it can continue."""
+        """Reason to fail the experiment because of deaths; None otherwise."""
         for role, deaths in self._deaths.items():
             if deaths.streak.hopeless(now_s):
                 often = Counter(how for _, how in deaths.newest)

@@ -47,7 +47,7 @@ class Journaling:
         self._soft_due_s = 0.0
         self._priorities_due_s: dict[str, float] = {}
         self.broken: list[Broken] = []
-        """Experiments for which `take` raised an error; they are ended as failed."""
+        """Experiments with an error raised in `take`; ended as failed."""
 
     def is_whole(self, snapshot: RunSnapshot) -> bool:
         """True if no later journal entry can be lost. A machine without power may lose the last moments; a killed
@@ -60,14 +60,14 @@ class Journaling:
         return bool(self.touched)
 
     def handled(self, experiment: Run, message: AnyMessage, steps: Sequence[Step]) -> None:
-        """Record the handling of one of these messages. It must be journaled at once if it led to credit, a save, a row
-        of progress or the end, or if it drew rows that must not be drawn again."""
+        """Record the handling of a message in MAY_BE_SOFT. Credit, a save, a row of progress, the end, and rows never
+        to be drawn again must be journaled at once."""
         soft = experiment.may_redraw or not isinstance(message, BatchRequest)
         if not (soft and all(map(_leaves_no_trace, steps))):
             self.touched.add(experiment.identity.id)
 
     def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
-        """Record a tick of this experiment, which changes something only if it led to more than reports."""
+        """Record a tick of this experiment, which changes something only with more steps than reports."""
         for step in steps:
             if not isinstance(step.effect if isinstance(step, PolicyEffect) else step, Emit):
                 self.touched.add(experiment.identity.id)

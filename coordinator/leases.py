@@ -1,4 +1,4 @@
-"""The leases of an experiment, and the index of each worker within the role: collector 0, 1 and so on."""
+"""The leases of an experiment, and the index of every worker within the role: collector 0, 1 and so on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapsh
 from remuda.wire.messages import ROLES, Role
 
 NUMBERS_KEPT = 1_000
-"""Closed leases that are kept, besides one for each index ever used: all workers may be lost at once and still send
+"""Number of closed leases to keep, plus the number of indices ever used: all workers may be lost at once and still send
 late messages."""
 
 
@@ -82,8 +82,8 @@ class LeaseBook:
     """
 
     def __init__(self, first_generation: int = 0, on_forget: Callable[[int], None] = lambda number: None) -> None:
-        """`first_generation` is the generation of each index's first worker: higher than every generation used before a
-        resume. `on_forget` is called with each lease that is dropped."""
+        """`first_generation` is the generation of an index's first worker: higher than every generation used before a
+        resume. `on_forget` is called with every dropped lease."""
         self._first_generation = first_generation
         self.open_leases: dict[int, Lease] = {}
         """By number."""
@@ -95,7 +95,7 @@ class LeaseBook:
         self._generations: dict[tuple[Role, int], int] = {}
         """Generation of the next worker, by role and index."""
         self._over: dict[int, Lease] = {}
-        """Closed leases, in the order in which they ended."""
+        """Closed leases, in the order of the ends."""
         self._on_forget = on_forget
         self._changed = ChangedRows[int]()
         self._changed_indices: set[tuple[Role, int]] = set()
@@ -134,7 +134,7 @@ class LeaseBook:
         self._changed.put.add(lease.number)
 
     def close(self, number: int) -> Lease | None:
-        """End a lease; return None if it was over already."""
+        """End a lease; return None for a lease already over."""
         lease = self.open_leases.pop(number, None)
         if lease is not None:
             del self.by_index[lease.role][lease.index]

@@ -1,4 +1,4 @@
-"""Limits on the silence of workers, on their time without progress, and on the time that a run is held up."""
+"""Limits on the silence of workers, on time without progress, and on the duration of a hold."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeAlias
 from remuda.wire.messages import Phase
 
 BEATS_PER_S = 200
-"""Beats per second of the whole herd. In a larger herd each worker beats less often, and its time limit for silence
-grows accordingly."""
+"""Beats per second of the whole herd. Workers of a larger herd beat less often, and the time limit for silence grows
+accordingly."""
 LONGEST_BEAT_INTERVAL_S = 5.0
 
 
@@ -26,8 +26,8 @@ class Limits:
     stuck_after_s: float = 60.0
     """After this time with beats but no progress, the worker is stuck: its environment or device hangs."""
     hopeless_after_s: float = 120.0
-    """After this time without progress the worker loses the lease. The worker's process then prints its stacks and
-    ends, and the nanny restarts it."""
+    """After this time without progress the worker loses the lease. The worker's process then prints the stacks and
+    ends, and the nanny restarts the worker."""
 
     @classmethod
     def of(cls, settings: Iterable[str]) -> Limits:

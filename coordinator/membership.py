@@ -42,13 +42,13 @@ _LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
 _STATES: tuple[WorkerState, ...] = ("idle", "busy", "stuck", "draining")
 """States of a registered worker."""
 AWAY_S = 3.0
-"""A search with this much delay shows that this process stood still: it was stopped, or the disk hung. Messages sent
-during this time have yet to be read."""
+"""A search with this much delay means a pause of this process: a stop signal, or a hanging disk. Messages sent during
+this time have yet to be read."""
 
 
 @dataclass(frozen=True)
 class FilesOffer:
-    """The runs folder, the token by which a worker recognizes it, and the port for file streams."""
+    """The runs folder, the token by which a worker recognizes the folder, and the port for file streams."""
 
     runs_dir: str = ""
     token: str = ""
@@ -83,7 +83,7 @@ class Membership:
     # --- they come ---
 
     def register(self, message: Register, peer: bytes, now_s: float) -> list[Step]:
-        """Register a new worker, or one that is back over a new connection."""
+        """Register a new worker, or a known worker over a new connection."""
         refusal = _refusal(message, peer)
         if refusal is not None:
             return [Reply(refusal)]
@@ -107,8 +107,8 @@ class Membership:
         return steps + self._assignments.schedule(now_s)
 
     def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
-        """Handle a worker that had lost the connection, or worked for the previous coordinator. The worker keeps the
-        lease if both sides agree about it, and gets messages again."""
+        """Handle a worker with a new connection, perhaps from the time of the previous coordinator. The worker keeps
+        the lease if both sides agree, and gets messages again."""
         experiment = self._assignments.experiment_of(worker)
         if experiment is not None and worker.lease == message.lease:
             return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
@@ -150,7 +150,7 @@ class Membership:
         return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps, *self._find_room(worker, message, now_s)]
 
     def _find_room(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
-        """Look for disk space if a worker cannot write its data; its whole run is then held up."""
+        """Look for disk space if a worker cannot write data; the whole run is then held up."""
         run = self._assignments.experiment_of(worker) if message.lacks_bytes else None
         if run is None or run.held_up is not None or now_s - run.room_sought_s < ROOM_AGAIN_S:
             return []
@@ -248,7 +248,7 @@ class Membership:
 
 
 def _refusal(message: Register, peer: bytes) -> Rejected | None:
-    """Return the refusal of this registration; None if it is accepted."""
+    """Return the refusal of this registration; None if accepted."""
     if message.protocol != PROTOCOL_VERSION:
         return Rejected(
             "protocol",

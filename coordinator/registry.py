@@ -18,7 +18,7 @@ SHORTEST_RATE_S = 0.5
 
 @dataclass
 class Worker:
-    """One registered worker in its present incarnation."""
+    """A registered worker in the present incarnation."""
 
     uuid: str
     incarnation: int
@@ -116,10 +116,9 @@ class Registry:
         """Workers without a lease, longest free first."""
         self._counts: Counter[Role] = Counter()
         self._checks: list[_Check] = []
-        """A heap with the time of the next check of each worker: the earliest moment at which it can be lost, stuck or
-        hopeless."""
+        """A heap with the time of the next check per worker: the earliest moment to be lost, stuck or hopeless."""
         self._suspects: dict[str, Worker] = {}
-        """Workers whose check is due, and that have sent nothing since."""
+        """Workers due for a check, and silent since."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -128,7 +127,7 @@ class Registry:
         return iter(self._workers.values())
 
     def find(self, uuid: str) -> Worker | None:
-        """Return the worker in its present incarnation, or None."""
+        """Return the worker in the present incarnation, or None."""
         return self._workers.get(uuid)
 
     def count(self, role: Role) -> int:
@@ -223,8 +222,8 @@ class Registry:
         return Admission(worker=worker, superseded=known)
 
     def expect(self, holder: LeaseHolder, longest_s: LongestWithoutProgress, now_s: float) -> None:
-        """Expect a worker that held a lease at the end of the previous coordinator's process, for the usual time. If
-        two journals name the worker, it had moved between runs, and the newer lease counts."""
+        """Expect a worker with a lease at the end of the previous coordinator's process, for the usual time. Two
+        journals name a worker after a move between runs: the newer lease counts."""
         known = self._workers.get(holder.worker)
         if known is not None and known.lease > holder.lease:
             return
@@ -255,7 +254,7 @@ class Registry:
             self.holders.pop(worker.lease, None)
 
     def beat(self, worker: Worker, message: Beat, now_s: float, *, is_held_up: bool = False) -> bool:
-        """Record a beat. A worker of a run that `is_held_up` waits for a disk, whatever it reports. Returns True if the
+        """Record a beat. A worker of a run that `is_held_up` waits for a disk, whatever the report. Returns True if the
         worker had been stuck and makes progress again."""
         worker.activity = message.activity
         worker.rss_bytes = message.rss_bytes
@@ -290,12 +289,12 @@ class Registry:
         return [worker for worker in self._suspected(now_s) if worker.stuck and now_s - worker.progressed_s > limit_s]
 
     def overdue(self, now_s: float) -> list[tuple[Worker, float]]:
-        """Return the workers over the time limit of their run for an activity, each with this limit."""
+        """Return the workers over the run's time limit for an activity, with this limit."""
         suspected = ((worker, worker.longest_s.get(worker.phase)) for worker in self._suspected(now_s) if worker.lease)
         return [(worker, limit_s) for worker, limit_s in suspected if limit_s and now_s - worker.progressed_s > limit_s]
 
     def newly_stuck(self, now_s: float) -> list[Worker]:
-        """Return the workers that beat without progress; each is named once, until the next progress."""
+        """Return the workers with beats but without progress; a worker is named once, until the next progress."""
         found = [
             worker
             for worker in self._suspected(now_s)

@@ -1,4 +1,4 @@
-"""The messages that each right allows."""
+"""The allowed messages of every right."""
 
 from __future__ import annotations
 

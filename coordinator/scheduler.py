@@ -1,10 +1,10 @@
-"""Distribution of the herd: assignments, returns for other experiments, and the reasons for waiting.
+"""Distribution of the herd: assignments, returns for waiting experiments, and the reasons for waiting.
 
-Promises: a waiting experiment gets its minimum all at once. Workers of a running experiment beyond its minimum are lent
-to experiments of the same or a higher priority that lack their minimum. The minimum is never taken away, so no worker
-is given back twice for the same need. Free workers too few for a waiting experiment go to others that can begin with
-them, for a while; then they are kept for a while (see may_be_overtaken). So no worker is idle for long while an
-experiment could use it, and smaller experiments do not overtake forever one whose minimum the herd has.
+Promises: a waiting experiment gets the minimum all at once. Workers of a running experiment beyond the minimum are lent
+to experiments of the same or a higher priority below the minimum. The minimum is never taken away: a worker is given
+back only once for the same need. Free workers too few for a waiting experiment go to smaller experiments for a while;
+then free workers are kept for a while (see may_be_overtaken). Useful workers are not idle for long, and smaller
+experiments do not overtake forever an experiment with a minimum within the herd.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Demand:
     yields: bool = False
     """Others may overtake: free workers too few for this experiment are not kept now."""
     resting: frozenset[str] = frozenset()
-    """Workers that have failed for this experiment and are not taken for a while; others may have them."""
+    """Workers not taken for a while, after a failure for this experiment; free for the remaining experiments."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def plan(
     """Distribute free workers: highest priority first; among equals the running experiments, then in order of
     submission.
 
-    Every experiment first gets its minimum; the rest goes to experiments that want more. `free` has the workers of each
+    Every experiment first gets the minimum; the rest goes to experiments with further wishes. `free` has the workers by
     role in the order of use; the cost depends on the number of assignments, not of free workers. `herd` is the number
-    of workers of each role, held ones included (default: the free ones).
+    of workers by role, with held workers (default: the free workers).
     """
     dealing = _Dealing(free, holdings, herd or {role: len(free.get(role, ())) for role in ROLES})
     order = sorted(demands, key=lambda d: (-d.priority, not d.started, d.submitted))
@@ -110,7 +110,7 @@ class _Pool:
         self._free = free
         self._rest = iter(free)
         self._passed_over: list[str] = []
-        """Workers that rest for an experiment; others may have them."""
+        """Workers that rest for an experiment; free for the remaining experiments."""
         self._taken: set[str] = set()
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class _Pool:
         return sum(worker in self._free and worker not in self._taken for worker in workers)
 
     def take(self, count: int, resting: Collection[str]) -> list[str]:
-        """Take up to so many workers, without those `resting`."""
+        """Take up to so many workers, without the `resting` workers."""
         taken: list[str] = []
         passed_over, self._passed_over = self._passed_over, []
         for worker in passed_over:
@@ -134,7 +134,7 @@ class _Pool:
 
 
 class _Dealing:
-    """One round of `plan`: a pool of workers per role, from which each experiment in turn takes or reserves workers."""
+    """One round of `plan`: a pool of workers per role; every experiment in turn takes or reserves workers."""
 
     def __init__(
         self, free: Mapping[Role, Collection[str]], holdings: Sequence[Holding], herd: Mapping[Role, int]
@@ -167,13 +167,13 @@ class _Dealing:
                 self._take(demand, role, min(demand.minimum.get(role, 0), there[role]))
 
     def deal_more(self, demand: Demand) -> None:
-        """Assign workers beyond the minimum that no other experiment waits for."""
+        """Assign workers beyond the minimum, unless awaited by a different experiment."""
         for role in ROLES:
             more = demand.wanted.get(role, 0) - demand.minimum.get(role, 0)
             self._take(demand, role, min(more, self._there(demand, role, self._reserved[role])))
 
     def _there(self, demand: Demand, role: Role, kept: int) -> int:
-        """Return the number of free workers for this experiment; `kept` free ones are for others."""
+        """Return the number of free workers for this experiment; `kept` free workers are reserved."""
         free = len(self._free[role])
         return min(free - kept, free - self._free[role].count(demand.resting))
 
@@ -210,7 +210,7 @@ class _Dealing:
         return _explain(demand, free, coming)
 
     def _count_on(self, coming: Mapping[Role, Sequence[Holding]], lent: Mapping[Role, Counter[str]]) -> None:
-        """Mark these workers, so no later experiment counts on them."""
+        """Mark these workers as taken from later experiments."""
         for role, holdings in coming.items():
             self._leaving[role] = self._leaving[role][len(holdings) :]
         for role, counts in lent.items():

@@ -63,19 +63,19 @@ from remuda.worker.vitals import VitalSigns
 
 TICK_S = 0.05
 MESSAGES_PER_TURN = 128
-"""Messages handled before their effects are carried out and the clock is read again: enough to share a commit of the
+"""Messages handled before all effects are carried out and the clock is read again: enough to share a commit of the
 journal, and few enough that early answers do not wait long in a flood."""
 
 SWITCH_S = 0.000_5
-"""Time for which another thread may hold the interpreter while a turn waits for it."""
+"""Time for which a second thread may hold the interpreter while a turn waits."""
 LEASES_PER_START = 1_000_000
-"""Distance between the lease numbers of two starts. No lease may repeat a number of an earlier coordinator, even if its
-run and journal are lost: messages of the old worker would be taken for those of the new."""
+"""Distance between the lease numbers of two starts. No lease may repeat a number of an earlier coordinator, even of a
+lost run and journal: messages of the old worker would be taken for messages of the new worker."""
 RECOVERY_S = 60.0
 """Time for which a starting coordinator waits for the disks of the runs to recover."""
 LAST_WORDS_S = 0.2
-"""Time for which the socket stays open for messages of the last turn. They include the answer to the last worker's
-goodbye, without which the worker would wait for seconds."""
+"""Time for which the socket stays open for messages of the last turn. The last worker's goodbye is answered here;
+without this answer, the worker would wait for seconds."""
 DESCRIPTORS_SHARE = 0.8
 """Share of allowed open files and connections above which a warning is logged."""
 
@@ -84,8 +84,8 @@ class Service:
     """Connects the pure state machine to a socket, disks and a clock. Its thread never waits for a slow disk."""
 
     def __init__(self, settings: Settings, guard: ShutdownGuard) -> None:
-        """Raises CannotListenError or HttpAddressError, before writing anything; FolderOwnedError if another
-        coordinator owns the runs folder; KeyFileError if its keys are damaged or readable by others; NoCurveError,
+        """Raises CannotListenError or HttpAddressError, before writing anything; FolderOwnedError if a different
+        coordinator owns the runs folder; KeyFileError if keys are damaged or readable by more users; NoCurveError,
         JournalError, OSError."""
         raise_open_files_limit()
         self._settings = settings
@@ -154,7 +154,7 @@ class Service:
 
     @property
     def address(self) -> str:
-        """Address at which others reach the coordinator."""
+        """Public address of the coordinator."""
         return self._address
 
     @property
@@ -215,7 +215,8 @@ class Service:
             self._watch.end()
 
     def _contained(self, part: Callable[[], None]) -> None:
-        """Run a part of a turn. An error is logged and the coordinator continues, since it serves other runs, too."""
+        """Run a part of a turn. An error is logged and the coordinator continues, for the sake of
+        the remaining runs."""
         try:
             with self._timers("decide"):
                 part()
@@ -382,8 +383,8 @@ class Service:
             self._throttled_lines.say(f"to {send.peer!r}: {error}")
 
     def _refuse(self, event: Malformed) -> None:
-        """Answer garbage: a peer of another protocol gets an answer in its own, and a worker of an earlier coordinator
-        is asked to register. All other garbage is logged from time to time."""
+        """Answer garbage: a peer of a different protocol gets an answer in that protocol, and a worker of an earlier
+        coordinator is asked to register. The remaining garbage is logged from time to time."""
         if isinstance(event.error, TooEarlyError):
             self._socket.send(event.peer, Envelope(0, 0, 1, UNKNOWN))
             return
@@ -420,8 +421,8 @@ class Service:
 
 @contextlib.contextmanager
 def _quick_switches() -> Generator[None]:
-    """Regain the interpreter's lock sooner. A turn releases the lock at each message it sends; with Python's default of
-    5 ms, a thread that opens a run's files would delay each of these messages."""
+    """Regain the interpreter's lock sooner. A turn releases the lock at every sent message; with Python's default of 5
+    ms, a thread at work on a run's files would delay all these messages."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:
@@ -431,7 +432,7 @@ def _quick_switches() -> Generator[None]:
 
 
 def _experiment_of(effect: Effect) -> str | None:
-    """Return the experiment whose journal must be written before this effect; None or empty if no journal must."""
+    """Return the experiment with a journal to be written before this effect; None or empty without this condition."""
     match effect:
         case Send():
             return effect.after

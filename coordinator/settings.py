@@ -19,26 +19,26 @@ class Settings:
     """Address to listen on, e.g. tcp://127.0.0.1:5555. None: the address of the previous coordinator, if free,
     otherwise any free port of the loopback interface."""
     persistent: bool = False
-    """True if the coordinator owns the runs folder and continues the runs in it. Otherwise it exists only for the runs
-    given to it."""
+    """True if the coordinator owns the runs folder and continues the listed runs. Otherwise the coordinator exists only
+    for newly submitted runs."""
     limits: Limits = field(default_factory=Limits)
     stream_port: int = 0
     """Port for files of workers without access to the runs folder; 0: any free port."""
     advertised: str | None = None
     """Public host, or host:port, of the coordinator. None: the address of this machine on the route
-    to other machines."""
+    to remote machines."""
     http: str | None = None
     """Address of health and metrics, e.g. 9300 or 0.0.0.0:9300. None: not served."""
     own_dir: Path | None = None
-    """Folder of a persistent coordinator's list of runs and keys; None: the runs folder. With folders of their own,
-    several coordinators share a runs folder."""
+    """Folder of a persistent coordinator's list of runs and keys; None: the runs folder. With separate folders, several
+    coordinators share a runs folder."""
     hands_over: bool = False
-    """On a signal to end, have runs saved and leave them to the next start, instead of stopping them. The connection
+    """On a signal to end, have runs saved and leave the runs to the next start, instead of stopping. The connection
     file stays, so workers wait."""
     idle_end_s: float | None = None
-    """Time without a run to work on after which the coordinator ends; None: never."""
+    """Time without unfinished runs until the coordinator ends; None: never."""
     allowed_code: tuple[Path, ...] = ()
-    """Folders with code that users other than the coordinator's may name in configs."""
+    """Folders of allowed code for users other than the coordinator's own."""
 
     @property
     def keys_dir(self) -> Path:

@@ -1,4 +1,4 @@
-"""The end of a coordinator: it stops its runs and sends its workers away, or leaves the runs to its next start."""
+"""The end of a coordinator: all runs stop and all workers leave, or the runs wait for the next start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from remuda.training.effects import LogLine
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
 HELD_UP_S = 10.0
-"""Time for which a shutdown waits for a run whose disk accepts no writes, or whose folder is being made. The next
-coordinator recovers this run."""
+"""Time for which a shutdown waits for a run with a disk that accepts no writes, or with a folder in preparation. The
+next coordinator recovers this run."""
 LEAVING_S = 5.0
-"""Time for which a shutdown waits for its workers to leave."""
+"""Time for which a shutdown waits for all workers to leave."""
 
 
 class CoordinatorShutdown:
@@ -23,7 +23,7 @@ class CoordinatorShutdown:
     def __init__(
         self, catalog: Catalog, registry: Registry, journaling: Journaling, *, idle_end_s: float | None = None
     ) -> None:
-        """`idle_end_s`: time without a run after which the coordinator ends by itself; None: never."""
+        """`idle_end_s`: time without a run until the coordinator ends by itself; None: never."""
         self._catalog = catalog
         self._registry = registry
         self._journaling = journaling
@@ -35,8 +35,8 @@ class CoordinatorShutdown:
         self._leave_sent_s: float | None = None
 
     def refusal(self, worker: Register | None = None) -> list[Step]:
-        """Return the answer to a late client or worker. Empty before the end begins, and for a worker that returns with
-        an open lease: its unfinished work still counts."""
+        """Return the answer to a late client or worker. Empty before the end begins, and for a worker with an open
+        lease: unfinished work still counts."""
         if self.reason is None or (worker is not None and self._holds_lease(worker)):
             return []
         return [Reply(Rejected("closing", f"the coordinator is shutting down: {self.reason}"))]
@@ -100,7 +100,7 @@ class CoordinatorShutdown:
 class Handover:
     """Waits for `begin`. Afterwards workers are served as before, until everything is saved.
 
-    They do not leave: they wait for the next coordinator, as after a crash.
+    Workers do not leave: they wait for the next coordinator, as after a crash.
     """
 
     def __init__(self, catalog: Catalog, journaling: Journaling) -> None:

@@ -90,11 +90,10 @@ _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, B
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
 """Answer to a worker that has to register first."""
 _ANSWERED_LATER = (Submit, LogRequest)
-"""Messages answered after disk access. Every other message is answered by the turn that handles it, or needs only an
-Ack."""
+"""Messages answered after disk access. Every further message is answered in the same turn, or needs only an Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
-"""Worker messages that are handled and answered at once even while the disk of the run accepts no writes: the answers
-contain nothing to be journaled. A worker names a lease only after the journal had it."""
+"""Worker messages handled and answered at once, even while the disk of the run accepts no writes: the answers contain
+nothing to be journaled. A worker names a lease only after the journal had it."""
 
 
 class Coordinator:
@@ -186,8 +185,8 @@ class Coordinator:
 
     @property
     def unjournaled(self) -> frozenset[str]:
-        """Experiments for which `journal_entries` raised an error: no effect of this turn may be carried out for them,
-        and they fail at the next tick."""
+        """Experiments with an error raised in `journal_entries`: all effects of this turn are dropped, and the
+        experiments fail at the next tick."""
         return frozenset(broken.experiment for broken in self._journaling.broken)
 
     @property
@@ -199,7 +198,7 @@ class Coordinator:
         """Recover the runs of an earlier coordinator, oldest first.
 
         Call this before the first message, or with `late` after messages were handled; workers of these runs were then
-        sent away, and others replace them.
+        sent away, and new workers replace the old.
         """
         steps: list[Step] = []
         for run in runs:
@@ -293,8 +292,8 @@ class Coordinator:
         return self._connections.of(names)
 
     def _must_wait(self, event: Received) -> bool:
-        """True for work of a run whose disk accepts no writes: the message is ignored now, and sent again later. So the
-        amount of data waiting for the disk stays bounded, and no worker gets an answer that is not journaled."""
+        """True for work of a run whose disk accepts no writes: the message is ignored now, and sent again later. The
+        amount of data waiting for the disk stays bounded, and every answer is journaled."""
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
         worker = self._registry.by_peer.get(event.peer)
@@ -315,7 +314,7 @@ class Coordinator:
                 return []  # nothing that anybody says to a coordinator
 
     def _under_a_lease(self, message: AnyMessage, worker: Worker | None, peer: bytes, now_s: float) -> list[Step]:
-        """Handle a worker's message about its work, if the message can be true and concerns its own lease."""
+        """Handle a worker's message about its work, if the message can be true and concerns the worker's lease."""
         id = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "")
         experiment = self._catalog.known.get(id)
         match experiment:

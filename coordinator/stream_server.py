@@ -25,12 +25,12 @@ STEADY_S = 60.0
 """Lifetime after which the next pause is the first again."""
 END_S = 5.0
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""Settings for glibc, which otherwise returns the memory of nearly each message to the system and takes it again by
-pages: a third of the cost of decrypting the message. This limits the memory kept for each thread."""
+"""Settings for glibc, which otherwise returns the memory of nearly every message to the system and takes new pages: a
+third of the cost of decrypting the message. This limits the memory kept per thread."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens for streams at this host, at [::] for IPv4, too; `port` 0: any free one. Raises
+    """Return a socket that listens for streams at this host, at [::] for IPv4, too; `port` 0: any free port. Raises
     OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -157,7 +157,7 @@ class StreamServerProcess:
 
 
 class _Told:
-    """Reads the refusal counts of the processes, one after another, each from a pipe of its own."""
+    """Reads the refusal counts of the processes, in sequence, from a pipe per process."""
 
     def __init__(self) -> None:
         self._of_former = RefusalCounts()

@@ -1,1 +1,1 @@
-"""Disk access of the coordinator: journals, run folders and the runs folder, each run in its own thread."""
+"""Disk access of the coordinator: journals, run folders and the runs folder, with a thread per run."""

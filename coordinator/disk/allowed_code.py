@@ -1,4 +1,5 @@
-"""Code that a submitted config may name: any for the coordinator's own user, only allowed folders for other users."""
+"""Code that a submitted config may name: any code for the coordinator's own user, only allowed folders for all
+remaining users."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ class AllowedCode:
     def refusal(self, config: ExperimentConfig, who: str) -> str | None:
         """Reason why the holder of the key `who` may not submit this config; None if allowed.
 
-        `module:name` must be a file in the config's `source_dir`, which lies in an allowed folder, also after links are
-        followed: installed modules could do anything as well (`os:system`). Initial weights must lie in an allowed
-        folder, too.
+        `module:name` must be a file in the config's `source_dir`. This folder lies in an allowed folder, also after
+        links are followed: installed modules could do anything as well (`os:system`). Initial weights must lie in an
+        allowed folder, too.
         """
         if who == OWN:
             return None
@@ -46,7 +47,7 @@ class AllowedCode:
         )
 
     def _holds(self, source_dir: str | None, module: str) -> bool:
-        """True if this module is found in `source_dir` only, and each file on the way to it is inside."""
+        """True if this module is found in `source_dir` only, and so are all packages around the module."""
         if source_dir is None:
             return False
         place, *parents = Path(source_dir), *module.split(".")

@@ -1,7 +1,7 @@
 """All disk work of the coordinator, outside its main thread: one writing thread per run.
 
-The coordinator's thread hands work over here and collects the results. It waits a moment for journals on fast disks
-only. run_thread.py defines the order of a run's writes, HeldReplies holds the messages that wait for them.
+The coordinator's thread hands work over here and collects the results, and waits a moment for journals on fast disks
+only. run_thread.py defines the order of a run's writes, HeldReplies holds the dependent messages.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from remuda.wire.messages import OVER, Rejected
 
 HERD_LINES_KEPT = 1_000
 QUICK_S = 0.01
-"""Time for which a turn waits for its journals. A local disk takes less time; and while the coordinator waits, the two
-threads do not take the interpreter's lock from each other at every message, which would cost more than waiting."""
+"""Time for which a turn waits for the journals. A local disk takes less time. While the coordinator waits, the two
+threads do not compete for the interpreter's lock at every message: competition would cost more than waiting."""
 SLOW_S = 1.0
 """After a slow write, the coordinator does not wait for this journal during this time."""
 END_S = 30.0
@@ -77,7 +77,7 @@ class Disk:
         self._active: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
         self._herd_lines: deque[tuple[int, HerdLogLine]] = deque(maxlen=HERD_LINES_KEPT)
-        """The newest lines about the herd, with the turns in which they were logged: for later runs."""
+        """The newest lines about the herd, with turn numbers: for later runs."""
         self._submitted: dict[str, int] = {}
         """First turn whose herd lines concern a queued run."""
         self._has_had_runs = False
@@ -119,7 +119,7 @@ class Disk:
             self._jobs.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
     def write(self, entries: Sequence[JournalEntry], effects: Sequence[DiskEffect]) -> None:
-        """Write a turn: each run's part in its own thread. Waits at most QUICK_S for the journals."""
+        """Write a turn: the part of every run in the run's thread. Waits at most QUICK_S for the journals."""
         self._turn += 1
         parts: dict[str, list[RunEffect | HerdLogLine]] = {each.experiment: [] for each in entries}
         abandoned: list[Abandon] = []
@@ -148,14 +148,14 @@ class Disk:
         self._wait_for_the_quick()
 
     def waits_for(self, experiment: str) -> int:
-        """Return the turn that this run's journal must have before messages about the run may be
-        sent; 0 if it has all."""
+        """Return the turn required in this run's journal before messages about the run may be sent; 0 if the journal is
+        complete."""
         run_thread = self._run_threads.get(experiment)
         return 0 if run_thread is None else run_thread.waits_for
 
     @property
     def lag_s(self) -> float:
-        """Longest time that a write has been waiting for a run's disk; 0 if none waits."""
+        """Longest wait of a write for a run's disk; 0 without a wait."""
         now_s = self._clock()
         return max((run_thread.held_up_s(now_s) for run_thread in self._run_threads.values()), default=0.0)
 
@@ -293,8 +293,8 @@ class Disk:
                 self._jobs.put(_OF_HERD, lambda: _note_over(herd, effect.last))
 
     def _is_done(self, id: str, run_thread: RunThread) -> bool:
-        """True if a thread has no more to write; otherwise start another. A thread that was held up is checked once
-        more, so its recovery is reported."""
+        """True if a thread has no more to write; otherwise start a new thread. A held-up thread is checked once more,
+        to report the recovery."""
         return run_thread.rests and not run_thread.waits_for and id not in self._holds
 
     def _is_quick(self, experiment: str) -> bool:
@@ -365,7 +365,7 @@ class RunWriter:
         """Kept to be closed even after the run is forgotten."""
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
-        """Write the journal, before the run is listed, so each listed run has a journal."""
+        """Write the journal, before the run is listed: every listed run has a journal."""
         if self._files is not None:
             self._files.journal(turns)
         if self._runs_folder is not None:

@@ -25,15 +25,15 @@ class HeldSince:
     """By the coordinator's clock; in the list of runs, seconds since 1970."""
     why: str
     room_bytes: int
-    """Bytes that its workers wanted to write."""
+    """Bytes for which the workers lacked room."""
 
 
 class Holds:
     """The holds of all runs. For the coordinator's thread."""
 
     def __init__(self, keep: Callable[[str, HeldSince | None], None], run_dir_of: Callable[[str], Path]) -> None:
-        """`keep` is called with each new or changed hold, and with None at its end. `run_dir_of` gives the run folder
-        of an experiment."""
+        """`keep` is called with every new or changed hold, and with None at the end of a hold. `run_dir_of` gives the
+        run folder of an experiment."""
         self._keep, self._run_dir_of = keep, run_dir_of
         self._held: dict[str, HeldSince] = {}
 

@@ -85,8 +85,7 @@ class KeyWatch:
         self._due_s = 0.0
 
     def changed(self, now_s: float) -> set[str]:
-        """Return the names whose key or right has changed since the last call: their connections
-        have to be made again."""
+        """Return the names with a changed key or right since the last call: these connections have to be made again."""
         with self._lock:
             if now_s >= self._due_s and not self._looking:
                 self._looking, self._due_s = True, now_s + LOOK_INTERVAL_S

@@ -37,9 +37,9 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
 def curves_hold_until(snapshot: RunSnapshot) -> Counters:
     """Return the counters up to which the curves of a run are valid after the death of its coordinator.
 
-    The progress of a working learner is journaled once a second, so its curves are not cut. A learner that was not
-    ready has shown nothing, but points after its start may still exist: the coordinator may have died before setting
-    the curves back.
+    The progress of a working learner is journaled once a second, so the curves are not cut. A learner in preparation
+    has shown nothing, but points after the start may still exist: the coordinator may have died before setting the
+    curves back.
     """
     leases = snapshot.experiment.leases.leases
     begins = any(lease.holder.role == "learner" and not lease.over and not lease.ready for lease in leases)
@@ -63,8 +63,8 @@ def payload_files(recovered: Recovered | None) -> frozenset[str]:
 
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
-    """Return written but uncounted payloads, by their headers: the workers may have ended without a coordinator to
-    announce them to. Payloads of forgotten leases are left out, since they may have been counted."""
+    """Return written but uncounted payloads, by header: the workers may have ended while no coordinator was running.
+    Payloads of forgotten leases are left out, since the counts may include them."""
     counted = Ledger()
     counted.restore(recovered.snapshot.experiment.replay.ledger)
     live = payload_files(recovered)

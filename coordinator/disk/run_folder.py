@@ -37,7 +37,7 @@ OwnEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | Close
 """Effects on the files of a policy, or of a run with a single policy."""
 RunEffect = OwnEffect | PolicyEffect
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
-"""Value with which progress.txt and the curves continue at their end: nothing is cut off."""
+"""Value for progress.txt and curves that continue at the end: nothing is cut off."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class RunGoneError(Exception):
 
 
 class RunFiles:
-    """Owns a run's files. They stay closed while the run is queued, and are opened with its first worker.
+    """Owns a run's files. The files stay closed while the run is queued, and are opened with the first worker.
 
-    For one thread at a time.
+    For a single thread at a time.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class RunFiles:
             self._files.log.say("coordinator", text, level=level, at=at)
 
     def confirm(self) -> None:
-        """Show other hosts that the owner of the run is alive, and restore a removed or replaced journal file. Raises
+        """Prove to remote hosts a living owner of the run, and restore a removed or replaced journal file. Raises
         RunGoneError if the folder was removed."""
         _refuse_gone(self.folder)
         if self._files is not None:
@@ -257,8 +257,8 @@ class RunFiles:
             log.write(LEVELS[level], text, at)
 
     def _sweep(self, keep: frozenset[str]) -> None:
-        """Remove the leftovers of workers that died while writing. The policy's lock file stays: if a process has it
-        open while it is removed, two locks would exist."""
+        """Remove the leftovers of workers that died while writing. The policy's lock file stays: removing a file that a
+        process has open would lead to two locks."""
         sweep_orphans(self.folder.data, keep, older_than_s=0.0)
         for folder in (self.folder.root, self.folder.ckpt, self.folder.model, self.folder.policy):
             sweep_temporaries(folder, older_than_s=0.0)
@@ -283,8 +283,8 @@ def write_turns(journals: Sequence[RunJournal], turns: Sequence[JournalEntry]) -
 def open_files(
     folder: RunFolder, config: ExperimentConfig, begins_at: Counters | None, *, beside: RunJournal | None = None
 ) -> OpenFiles:
-    """Open the files of an active run; progress.txt and the curves are cut off at its start. Only the first of several
-    policies owns the run; the journals of the rest are `beside` its own.
+    """Open the files of an active run; progress.txt and the curves are cut off at the start. Only the first of several
+    policies owns the run; the remaining journals are `beside` the first.
 
     Raises FolderOwnedError, JournalError, CheckpointIndexError or OSError, and leaves no file open.
     """
@@ -337,8 +337,8 @@ def read_log(effect: ReadLog) -> LogRead:
 
 
 def _waiting(found: dict[str, LogEntry], known: dict[str, LogPosition]) -> list[str]:
-    """Return files new to the client, then files that have grown. The client lists the files in the order of its last
-    answers, so the last file read comes last."""
+    """Return files new to the client, then files that have grown. The client lists the files in the order of the last
+    answers, with the last file read at the end."""
     begun = [file for file, position in known.items() if file in found and found[file].has_news(position)]
     return [*(file for file in found if file not in known), *begun]
 

@@ -1,6 +1,6 @@
 """The run folders of a coordinator: prepares them, and carries the state machine's effects out on disk.
 
-One thread at a time works on a run; different threads may work on different runs.
+A single thread at a time works on a run; different threads may work on different runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from remuda.wire.messages import OVER, Counters, Rejected, Submit
 LONGEST_REASON = 10_000
 """Maximum length of a message about a wrong config, which may have a thousand wrong keys."""
 CLOSING_S = 20.0
-"""Time for which a new run waits until the previous run has closed its folder; clients wait for 60 s."""
+"""Time for which a new run waits for the previous run to close the folder; clients wait for 60 s."""
 
 
 class RunFolders:
@@ -70,9 +70,9 @@ class RunFolders:
         self._allowed = allowed
         self._files: dict[str, RunFiles] = {}
         self._in_use: dict[str, Path] = {}
-        """Folders of unfinished experiments, with links resolved: no other experiment may begin in them."""
+        """Folders of unfinished experiments, with links resolved: a new experiment may not begin here."""
         self._closing: set[str] = set()
-        """Finished experiments among them, whose files are about to be closed."""
+        """Finished experiments of these folders, with files about to be closed."""
         self._lock = threading.Condition()
         """Guards `_in_use`, `_closing` and `_ended`; notified when a folder has become free."""
         self._ended: list[Logbook] = []
@@ -117,8 +117,8 @@ class RunFolders:
         return prepared
 
     def _use(self, experiment: str, root: Path, submit: Submit) -> None:
-        """Refuse the folder of an unfinished run: nobody may resume or move the run while workers use it. Wait for the
-        files of a finished run, since the end is known before the files are closed."""
+        """Refuse the folder of an unfinished run: no user may resume or move the run while workers use the folder. Wait
+        for the files of a finished run, since the end is known before the files are closed."""
         resolved = root.resolve()
 
         def users() -> set[str]:
@@ -288,7 +288,8 @@ class RunFolders:
 
 
 def _agents_unknown(config: ExperimentConfig) -> str | None:
-    """Reason to refuse a config without agents: this process builds no environment, so the config must list them."""
+    """Reason to refuse a config without agents: this process builds no environment, so the config
+    must list the agents."""
     if config.env.kind != "pettingzoo" or config.env.agents:
         return None
     return "env.agents is missing: it names the agents of the environment, and `remuda submit` fills it in"
@@ -320,8 +321,8 @@ def _open_journals(
 
 
 def _begin_at(checkpoints: Sequence[CheckpointIndex], known: Sequence[Recovered | None]) -> list[Counters | None]:
-    """Return the start of each policy of a resumed run. A step of the environment counts for all policies, even if they
-    were saved at different steps and the journal is lost."""
+    """Return the start of each policy of a resumed run. A step of the environment counts for all policies, even if
+    policies were saved at different steps and the journal is lost."""
     each = [counters_after(index.last, recovered) for index, recovered in zip(checkpoints, known, strict=True)]
     env_step = max((counters.env_step for counters in each if counters is not None), default=0)
     return [None if counters is None else structs.replace(counters, env_step=env_step) for counters in each]
@@ -338,8 +339,8 @@ def _reopened(
     journals: Sequence[RunJournal],
     ownership: Ownership,
 ) -> Sequence[OpenFiles]:
-    """Open the files of a recovered run, with writes missed in the last moment. Empty if the disk is full: then its
-    thread opens them as soon as the disk has room. Raises as `recover` does."""
+    """Open the files of a recovered run, with writes missed in the last moment. Empty if the disk is full: the run's
+    thread then opens the files as soon as the disk has room. Raises as `recover` does."""
     opened: list[OpenFiles] = []
     with ExitStack() as undo:
         try:

@@ -1,4 +1,4 @@
-"""Writes a run's files, in order, in a thread of its own: a slow disk holds up no other run."""
+"""Writes a run's files, in order, in the run's thread: a slow disk holds up only this run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Writer(Protocol):
         ...
 
     def confirm(self) -> None:
-        """Show other hosts that the owner of the run is alive."""
+        """Prove to remote hosts a living owner of the run."""
         ...
 
     def check_room(self, size_bytes: int) -> None:
@@ -115,14 +115,14 @@ class RunThread:
         self._turns: deque[JournalBatch] = deque()
         """Turns not completely written yet."""
         self._since_s = 0.0
-        """Time at which the first of them was queued, or became the first."""
+        """Time at which the first batch was queued, or became the first."""
         self._changed = threading.Condition()
         self._given_up = threading.Event()
         self._resting = False
         self._thread: threading.Thread | None = None
         self._refusal: str | None = None
         self._said: set[int] = set()
-        """Ids of waiting effects that were carried out early; see `_say_what_is_wrong`."""
+        """Ids of waiting effects carried out early; see `_say_what_is_wrong`."""
         self.room = Room(clock)
         """Disk space wanted by the run's workers."""
         self._confirm_due_s = clock() + CONFIRM_S
@@ -239,7 +239,7 @@ class RunThread:
             self._insist(self._writer.confirm)
 
     def _next(self) -> list[JournalBatch] | None:
-        """Return the turns to write; an empty list if none came for a while; None if the thread may rest."""
+        """Return the turns to write; an empty list without new turns for a while; None if the thread may rest."""
         with self._changed:
             pause_s = AGAIN_S if self.room.wanted_bytes else CONFIRM_S
             self._changed.wait_for(lambda: self._turns or self._resting or self.room.is_due, pause_s)
@@ -300,8 +300,8 @@ class RunThread:
 def _before_anybody_is_answered(
     effects: Sequence[RunEffect | HerdLogLine],
 ) -> tuple[list[RunEffect | HerdLogLine], list[RunEffect | HerdLogLine]]:
-    """Split the effects into the first ones and the rest. Deletions come first because a collector writes its next
-    payload file after its answer; curves are set back before a learner begins, with all earlier points."""
+    """Split the effects into the first effects and the rest. Deletions come first because a collector writes the next
+    payload file after the answer; curves are set back before a learner begins, with all earlier points."""
     rewound = max((i for i, effect in enumerate(effects) if isinstance(_plain(effect), RewindCurves)), default=-1) + 1
     first, later = list(effects[:rewound]), list[RunEffect | HerdLogLine]()
     deletions: list[DeleteChunks] = []

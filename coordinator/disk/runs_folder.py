@@ -1,6 +1,6 @@
-"""The runs folder of a persistent coordinator: owned by one at a time, with a list of all runs in it.
+"""The runs folder of a persistent coordinator: owned by a single coordinator at a time, with a list of all runs.
 
-A finished run is one row of this list; its own folder is not read again.
+A finished run is a row of this list; the run folder is not read again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
 
 
 def _name(last: bytes | None) -> str | None:
-    """Return the name of a finished run; None if it is unfinished, or was written by another version of Remuda."""
+    """Return the name of a finished run; None if the run is unfinished, or was written by a different version of
+    Remuda."""
     try:
         return None if last is None else _FINISHED.decode(last).identity.name
     except msgspec.MsgspecError:
@@ -100,8 +101,8 @@ class RunsFolder:
     """Owns the runs folder while open. The list is `<runs-dir>/coordinator.sqlite`. For any thread."""
 
     def __init__(self, runs_dir: Path) -> None:
-        """Take the folder, or make it. Raises FolderOwnedError if another coordinator owns it, JournalError if the list
-        cannot be opened, and OSError."""
+        """Take the folder, or make a new folder. Raises FolderOwnedError if a different coordinator owns the folder,
+        JournalError if the list cannot be opened, and OSError."""
         make_private(runs_dir)
         self._ownership = Ownership(runs_dir / ".coordinator")
         self._path = runs_dir / _LIST
@@ -129,7 +130,7 @@ class RunsFolder:
         return int(found[0])
 
     def finished(self) -> list[FinishedRun]:
-        """Return the runs that ended last, in the order of the ends, from their rows."""
+        """Return the last runs to end, in the order of the ends, from the rows."""
         with self._lock:
             rows = self._db.execute(
                 "select last from run where is_over and last is not null order by rowid desc limit ?",
@@ -151,8 +152,8 @@ class RunsFolder:
         return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
 
     def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> RecoveredRun | FinishedRun | None:
-        """Recover an unfinished run. If impossible, log the reason and leave the run for the next start. None: another
-        process works on it."""
+        """Recover an unfinished run. If impossible, log the reason and leave the run for the next start. None: a
+        different process works on the run."""
         try:
             found = recovered_run(folders.recover(run.run_dir), now_s)
         except FolderOwnedError as error:
@@ -203,7 +204,7 @@ class RunsFolder:
         return {experiment: HeldSince(*held) for experiment, *held in rows}
 
     def note_hold(self, experiment: str, held: HeldSince | None) -> None:
-        """Record the hold of a run, or with None its end. Raises JournalError if the disk refuses."""
+        """Record the hold of a run, or with None the end of the hold. Raises JournalError if the disk refuses."""
         with self._lock, committing(self._db, self._path):
             if held is None:
                 self._db.execute("delete from held where experiment = ?", (experiment,))
@@ -212,7 +213,7 @@ class RunsFolder:
                 self._db.execute("insert or replace into held values (?, ?, ?, ?)", values)
 
     def confirm(self) -> None:
-        """Show other hosts that the owner of the folder is alive."""
+        """Prove to remote hosts a living owner of the folder."""
         self._ownership.confirm()
 
     def close(self) -> None:
@@ -223,7 +224,7 @@ class RunsFolder:
 
 
 def _open_whole(path: Path) -> sqlite3.Connection:
-    """Open the list and read all of it, since later damage could not be reported as such."""
+    """Open and read the whole list, since later damage could not be reported as damage."""
     try:
         db = open_database(path, _TABLES)
         try:

@@ -11,7 +11,7 @@ from remuda.training.replay.limiters import CHUNKS_AHEAD
 from remuda.training.snapshot import AccountSnapshot, Rows
 
 ANNOUNCED_AHEAD = 64
-"""Chunks that a collector may announce beyond its grants before dismissal. A collector within its credit is at most one
+"""Chunks that a collector may announce beyond the grants before dismissal. A collector within the credit is at most a
 chunk ahead; the rest allows for chunks of unusual size."""
 GRANTS_PER_TURN = 1_000
 """Chunks granted at once. When the learner of a large run becomes ready, all collectors wait, and messages to ten
@@ -31,8 +31,7 @@ class _Account:
     closed: bool = False
     """The lease is over: no more grants, but granted steps may still arrive."""
     late: bool = False
-    """The grant is overdue and no longer waited for. The collector gets no new grant until one of
-    its chunks arrives."""
+    """The grant is overdue and no longer waited for. The collector gets no new grant before the next chunk arrives."""
 
     outstanding: int = 0
     """Environment steps granted, not yet counted, and still waited for."""
@@ -57,7 +56,7 @@ class CreditBook:
         self._wanting: set[int] = set()
         """Leases with fewer outstanding steps than allowed."""
         self._candidates: list[_Candidate] = []
-        """A heap with one current entry for each of these leases, and outdated entries."""
+        """A heap with a current entry for every wanting lease, and outdated entries."""
         self._outstanding = 0
         self._grants = 0
         self._changed = ChangedRows[int]()
@@ -69,8 +68,8 @@ class CreditBook:
             self._change(lease, account, granted=0, arrived=0)
 
     def close(self, lease: int) -> None:
-        """Close the account of an ended lease and free its outstanding steps for other collectors. Late chunks stay
-        limited by the grant."""
+        """Close the account of an ended lease and free the outstanding steps for the remaining collectors. Late chunks
+        stay limited by the grant."""
         account = self._accounts.get(lease)
         if account is not None and not account.closed:
             self._outstanding -= account.outstanding
@@ -92,7 +91,7 @@ class CreditBook:
             self._change(lease, account, granted=account.granted, arrived=account.arrived + env_steps)
 
     def wait_no_longer(self) -> int:
-        """Free all outstanding steps for other collectors; return the number of collectors with overdue steps.
+        """Free all outstanding steps for the remaining collectors; return the number of collectors with overdue steps.
 
         A late chunk still counts when it arrives, and only then does the collector get a new grant.
         """
@@ -119,11 +118,11 @@ class CreditBook:
         return self._outstanding
 
     def extend(self, allowance: int) -> list[int]:
-        """Grant chunks while `allowance` environment steps exceed the outstanding ones, first to collectors with the
+        """Grant chunks while `allowance` environment steps exceed the outstanding steps, first to collectors with the
         fewest.
 
-        Returns the leases whose grant grew. May exceed the allowance by less than a chunk, so a small allowance never
-        stops all collectors. Grants at most GRANTS_PER_TURN: call again soon.
+        Returns the leases with a larger grant. May exceed the allowance by less than a chunk, so a small allowance
+        never stops all collectors. Grants at most GRANTS_PER_TURN: call again soon.
         """
         grown: set[int] = set()
         free = allowance - self._outstanding

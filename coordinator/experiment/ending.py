@@ -1,9 +1,9 @@
 """The end of a run, in stages of bounded time, and the delivery of events to the user's callbacks.
 
-Draining: the collectors hand in their data and end. After the last environment step, a learner that is behind
-buffer.samples_per_insert, or has batches of segments left, catches up; otherwise it stops updating at once. Settling:
-the last checkpoint is saved, and evaluated if needed; a dead evaluator is replaced. Then callbacks receive the end.
-Releasing: all remaining workers end their work.
+Draining: the collectors hand in all data and end. After the last environment step, a learner behind
+buffer.samples_per_insert, or with remaining batches of segments, catches up; otherwise the learner stops at once.
+Settling: the last checkpoint is saved, and evaluated if needed; a dead evaluator is replaced. Then callbacks receive
+the end. Releasing: all remaining workers end their work.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ExperimentShutdown:
     save_s: float
     """Time limit for saving a checkpoint."""
     bounded: bool = True
-    """Stages have a time limit. A serial run needs none: it waits for nobody."""
+    """Stages have a time limit. A serial run never waits."""
     stage: Stage = "working"
     nobody_comes: bool = False
     """The coordinator itself ends: no worker joins the herd any more, and present workers may be leaving."""
@@ -136,7 +136,7 @@ class ExperimentShutdown:
     """The awaited evaluation at the last check, and the start of the wait."""
     _awaited_since_s: float = field(default=0.0, init=False)
     _alone_since_s: float | None = field(default=None, init=False)
-    """Time since the awaited evaluator or learner is missing; None while none is missing."""
+    """Time since the awaited evaluator or learner is missing; None while both are present."""
 
     @property
     def complete(self) -> bool:
@@ -150,7 +150,7 @@ class ExperimentShutdown:
 
     @property
     def awaits_evaluation(self) -> str | None:
-        """File name of the checkpoint whose evaluation alone keeps the run from ending; None otherwise."""
+        """File name of the checkpoint with the only evaluation that keeps the run from ending; None otherwise."""
         commander = self.dispatch.commander
         if self.stage != "settling" or not commander.final_saved or commander.settled or commander.evaluating is None:
             return None
@@ -262,7 +262,7 @@ class ExperimentShutdown:
         return steps
 
     def _log_awaited(self, now_s: float) -> list[Step]:
-        """Log once for each evaluation that the run waits for it."""
+        """Log once for every awaited evaluation."""
         awaited = self.awaits_evaluation
         if awaited is None or awaited == self._awaited:
             return []
@@ -270,8 +270,8 @@ class ExperimentShutdown:
         return [LogLine(self.experiment, f"waits for the evaluation of {awaited}")]
 
     def _use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
-        """Use the newest checkpoint as the last if no learner is present: a new learner would begin there, so waiting
-        gains nothing. Wait briefly for a learner in preparation, since it saves the last counters."""
+        """Use the newest checkpoint as the last if no learner is present: a new learner would begin at this checkpoint,
+        and waiting gains nothing. Wait briefly for a learner in preparation, which saves the last counters."""
         commander, learner = self.dispatch.commander, self.leases.learner
         if commander.final_saved or (learner is not None and learner.ready):
             return []

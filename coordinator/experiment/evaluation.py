@@ -245,7 +245,7 @@ class EvaluationDispatch:
         return steps
 
     def begin_tasks(self, env_step: int) -> list[Step]:
-        """Begin the task that is due, or several in a row. Policies do so in turn, the first policy first."""
+        """Begin the due task, or several in a row. Policies begin tasks in turn, the first policy first."""
         together, steps = [each.commander for each in self._together], list[Step]()
         while effects := self.outcomes.next_task(together, env_step):
             steps += effects
@@ -352,9 +352,9 @@ class EvaluationDispatch:
         return self.commander.evaluating is not None and not self._leases.count("evaluator")
 
     def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
-        """Repeat the unanswered requests to this worker, which an earlier coordinator may have lost.
+        """Repeat the unanswered requests to this worker, possibly lost by an earlier coordinator.
 
-        A request that arrives twice is carried out once.
+        Workers carry out a repeated request once.
         """
         if lease.role == "learner":
             saving = self.commander.saving

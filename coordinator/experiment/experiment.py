@@ -1,4 +1,4 @@
-"""An experiment in the coordinator, from queue to end: its parts, and the actions due after each event.
+"""An experiment in the coordinator, from queue to end: the parts, and the actions due after every event.
 
 Pure: every method takes an event and a clock reading, and returns steps to be carried out (see effects.py).
 """
@@ -77,8 +77,8 @@ class Experiment:
         *,
         serial: bool = False,
     ) -> None:
-        """`serial`: all workers are in this process and take turns. Their loop calls `begin_tasks`: no task
-        begins between an event and the commit of the decisions of callbacks about it."""
+        """`serial`: all workers are in this process and take turns. The loop of the process calls `begin_tasks`: no
+        task begins between an event and the commit of the decisions of callbacks about it."""
         self.serial = serial
         self.identity = identity
         self.config_json = config.model_dump_json()
@@ -94,7 +94,7 @@ class Experiment:
         self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed, serial=serial)
         self.messages = MessageHandlers(parts)
         self.refusal = self.messages.refusal
-        """Returns the reason why a message about a lease of the experiment cannot be true; None if it can."""
+        """Returns the reason why a message about a lease of the experiment cannot be true; None if possible."""
         self.replay = parts.replay
         """Counted and sampleable experience."""
         self.may_redraw = not parts.replay.plan.on_policy
@@ -131,7 +131,7 @@ class Experiment:
         return happened.report(self._status.counters(now_s))
 
     def work_share(self, worker: str) -> float | None:
-        """Share of the last seconds in which this worker did not wait; None before its first report."""
+        """Share of the last seconds in which this worker did not wait; None before the first report."""
         return self._vitals.work_share(worker)
 
     def drains(self, number: int) -> bool:
@@ -142,7 +142,7 @@ class Experiment:
     # --- its workers ---
 
     def demand(self, now_s: float) -> Demand | None:
-        """Return the missing workers, or None. A run that ends needs evaluators only."""
+        """Return the missing workers, or None. An ending run needs evaluators only."""
         if not self._failures.none and self._failures.rest(now_s)[0]:
             return None
         if self._commander.ending is None:
@@ -155,7 +155,7 @@ class Experiment:
 
     @guarded
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
-        """Set the scheduler's explanation of missing workers; None if none is missing."""
+        """Set the scheduler's explanation of missing workers; None if complete."""
         news = self._demand.wait(reason, now_s)
         return [LogLine(self.identity.id, reason)] if news and reason else []
 
@@ -213,7 +213,7 @@ class Experiment:
     @guarded
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """End the lease of a worker that was lost, left, or started a new incarnation. `handed_in`: no data is lost.
-        `died`: the end of the process, if it is dead or seems dead."""
+        `died`: the end of a process that is dead or seems dead."""
         lease = self._leases.open_leases.get(number)
         if lease is not None and died:
             self._failures.died(lease, died, now_s)
@@ -242,7 +242,7 @@ class Experiment:
 
     @property
     def is_saving(self) -> bool:
-        """True while a learner is present that was asked to save and has not done so."""
+        """True while a present learner has not answered a request to save."""
         return self._commander.saving is not None and bool(self._leases.ready("learner"))
 
     @property
@@ -258,7 +258,7 @@ class Experiment:
 
     @guarded
     def proceed(self, now_s: float) -> list[Step]:
-        """Do the work that is due after progress of other policies."""
+        """Do the work due after progress of the remaining policies."""
         return self._do_due(now_s)
 
     def break_off(self, reason: str, now_s: float) -> None:
@@ -277,8 +277,8 @@ class Experiment:
         return reports + self._flow.tick(now_s) + self._do_due(now_s, counters)
 
     def _do_due(self, now_s: float, counters: Counters | None = None) -> list[Step]:
-        """Do the work that is due now: a row of progress.txt, a save, the end, or its next stage. `counters`: the
-        present ones, if the caller has them."""
+        """Do the due work: a row of progress.txt, a save, the end, or the next stage of the end. `counters`: present
+        counters, if known to the caller."""
         if self._status.over:
             return []
         counters = counters or self._status.counters(now_s)
@@ -304,7 +304,7 @@ class Experiment:
         return steps
 
     def begin_tasks(self, now_s: float) -> list[Step]:
-        """Begin the task that is due, and inform collectors. Later messages repeat the task, so a loss does no harm."""
+        """Begin the due task, and inform collectors. Later messages repeat the task: a loss does no harm."""
         steps = self._dispatch.begin_tasks(self.replay.ledger.env_step)
         if steps and self._flow.keeps_account:
             for lease in self._leases.ready("collector"):

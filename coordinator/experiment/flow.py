@@ -37,15 +37,15 @@ SERVED_KEPT = 15
 MOST_REQUESTS_AHEAD = 16
 """Requests that may arrive from a learner before the oldest is answered: more than a learner ever sends."""
 STALLED_S = 120.0
-"""When a learner has waited this long without a new row, credit moves to other collectors. Otherwise a collector that
-reports progress but delivers no chunk would stop the run."""
+"""After this wait of a learner without a new row, credit moves to the remaining collectors. Otherwise a collector with
+progress reports but without chunks would stop the run."""
 
 
 class FlowControl:
-    """Lets collectors and learner run ahead of each other only as far as `samples_per_insert` allows.
+    """Keeps collectors and learner within the distance allowed by `samples_per_insert`.
 
     Closed until a learner is ready, and again once the run ends: chunks still count, but no credit or batches are
-    given. After the last environment step, the learner gets only the batches that it still owes.
+    given. After the last environment step, the learner gets only the batches still owed.
     """
 
     def __init__(
@@ -70,10 +70,9 @@ class FlowControl:
         self.keeps_account = True
         """Sends credit to collectors: the first of several policies does."""
         self.others = 0
-        """Number of other policies that share the collectors."""
+        """Number of further policies on the same collectors."""
         self.chunk_slots = self._plan.chunk_slots
-        """Environment steps of a chunk, see RowPlan. Shared by all policies, so it may exceed the
-        plan of this policy."""
+        """Environment steps of a chunk, see RowPlan. Shared by all policies: the plan of this policy may have fewer."""
         self._requests = RequestQueue()
         self._served_iters = 0
         self._served: list[tuple[int, int]] = []
@@ -128,7 +127,7 @@ class FlowControl:
         return self.extend_credit()
 
     def forget_lease(self, lease: int) -> None:
-        """Forget a lease that ended long ago; later chunks under it are not counted."""
+        """Forget a lease with an end long ago; later chunks of the lease are not counted."""
         self.credit.forget(lease)
         self._replay.ledger.forget(lease)
 
@@ -198,7 +197,7 @@ class FlowControl:
 
     @property
     def announced_row(self) -> int:
-        """The learner has received every row below this one. For a learner that is back, an upper bound."""
+        """The learner has received every row below this one. For a returned learner, an upper bound."""
         return self._replay.index.next_row if self._resuming else self._replay.index.announced_row
 
     def trained(self, train_iter: int) -> None:
@@ -234,14 +233,14 @@ class FlowControl:
 
     @property
     def _under_way(self) -> int:
-        """Updates whose batches were sent and which the learner has not reported yet; on-policy, such batches."""
+        """Updates with sent batches but without a report of the learner yet; on-policy, these batches."""
         if self._plan.on_policy:
             return self._replay.batches_unsettled
         return max(0, self._served_iters - self.train_iter)
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
         """Record a new policy file and announce it to these collectors (leases). Collectors due for credit get the news
-        with their credit."""
+        with the credit."""
         if message.policy <= self.policy:
             return []
         self.policy = message.policy
@@ -305,12 +304,13 @@ class FlowControl:
         self.credit.restore(snapshot.accounts)
 
     def resume(self, snapshot: FlowSnapshot) -> None:
-        """Continue from an earlier incarnation of the run: its policies stay older than those of the new learner."""
+        """Continue from an earlier incarnation of the run: the earlier policies stay older than the policies of the new
+        learner."""
         self.policy = max(self.policy, snapshot.policy)
         self.epoch = max(self.epoch, snapshot.epoch)
 
     def learner_back(self) -> None:
-        """Expect repeated requests from a learner that lost its connection and is back."""
+        """Expect repeated requests from a learner with a new connection."""
         self._resuming = True
 
     def repeat(self, lease: int) -> list[Step]:
@@ -360,7 +360,7 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning")]
 
     def _grow_credit(self) -> list[int]:
-        """Grant credit as far as each policy allows; return the leases whose grant grew."""
+        """Grant credit as far as each policy allows; return the leases with a larger grant."""
         room = self._budget_env_steps - self._replay.ledger.env_step
         for flow in self._together:
             if not flow.is_open:
@@ -422,7 +422,7 @@ class FlowControl:
 
 
 class RequestQueue:
-    """Requests under a learner's lease. Answers hand out new chunks, so they must be sent in order."""
+    """Requests under a learner's lease. Answers hand out new chunks and must be sent in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, BatchRequest] = {}
@@ -432,11 +432,11 @@ class RequestQueue:
         """This request, once it has arrived."""
 
     def rewind(self, oldest: int) -> None:
-        """Start over at request `oldest`, the first of those repeated by a learner that is back."""
+        """Start over at request `oldest`, the first request repeated by a returned learner."""
         self._waiting, self.expected, self.next = {}, oldest, None
 
     def add(self, request: BatchRequest) -> None:
-        """Add a request; drop it if it was answered already."""
+        """Add a request, or drop an answered request."""
         if request.request >= self.expected:
             self._waiting[request.request] = request
             self.next = self._waiting.get(self.expected)

@@ -77,9 +77,9 @@ _ROLES: dict[type[AnyMessage], Role] = {
 
 
 class MessageHandlers:
-    """Checks each message against the state of the experiment, then passes it on to the parts concerned.
+    """Checks every message against the state of the experiment, then passes the message on to the parts concerned.
 
-    A worker that sends an impossible message loses the lease; other workers do not notice.
+    A worker with an impossible message loses the lease; the remaining workers do not notice.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -96,7 +96,7 @@ class MessageHandlers:
     # --- checks ---
 
     def refusal(self, message: AnyMessage, sender: Sender) -> str | None:
-        """Reason why this message cannot be true; None if it can. `receive` checks messages about closed leases."""
+        """Reason why this message cannot be true; None if possible. `receive` checks messages about closed leases."""
         lease = self._leases.open_leases.get(getattr(message, "lease", 0))
         if lease is None:
             return None

@@ -31,11 +31,12 @@ from remuda.training.vitals import Vitals
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk
 
 GENERATIONS_PER_RUN = 1_000
-"""Distance between the generations of a run and of its resumed run, so no worker repeats earlier random numbers."""
+"""Distance between the generations of a run and of its resumed run, to keep workers from repeating earlier random
+numbers."""
 
 
 class Parts:
-    """State of an experiment, in parts that count and parts that decide, with restore after a restart."""
+    """State of an experiment, in counting and deciding parts, with restore after a restart."""
 
     def __init__(
         self,
@@ -240,9 +241,9 @@ class Parts:
         *,
         progress_rows: int | None = None,
     ) -> None:
-        """Continue a resumed run with all its earlier experience; the learner starts from the checkpoint. `late` chunks
+        """Continue a resumed run with all earlier experience; the learner starts from the checkpoint. `late` chunks
         were written but never announced, or announced but no longer counted. `progress_rows` is the length of
-        progress.txt where that may exceed the length in the snapshot: then the last row of the file shows all."""
+        progress.txt if possibly above the length in the snapshot: then the last row of the file shows all."""
         deletable = [*self.replay.resume(snapshot.replay, chunks, now_s)]
         if progress_rows in (None, snapshot.progress.epoch):
             self.progress.restore(snapshot.progress)

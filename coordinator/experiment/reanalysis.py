@@ -1,8 +1,9 @@
 """Reanalysis in an experiment: the chunks to compute again, the requests to reanalyzers, and the results.
 
-A reanalyzer works on one chunk at a time, drawn as batches are drawn, and computes the declared columns of all its rows
-with the newest target network. The result belongs to this chunk: a result of a newer target network replaces it, and it
-is deleted with the chunk's rows. The coordinator knows ids, files and versions, and never sees a column.
+A reanalyzer works on one chunk at a time, drawn as batches are drawn, and computes the declared columns of all rows
+with the newest target network. The result belongs to this chunk: a result of a newer target network replaces the older
+result, and both are deleted with the chunk's rows. The coordinator knows ids, files and versions, and never sees a
+column.
 
 "Newer" is counted in updates, across dead learners: after a restart from a checkpoint, no chunk is computed again
 before the target network is further than the previous one.
@@ -66,7 +67,7 @@ class _Reanalyzer:
 class ReanalysisBook:
     """Gives chunks to reanalyzers, and keeps the newest reanalysis of each chunk with live rows.
 
-    Each reanalysis counts once, and only as the answer to a request. Requests to a lost reanalyzer are free again.
+    Every reanalysis counts once, and only as the answer to a request. Requests to a lost reanalyzer are free again.
     """
 
     def __init__(self, experiment: str, config: ExperimentConfig, replay: ReplayAccounting) -> None:
@@ -190,7 +191,7 @@ class ReanalysisBook:
         return [DeleteChunks(self._experiment, tuple(files))] if files else []
 
     def repeat(self, lease: int) -> list[Step]:
-        """Repeat possibly lost requests to a reanalyzer that was away. Each is answered once."""
+        """Repeat possibly lost requests to a returned reanalyzer. Every request is answered once."""
         reanalyzer = self._reanalyzers.get(lease, _Reanalyzer())
         return [
             self._request(lease, number, each) for number, each in reanalyzer.pending.items() if each.result is None
@@ -248,7 +249,7 @@ class ReanalysisBook:
     # --- what can be true ---
 
     def refusal(self, message: Reanalyzed | NotReanalyzed) -> str | None:
-        """Reason why this message under the sender's own lease cannot be true; None if it can."""
+        """Reason why this message under the sender's own lease cannot be true; None if possible."""
         reanalyzer = self._reanalyzers.get(message.lease, _Reanalyzer())
         if not 1 <= message.request <= reanalyzer.requests:
             return f"it answers request {message.request}, and was sent {reanalyzer.requests}"
@@ -363,7 +364,7 @@ class ReanalysisBook:
             self.deletable.append(meta.file)
 
     def _answered(self, lease: int, request: int, meta: Reanalysis) -> None:
-        """Count a reanalysis, if its chunk still has live rows and its target network is known."""
+        """Count a reanalysis of a chunk with live rows, if the target network is known."""
         pending = self._reanalyzers[lease].pending.pop(request)
         first_row = pending.chunk.first_row
         self._in_work.discard(first_row)

@@ -1,8 +1,8 @@
 """A run with several policies in the coordinator: an experiment per policy, with shared collectors and evaluators.
 
-Each policy is an ordinary Experiment with its own learner, replay, commander and journal. A lease of a collector or an
-evaluator is open in every experiment, under one number. The team passes a message of such a worker to the experiments
-concerned, and joins their messages to the worker into one. A chunk counts for all policies or for none. Pure, as
+Every policy is an ordinary Experiment with a learner, replay, commander and journal. A lease of a collector or an
+evaluator is open in every experiment, under one number. The team passes a message of a shared worker to the experiments
+concerned, and joins the answers into a single message. A chunk counts for all policies or not at all. Pure, as
 Experiment is.
 """
 
@@ -143,7 +143,7 @@ class Team:
     # --- its workers ---
 
     def demand(self, now_s: float) -> Demand | None:
-        """Demand a learner for each policy, and workers of other roles for the run as a whole."""
+        """Demand a learner per policy, and workers of the remaining roles for the run as a whole."""
         demands = [demand for member in self.members if (demand := member.demand(now_s)) is not None]
         if not demands:
             return None
@@ -450,6 +450,6 @@ def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, sender:
 
 
 def _too_large(members: Sequence[Experiment], message: ChunkReady) -> str | None:
-    """Reason why a policy's buffer can never hold its part; such a config is hopeless."""
+    """Reason why a policy's buffer can never hold the part; this config is hopeless."""
     each = (member.replay.misfit(own.meta) for member, own in _chunk_shares(members, message))
     return next((why for why in each if why is not None), None)

@@ -24,16 +24,16 @@ from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import ROLES, Assign, Counters, Drain, IndexedChunk, Role, StopTraining, Task, shortened
 
 PATIENCE_S = 3.0
-"""Time that an experiment waits for new workers before other experiments must give some back: long enough for a herd to
-assemble, or for a nanny to restart a worker."""
+"""Time that an experiment waits for new workers before running experiments must return workers: long enough for a herd
+to assemble, or for a nanny to restart a worker."""
 OVERTAKEN_FIRST_S = 60.0
-"""Length of the first period in which others may overtake an experiment. In the next period of the same length, free
-workers are kept for it, and so on, with doubled lengths."""
+"""Length of the first period in which later experiments may overtake an experiment. In the next period of the same
+length, free workers are kept, and so on, with doubled lengths."""
 
 _MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer")
 """A run continues even without any worker of these roles."""
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
-"""Log line for a killed collector: it loses the unfinished chunk, and maybe one under way."""
+"""Log line for a killed collector: the unfinished chunk is lost, and maybe a chunk under way."""
 
 
 class WorkerDemand:
@@ -87,7 +87,7 @@ class WorkerDemand:
         )
 
     def holding(self, *, keeps: bool) -> Holding:
-        """Return the workers to spare (none if it `keeps` all), and the number already returning."""
+        """Return the workers to spare (zero if the experiment `keeps` all), and the number already returning."""
         surplus: dict[Role, int] = {
             role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
         }
@@ -118,9 +118,9 @@ class WorkerDemand:
 def may_be_overtaken(waited_s: float) -> bool:
     """True if workers too few for this experiment go to others now.
 
-    So workers are kept idle for at most half of the time, and the wait ends: once free workers are kept for longer than
-    other runs take, all the workers become free. If no run takes longer than D seconds, the experiment begins within 8
-    D seconds (or three minutes, if longer).
+    Workers stay idle for at most half of the time, and the wait ends: once free workers are kept for longer than a run
+    takes, all the workers become free. If no run takes longer than D seconds, the experiment begins within 8 D seconds
+    (or three minutes, if longer).
     """
     length_s = OVERTAKEN_FIRST_S
     while waited_s >= 2 * length_s:
@@ -196,7 +196,7 @@ class ExperimentWorkers:
         return [*self._do_without(lease), Release(lease.number), left]
 
     def dismiss(self, role: Role) -> list[Step]:
-        """End the leases of those workers of a role that did not end their work in time."""
+        """End the leases of all workers of a role after the time limit for ending the work."""
         steps: list[Step] = []
         for lease in self.leases.of(role):
             self.leases.close(lease.number)
@@ -224,7 +224,7 @@ class ExperimentWorkers:
         return [self._log(text, "warning"), event, *self._do_without(lease)]
 
     def back(self, lease: Lease, counters: Counters) -> list[Step]:
-        """Repeat possibly lost messages to a worker that lost its connection, or after a restart of the coordinator."""
+        """Repeat possibly lost messages to a worker with a new connection, or after a restart of the coordinator."""
         number = lease.number
         text = f"{lease.role} {lease.worker} is back"
         steps: list[Step] = [self._log(text), self._happened("worker_back", lease, text)]
@@ -259,7 +259,7 @@ class ExperimentWorkers:
         return record.file, replay, [*steps, RewindCurves(id, record.train_iter)]
 
     def _lost(self, lease: Lease) -> bool:
-        """Count a worker that ended without handing in its data; return True if data may be lost."""
+        """Count a worker with an end before handing in all data; return True if data may be lost."""
         lost = lease.role == "collector" and lease.ready
         if lost:
             self.replay.ledger.lost_collector()

@@ -1,6 +1,7 @@
-"""The metrics of a coordinator and their text format, version 0.0.4 of Prometheus.
+"""The metrics of a coordinator and the text format, version 0.0.4 of Prometheus.
 
-prometheus_client would replace 50 of these lines, for 46 ms of import, and its server does not limit open connections.
+prometheus_client would replace 50 of these lines, for 46 ms of import; the server of prometheus_client does not limit
+open connections.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Sample:
-    """One value, with the labels that distinguish it within its family."""
+    """A value, with distinct labels within the family."""
 
     value: float
     labels: Mapping[str, str]

@@ -24,7 +24,8 @@ END_S = 5.0
 
 
 class SnapshotPipe:
-    """Sends whole snapshots without waiting; drops a snapshot while an earlier one is not taken. Holds one at most."""
+    """Sends whole snapshots without waiting; drops a snapshot while an earlier snapshot waits.
+    Holds a single snapshot."""
 
     def __init__(self, sender: socket.socket) -> None:
         sender.setblocking(False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -14,25 +16,29 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import write_chunk
+from remuda.client import LogReader
 from remuda.config.current import task_of
-from remuda.coordinator.disk import run_folders
-from remuda.coordinator.disk.run_folder import RunEffect
+from remuda.coordinator.disk import run_folder, run_folders
+from remuda.coordinator.disk.disk import RunWriter
+from remuda.coordinator.disk.run_folder import PIECES, RunEffect, read_log
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
-from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PrepareRun, Requester
+from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PrepareRun, ReadLog, Requester
 from remuda.coordinator.events import PreparedRun, RunRefused
+from remuda.logbook import tail
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.files.policy_file import publish
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import cartpole_columns, meta_of
+from remuda.tests.coordinator.disk.test_runs_folder import in_state, submitted
 from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.commander.commander import Commander, StartEvaluation
 from remuda.training.commander.evaluation import EvaluationResult
-from remuda.training.effects import LogLine, RecordCheckpoint, RecordReward, WriteProgress
+from remuda.training.effects import LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.recovery import catch_up
-from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
+from remuda.wire.messages import CheckpointRecord, LogRequest, LogText, PolicyRef, Rejected, Submit
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 ASKED = Requester(b"client", 7)
@@ -296,3 +302,174 @@ def test_what_comes_after_the_end_changes_nothing(
     for effect in [*late, closing, LogLine(EXPERIMENT, "late words")]:
         carry_out(folders, effect)
     assert tree(run.root) == before
+
+
+COLLECTORS = 40
+
+
+class Reading:
+    """Stands between a client's reader and the coordinator's, without a network."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.over = False
+        self.requests = 0
+
+    def read_log(self, request: LogRequest) -> LogText:
+        self.requests += 1
+        answer = read_log(ReadLog(Requester(b"client", 1), str(self.run_dir), request, self.over)).answer
+        assert isinstance(answer, LogText)
+        assert len(answer.pieces) <= PIECES
+        return answer
+
+
+def path_of(run_dir: Path, number: int) -> Path:
+    return run_dir / "log" / "collector" / f"{number:08x}-89ab-4def-8123-456789abcdef_000001_logger.txt"
+
+
+def append(run_dir: Path, number: int, *lines: str) -> None:
+    path = path_of(run_dir, number)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def reader_of(reading: Reading, last_lines: int | None) -> LogReader:
+    return LogReader(reading, "x", "collector", last_lines=last_lines)  # type: ignore[arg-type]
+
+
+def read_all(reader: LogReader) -> Counter[str]:
+    """Until there is nothing more at once: how many lines of each file."""
+    lines: Counter[str] = Counter()
+    while True:
+        pieces = reader.read()
+        for piece in pieces:
+            lines[piece.position.file] += len(piece.text.splitlines())
+        if not pieces and not reader.more:
+            return lines
+
+
+def test_the_last_lines_are_those_of_every_file_however_many(tmp_path: Path) -> None:
+    """Beyond sixteen files `-n` was forgotten: five lines of some, and all of the others."""
+    for number in range(COLLECTORS):
+        append(tmp_path, number, *(f"line {line}" for line in range(100)))
+    append(tmp_path, COLLECTORS, "only one")
+    reader = reader_of(Reading(tmp_path), 5)
+    lines = read_all(reader)
+    assert sorted(lines.values()) == [1, *[5] * COLLECTORS]
+    append(tmp_path, 99, *(f"line {line}" for line in range(7)))
+    append(tmp_path, 3, "news")
+    assert sorted(read_all(reader).values()) == [1, 7], "a log that comes later is shown whole"
+
+
+def test_every_file_has_its_turn_while_others_never_end(tmp_path: Path) -> None:
+    for number in range(COLLECTORS):
+        append(tmp_path, number, "x")
+    reader = reader_of(Reading(tmp_path), None)
+    seen: set[str] = set()
+    for _ in range(2 * COLLECTORS // PIECES + 2):
+        for number in range(COLLECTORS):
+            append(tmp_path, number, "more")
+        seen |= {piece.position.file for piece in reader.read()}
+    assert len(seen) == COLLECTORS
+
+
+def test_who_has_read_everything_opens_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question read up to 64 KiB of every file, whether it had grown or not."""
+    for number in range(COLLECTORS):
+        append(tmp_path, number, "x")
+    reading = Reading(tmp_path)
+    reader = reader_of(reading, None)
+    read_all(reader)
+    opened: list[tail.LogPosition] = []
+
+    def note(log: Path, place: tail.LogPosition, *, to_the_end: bool) -> None:
+        opened.append(place)
+
+    monkeypatch.setattr(tail, "read", note)
+    assert reader.read() == []
+    assert opened == []
+
+
+def begin(folders: RunFolders, experiment: str = EXPERIMENT, submit: Submit = SUBMIT) -> RunFolder:
+    prepared = folders.prepare(PrepareRun(Requester(b"client", 7), experiment, submit))
+    assert isinstance(prepared, PreparedRun), prepared
+    return RunFolder(Path(prepared.run_dir))
+
+
+def saved(run: RunFolder, train_iter: int = 1) -> RecordCheckpoint:
+    path = run.checkpoint(train_iter)
+    path.write_text("weights")
+    record = CheckpointRecord(train_iter, 10, 1.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00")
+    return RecordCheckpoint(EXPERIMENT, record, 0, interrupted=False)
+
+
+def test_a_journal_that_is_taken_away_is_put_back_and_said(
+    folders: RunFolders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = in_state(submitted(folders, EXPERIMENT, "small"), "running")
+    run, writer = RunFolder(Path(turn.snapshot.identity.run_dir)), RunWriter(folders, None, EXPERIMENT)
+    writer.journal([turn])
+    run.journal.unlink()
+    writer.confirm()
+    said = f"{run.journal} was removed or replaced: a complete copy is back in its place"
+    assert said in capsys.readouterr().err
+    assert said in run.commander_log.read_text()
+    assert run.journal.exists()
+    writer.confirm()
+    assert capsys.readouterr().err == ""
+    run.journal.unlink()
+    writer.close()
+    assert run.journal.exists(), "also where the run ends before anybody has looked"
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
+    folders: RunFolders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = begin(folders)
+    checkpoint = saved(run)
+    shutil.rmtree(run.root)
+    effects: list[RunEffect] = [
+        checkpoint,
+        DeleteChunks(EXPERIMENT, ()),
+        WriteTimers(EXPERIMENT, {}),
+        CloseRun(EXPERIMENT, frozenset()),
+    ]
+    for effect in effects:
+        carry_out(folders, effect)
+    said = capsys.readouterr().err
+    assert f"RecordCheckpoint of {run.root} is left undone: " in said
+    assert not run.root.exists(), "nobody makes it again"
+    begin(folders, OTHER)  # and nothing of the run before is in the way
+
+
+@pytest.mark.parametrize("what", ["the file", "the record"])
+def test_a_checkpoint_that_is_gone_is_said_where_it_is_to_be_the_best(folders: RunFolders, what: str) -> None:
+    run = begin(folders)
+    if what == "the file":
+        carry_out(folders, saved(run))
+        run.checkpoint(1).unlink()
+    carry_out(folders, RecordReward(EXPERIMENT, 1, 9.0, best=True))
+    assert f"[ERROR] RecordReward of {run.root} is left undone: " in run.commander_log.read_text()
+    assert not run.best.exists()
+
+
+def refuse(*given: object, **named: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(
+    folders: RunFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would stay open, and could not be resumed, until the coordinator ends."""
+    run = begin(folders)
+    carry_out(folders, saved(run))
+    closing = CloseRun(EXPERIMENT, frozenset())
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "sweep_orphans", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            carry_out(folders, closing)
+    carry_out(folders, closing)
+    assert not run.owner.exists()
+    begin(folders, OTHER, replace(SUBMIT, on_exists="resume"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import chunk_name, write_chunk
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.disk.runs_folder import RunsFolder
+from remuda.coordinator.disk.runs_folder import RunsFolder, unrecoverable_run
 from remuda.coordinator.effects import CloseRun, PrepareRun, Requester
 from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
@@ -26,7 +27,9 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.disk.writing import carry_out, journal
+from remuda.tests.coordinator.simulation import World
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
 from remuda.training.effects import Emit
@@ -38,7 +41,21 @@ from remuda.training.journal_entry import Recovered as BareRun
 from remuda.training.replay.ledger import Ledger
 from remuda.training.run_snapshot import FORMAT, Changes, RunSnapshot
 from remuda.training.snapshot import LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows
-from remuda.wire.messages import OVER, CheckpointRecord, ChunkId, ExperimentState, Submit
+from remuda.wire.messages import (
+    OVER,
+    CheckpointRecord,
+    ChunkId,
+    Done,
+    ExperimentState,
+    LogRequest,
+    LogText,
+    PolicyRef,
+    Rejected,
+    Status,
+    StatusRequest,
+    StopExperiment,
+    Submit,
+)
 
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
 
@@ -67,6 +84,14 @@ def in_state(turn: JournalEntry, state: ExperimentState) -> JournalEntry:
         return turn
     experiment = recovered_run(BareRun(turn.snapshot, (), None), 0.0).experiment
     return altered(turn, last=FinishedRun(experiment.identity, experiment.status(0.0)).snapshot())
+
+
+def leave(herd: RunsFolder, folders: RunFolders, turn: JournalEntry) -> None:
+    """The coordinator writes a turn of a run and is killed."""
+    herd.note(turn)
+    journal(folders, turn)
+    folders.close()
+    herd.close()
 
 
 def recover(runs: Path) -> list[RecoveredRun]:
@@ -189,10 +214,7 @@ def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pyte
     save(RunFolder(tmp_path / "one"))
     carry_out(folders, CloseRun(FIRST, frozenset()))
     second = submitted(folders, SECOND, "one", on_exists="resume")
-    herd.note(second)
-    journal(folders, second)
-    folders.close()
-    herd.close()
+    leave(herd, folders, second)
     assert [run.snapshot.identity.id for run in recover(tmp_path)] == [OTHER, SECOND]
     assert capsys.readouterr().err == ""
     herd = RunsFolder(tmp_path)
@@ -221,10 +243,7 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
         progress=replace(experiment.progress, epoch=1, given=[row]),
     )
     turn = in_state(altered(turn, snapshot=replace(turn.snapshot, experiment=snapshot)), "running")
-    herd.note(turn)
-    journal(folders, turn)
-    folders.close()  # killed: neither row nor point was written
-    herd.close()
+    leave(herd, folders, turn)
     for _ in range(3):
         recover(tmp_path)
         assert len(run.progress.read_text().splitlines()) == 2
@@ -273,10 +292,7 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
     commander = replace(dispatch.commander, last_record=record, end=("stopped", "asked to"), final_saved=True)
     snapshot = replace(experiment, state="stopping", dispatch=replace(dispatch, commander=commander))
     turn = altered(turn, snapshot=replace(turn.snapshot, experiment=snapshot))
-    herd.note(turn)
-    journal(folders, turn)
-    folders.close()
-    herd.close()
+    leave(herd, folders, turn)
     if on_exists is None:
         recover(tmp_path)
     else:
@@ -407,3 +423,69 @@ def test_payloads_that_were_written_while_there_was_no_coordinator_are_found(tmp
     herd.close()
     [found] = recover(tmp_path)
     assert found.uncounted == ((written[1],),)
+
+
+ID = "eeeeeeee-0000-4000-8000-000000000001"
+LOST = unrecoverable_run(ID, Path("/runs/x"), JournalDamagedError("it is gone"))
+
+
+def world_with_an_unrecoverable_run() -> World:
+    world = World(config())
+    world.coordinator.recover([LOST], world.now_s)
+    return world
+
+
+def answer(world: World, question: object) -> object:
+    before = len(world.replies)
+    world.ask(question)  # type: ignore[arg-type]
+    while len(world.replies) == before:
+        world.step()
+    return world.replies[-1]
+
+
+@pytest.mark.parametrize("query", ["x", ID, "eeee"])
+def test_it_is_shown_as_failed_and_can_be_asked_for(query: str) -> None:
+    world = world_with_an_unrecoverable_run()
+    status = answer(world, StatusRequest(query))
+    assert isinstance(status, Status)
+    [shown] = status.experiments
+    assert (shown.id, shown.state, shown.reason) == (ID, "failed", LOST.last.reason)
+    assert world.status().experiments == [shown]
+    log = answer(world, LogRequest(query, "commander"))
+    assert isinstance(log, LogText)
+    assert log.over, "following it ends"
+    assert isinstance(answer(world, StopExperiment(query)), Done)
+    unknown = answer(world, StatusRequest("nobody"))
+    assert isinstance(unknown, Rejected)
+    assert "x (eeeeeeee)" in unknown.reason
+
+
+def test_once_its_folder_is_resumed_it_is_not_shown_any_more() -> None:
+    world = world_with_an_unrecoverable_run()
+    world.herd(collectors=2)
+    world.submit("other")
+    world.step()
+    assert [each.name for each in world.status().experiments] == ["x", "other"]
+    world.submit("x")
+    world.step()
+    assert [each.name for each in world.status().experiments] == ["other", "x"]
+    assert world.experiment(1).state != "failed"
+
+
+def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.ckpt.mkdir()
+    run.config_json.write_text(json.dumps({"name": "pole"}))
+    checkpoints = CheckpointIndex(run.ckpt)
+    run.checkpoint(7).touch()
+    record = CheckpointRecord(7, 700, 9.5, None, "iteration_7.pth.tar", "0" * 64, "now", 3, PolicyRef(1, 4, 6))
+    checkpoints.add(record)
+    checkpoints.set_reward(7, 12.5, best=True)
+    lost = unrecoverable_run(ID, tmp_path, JournalDamagedError("the journal is gone"))
+    status = lost.status(0.0)
+    assert (status.name, status.env_step, status.train_iter, status.episode) == ("pole", 700, 7, 3)
+    assert (status.policy_version, status.last_return, status.best_return) == (4, 12.5, 12.5)
+    assert status.reason == (
+        f"{tmp_path} cannot be recovered: the journal is gone; to go on from iteration_7.pth.tar, type: "
+        f"remuda submit --resume --run-dir {tmp_path}"
+    )

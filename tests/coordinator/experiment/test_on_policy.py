@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 import pytest
 
+from remuda.coordinator.effects import SendToLease, Step
+from remuda.coordinator.experiment.flow import FlowControl
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.tests.coordinator.configs import on_policy_config
 from remuda.tests.coordinator.simulation import Faults, World
+from remuda.training.commander.curriculum import Curriculum
+from remuda.training.replay.accounting import ReplayAccounting
+from remuda.wire.messages import (
+    Batches,
+    BatchRequest,
+    ChunkId,
+    ChunkMeta,
+    ChunkReady,
+    Credit,
+    PolicyAvailable,
+    PolicyPublished,
+    PolicyRef,
+)
 
 
 def finished(world: World) -> None:
@@ -58,3 +77,81 @@ def test_batches_that_nobody_learns_from_are_named_at_the_end() -> None:
     world.run(3_000)
     assert world.experiment().state == "finished"
     assert world.logged("not learned from") == ["batches that were collected and not learned from: 3"]
+
+
+LEARNER, COLLECTORS = 1, [2, 3]
+
+T = TypeVar("T")
+
+
+class Run:
+    """A run of two collectors, whose learner is ready and has published its first policy."""
+
+    def __init__(self) -> None:
+        config = on_policy_config(lag=0)
+        replay = ReplayAccounting(config, 0.0)
+        self.flow = FlowControl("run", config, replay, ReanalysisBook("run", config, replay), Curriculum(config))
+        self.plan = replay.plan
+        self.requests = 0
+        for lease in COLLECTORS:
+            replay.ledger.open(lease, worker_of(lease), 1)
+        self.publish(0)
+        self.granted = sent(self.flow.open(COLLECTORS), Credit)
+
+    def collect(self, policy: PolicyRef) -> list[Batches]:
+        """Announce as many chunks as an update needs."""
+        answers: list[Batches] = []
+        for number in range(self.plan.rows_per_update // self.plan.num_envs):
+            lease = COLLECTORS[number % 2]
+            chunk = ChunkId(worker_of(lease), 1, 100 * policy.version + number)
+            env_steps = self.plan.chunk_slots
+            meta = ChunkMeta(chunk, f"{chunk}", self.plan.num_envs, env_steps, 100, 0, policy, 0.1)
+            _, steps = self.flow.chunk(ChunkReady(lease, meta))
+            answers += sent(steps, Batches)
+        return answers
+
+    def request(self, train_iter: int) -> list[Step]:
+        self.requests += 1
+        nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        loaded, rows = self.flow.announced_row, self.plan.rows_per_update
+        return self.flow.requested(
+            BatchRequest(LEARNER, self.requests, self.requests, 1, rows, train_iter, loaded, *nothing)
+        )
+
+    def publish(self, version: int) -> list[Step]:
+        return self.flow.published(PolicyPublished(LEARNER, PolicyRef(1, version, version)), COLLECTORS)
+
+
+def worker_of(lease: int) -> str:
+    return f"aaaaaaaa-0000-4000-8000-{lease:012d}"
+
+
+def sent(steps: Sequence[Step], kind: type[T]) -> list[T]:
+    messages = [step.message for step in steps if isinstance(step, SendToLease)]
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def test_an_answer_is_stamped_with_the_steps_that_were_accepted_when_its_rows_were_drawn() -> None:
+    """By which the learner finds the values of settings that may change."""
+    run = Run()
+    run.request(0)
+    stamped: list[int] = []
+    for version in range(3):
+        stamped += [answer.counters.env_step for answer in run.collect(PolicyRef(1, version, version))]
+        run.publish(version + 1)
+        run.request(version + 1)
+    chunks = run.plan.rows_per_update // run.plan.num_envs
+    assert stamped == [number * chunks * run.plan.chunk_slots for number in (1, 2, 3)]
+
+
+def test_who_gets_credit_with_a_policy_hears_of_both_in_one_message() -> None:
+    run = Run()
+    run.collect(PolicyRef(1, 0, 0))
+    run.request(0)
+    run.request(1)
+    steps = run.publish(1)
+    assert [credit.lease for credit in sent(steps, Credit)] == COLLECTORS
+    assert sent(steps, PolicyAvailable) == []
+    later = run.publish(2)
+    assert sent(later, Credit) == []
+    assert [(news.lease, news.policy.version) for news in sent(later, PolicyAvailable)] == [(2, 2), (3, 2)]

@@ -105,13 +105,12 @@ class Journaling:
             self._priorities_due_s[id] = now_s + PRIORITIES_S
         if experiment.over:
             del self._priorities_due_s[id]
-        first, *others = [self._part(member, newest_lease, now_s, due=due) for member in experiment.members]
+        first, *others = [
+            member.parts.entry(newest_lease, now_s, boot=self._boot, with_priorities=due)
+            for member in experiment.members
+        ]
         last = FinishedRun(experiment.identity, experiment.status(now_s)).snapshot() if experiment.over else None
         return replace(first, last=last, others=tuple(others))
-
-    def _part(self, member: Experiment, newest_lease: int, now_s: float, *, due: bool) -> JournalEntry:
-        """Return the entry of a policy of a run. `due`: with all priorities."""
-        return member.parts.entry(newest_lease, now_s, boot=self._boot, with_priorities=due)
 
 
 def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:

@@ -24,6 +24,7 @@ from remuda.logbook.tensorboard import results_of
 from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
+from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import (
@@ -40,12 +41,20 @@ from remuda.wire.messages import (
 P = ParamSpec("P")
 
 
-class _Identified(Protocol):
+class _AnyRun(Protocol):
     @property
     def identity(self) -> Identity: ...
 
+    @property
+    def replay(self) -> ReplayAccounting: ...
 
-RunT = TypeVar("RunT", bound=_Identified)
+    @property
+    def refusal(self) -> Callable[[AnyMessage, Sender], str | None]: ...
+
+    def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]: ...
+
+
+RunT = TypeVar("RunT", bound=_AnyRun)
 
 
 def guarded(method: Callable[Concatenate[RunT, P], list[Step]]) -> Callable[Concatenate[RunT, P], list[Step]]:
@@ -206,7 +215,7 @@ class Experiment:
     def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle a message about an open or closed lease, after `refusal` has accepted it."""
         try:
-            return self.messages.receive(message, sender, now_s) + self._do_due(now_s)
+            return self.messages.receive(message, sender, now_s) + self.do_due(now_s)
         except Exception as error:
             return [_broken(self.identity, error)]
 
@@ -220,7 +229,7 @@ class Experiment:
             hopeless = self._failures.hopeless_deaths(now_s)
             if hopeless is not None:
                 self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
-        return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
+        return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self.do_due(now_s)
 
     @guarded
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
@@ -230,7 +239,7 @@ class Experiment:
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
         hurried = self._shutdown.hurry()
         self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
-        return hurried + self._do_due(now_s)
+        return hurried + self.do_due(now_s)
 
     @guarded
     def save_now(self, now_s: float) -> list[Step]:
@@ -250,17 +259,6 @@ class Experiment:
         """Reason for the end; None while the run continues."""
         return self._commander.ending
 
-    @guarded
-    def end(self, end: End, *, skip_final_evaluation: bool) -> list[Step]:
-        """End this policy because another policy of the run has ended; `proceed` does the rest."""
-        self._commander.end(end, skip_final_evaluation=skip_final_evaluation)
-        return []
-
-    @guarded
-    def proceed(self, now_s: float) -> list[Step]:
-        """Do the work due after progress of the remaining policies."""
-        return self._do_due(now_s)
-
     def break_off(self, reason: str, now_s: float) -> None:
         """Mark the run as failed; no more is written of it."""
         self._status.finish(End(reason, reason), now_s)
@@ -274,9 +272,9 @@ class Experiment:
         self._reanalysis.tick()
         counters = self._status.counters(now_s)
         reports = self.parts.buffer_reports(counters, now_s) + self.parts.vital_signs(counters, now_s)
-        return reports + self._flow.tick(now_s) + self._do_due(now_s, counters)
+        return reports + self._flow.tick(now_s) + self.do_due(now_s, counters)
 
-    def _do_due(self, now_s: float, counters: Counters | None = None) -> list[Step]:
+    def do_due(self, now_s: float, counters: Counters | None = None) -> list[Step]:
         """Do the due work: a row of progress.txt, a save, the end, or the next stage of the end. `counters`: present
         counters, if known to the caller."""
         if self._status.over:
@@ -340,19 +338,24 @@ class Experiment:
 
     @guarded
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-        """Count a chunk found in data/ after a restart, since the worker may have ended without a coordinator. If the
-        worker still announces the chunk, it counts once all the same."""
-        (meta,) = metas
-        lease = self.replay.ledger.lease_of_missing(meta.chunk)
-        if lease is None:
-            return []
-        sender = Sender(meta.chunk.worker, meta.chunk.incarnation)
-        message = ChunkReady(lease, meta)
-        why = self.refusal(message, sender)
-        if why is not None:
-            return [LogLine(self.identity.id, f"payload {meta.file} is left aside: {why}", "warning")]
-        before = self.replay.ledger.env_step
-        steps: list[Step] = [step for step in self.receive(message, sender, now_s) if not isinstance(step, Reply)]
-        if self.replay.ledger.env_step > before:
-            steps.append(LogLine(self.identity.id, f"counts {meta.file}, which nobody had announced"))
-        return steps
+        """See `adopted`."""
+        return adopted(self, metas, now_s)
+
+
+def adopted(run: _AnyRun, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
+    """Count a chunk found in data/ after a restart, since the worker may have ended without a coordinator. `metas` has
+    the part of every policy. If the worker still announces the chunk, it counts once all the same."""
+    first, ledger, id = metas[0], run.replay.ledger, run.identity.id
+    lease = ledger.lease_of_missing(first.chunk)
+    if lease is None:
+        return []
+    sender = Sender(first.chunk.worker, first.chunk.incarnation)
+    message = ChunkReady(lease, first, list(metas[1:]))
+    why = run.refusal(message, sender)
+    if why is not None:
+        return [LogLine(id, f"payload {first.file} is left aside: {why}", "warning")]
+    before = ledger.env_step
+    steps: list[Step] = [step for step in run.receive(message, sender, now_s) if not isinstance(step, Reply)]
+    if ledger.env_step > before:
+        steps.append(LogLine(id, f"counts {first.file}, which nobody had announced"))
+    return steps

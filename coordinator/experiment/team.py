@@ -9,7 +9,8 @@ Experiment is.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -25,7 +26,7 @@ from remuda.coordinator.effects import (
     Step,
     refused,
 )
-from remuda.coordinator.experiment.experiment import Experiment, guarded
+from remuda.coordinator.experiment.experiment import Experiment, adopted, guarded
 from remuda.coordinator.leases import Sender
 from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
@@ -59,6 +60,7 @@ from remuda.wire.messages import (
     Role,
 )
 
+T = TypeVar("T")
 PASSES = 2
 """Rounds of due work over all policies: the work of a policy may be awaited by another."""
 
@@ -71,6 +73,8 @@ class Team:
         self.members = tuple(members.values())
         self._names = tuple(members)
         self._lead = self.members[0]
+        self.replay = self._lead.replay
+        """Replay of the first policy."""
         self.identity = self._lead.identity
         """With the file of the first policy; all else is the run's."""
         self.config_json = self._lead.config_json
@@ -108,7 +112,7 @@ class Team:
     def status(self, now_s: float) -> ExperimentStatus:
         known = [member.status(now_s) for member in self.members]
         counters = self._counters(now_s)
-        waits = next((one.waiting_for for one in known if one.waiting_for is not None), None)
+        waits = _first(one.waiting_for for one in known)
         if self.held_up is not None and not self.over:
             waits = f"held up: {self.held_up.explain(now_s)}"
         return replace(
@@ -137,8 +141,7 @@ class Team:
         return happened.report(self._counters(now_s))
 
     def work_share(self, worker: str) -> float | None:
-        shares = (member.work_share(worker) for member in self.members)
-        return next((share for share in shares if share is not None), None)
+        return _first(member.work_share(worker) for member in self.members)
 
     # --- its workers ---
 
@@ -214,8 +217,7 @@ class Team:
             case CollectorReport() | EvaluationDone() if message.policy_index >= len(self.members):
                 return f"it speaks of policy {message.policy_index}, and there are {len(self.members)}"
             case _:
-                each = (member.refusal(message, sender) for _, member in self._members_for(message))
-                return next((why for why in each if why is not None), None)
+                return _first(member.refusal(message, sender) for _, member in self._members_for(message))
 
     @guarded
     def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
@@ -244,7 +246,7 @@ class Team:
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         for member in self.members:  # before any of them goes on: they end together
             if not member.over:
-                member.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
+                member.parts.commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
         stopped = [
             member.stop(now=now, explanation=explanation, now_s=now_s, nobody_comes=nobody_comes)
             for member in self.members
@@ -261,19 +263,7 @@ class Team:
 
     @guarded
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-        lease = self._lead.replay.ledger.lease_of_missing(metas[0].chunk)
-        if lease is None:
-            return []
-        sender = Sender(metas[0].chunk.worker, metas[0].chunk.incarnation)
-        message = ChunkReady(lease, metas[0], list(metas[1:]))
-        why = self.refusal(message, sender)
-        if why is not None:
-            return [LogLine(self.identity.id, f"payloads {metas[0].file} are left aside: {why}", "warning")]
-        before = self._lead.replay.ledger.env_step
-        steps: list[Step] = [step for step in self.receive(message, sender, now_s) if not isinstance(step, Reply)]
-        if self._lead.replay.ledger.env_step > before:
-            steps.append(LogLine(self.identity.id, f"counts {metas[0].file}, which nobody had announced"))
-        return steps
+        return adopted(self, metas, now_s)
 
     def leftover_files(self) -> list[Step]:
         return self._of_all(0.0, [member.parts.leftover_files() for member in self.members])
@@ -296,8 +286,8 @@ class Team:
 
     def _refuse(self, message: ChunkReady, why: str) -> list[Step]:
         reason = f"chunks are refused: {why}"
-        for member in self.members:
-            member.end(End(reason, reason), skip_final_evaluation=True)
+        for commander in self._commanders:
+            commander.end(End(reason, reason), skip_final_evaluation=True)
         id = self.identity.id
         gone = [PolicyEffect(id, name, DeleteChunks(id, (message.meta.file,))) for name in self._names]
         return [LogLine(id, f"chunk {message.meta.file} refused: {why}", "warning"), *gone]
@@ -312,11 +302,11 @@ class Team:
         end, skips = self._ending()
         if end is None:
             return steps
-        for member in self.members:
-            if member.ending is None:
-                steps += member.end(end, skip_final_evaluation=skips)
+        for commander in self._commanders:
+            if commander.ending is None:
+                commander.end(end, skip_final_evaluation=skips)
         for _ in range(PASSES):
-            steps += self._of_all(now_s, [member.proceed(now_s) for member in self.members])
+            steps += self._of_all(now_s, [member.do_due(now_s) for member in self.members])
         steps += self._let_go(now_s)
         if self.over and not self._closed:
             self._closed = True
@@ -432,8 +422,7 @@ def _chunk_refusal(members: Sequence[Experiment], message: ChunkReady, sender: S
     whole = (message.meta.chunk, message.meta.env_steps)
     if any((meta.chunk, meta.env_steps) != whole for meta in metas):
         return f"its chunk {message.meta.file} is not the same for all policies"
-    each = (member.refusal(own, sender) for member, own in _chunk_shares(members, message))
-    return next((why for why in each if why is not None), None)
+    return _first(member.refusal(own, sender) for member, own in _chunk_shares(members, message))
 
 
 def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, sender: Sender) -> str | None:
@@ -445,11 +434,13 @@ def _refusal_of_late(members: Sequence[Experiment], message: ChunkReady, sender:
         return why
     if not lead.parts.leases.was_held_by(message.lease, sender):
         return None  # each refuses it
-    each = (member.messages.refusal_of_chunk(own, sender) for member, own in _chunk_shares(members, message))
-    return next((why for why in each if why is not None), None)
+    return _first(member.messages.refusal_of_chunk(own, sender) for member, own in _chunk_shares(members, message))
 
 
 def _too_large(members: Sequence[Experiment], message: ChunkReady) -> str | None:
     """Reason why a policy's buffer can never hold the part; this config is hopeless."""
-    each = (member.replay.misfit(own.meta) for member, own in _chunk_shares(members, message))
-    return next((why for why in each if why is not None), None)
+    return _first(member.replay.misfit(own.meta) for member, own in _chunk_shares(members, message))
+
+
+def _first(each: Iterable[T | None]) -> T | None:
+    return next((found for found in each if found is not None), None)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from remuda.coordinator import assignments, catalog, connections, membership
 from remuda.coordinator.disk import runs_folder
-from remuda.tests.coordinator.year import Sizes, Year
+from remuda.tests.coordinator.year import Year
 
 DEATHS_PER_STEP = 0.6
 MARGIN = 1.25
@@ -53,7 +52,7 @@ def test_a_year(tmp_path: Path, restarts: bool) -> None:
 
 def live_through(folder: Path, *, runs: int, samples: int, restarts: bool) -> Year:
     """So many runs that end, with so many looks at all sizes on the way."""
-    seen: list[Sizes] = []
+    seen: list[dict[str, int]] = []
     with closing(Year(folder)) as year:
         for sample in range(1, samples + 1):
             while year.runs < runs * sample // samples:
@@ -72,11 +71,10 @@ def live_through(folder: Path, *, runs: int, samples: int, restarts: bool) -> Ye
     return year
 
 
-def fifths(seen: Sequence[Sizes]) -> dict[str, list[int]]:
+def fifths(sizes: Sequence[dict[str, int]]) -> dict[str, list[int]]:
     """The largest of each size in each fifth of the year."""
-    sizes = [asdict(each) for each in seen]
-    length = len(seen) // 5
+    length = len(sizes) // 5
     return {
-        name: [max(each[name] for each in sizes[start : start + length]) for start in range(0, len(seen), length)]
+        name: [max(each[name] for each in sizes[start : start + length]) for start in range(0, len(sizes), length)]
         for name in sizes[0]
     }

@@ -11,7 +11,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from uuid import UUID
@@ -79,34 +78,6 @@ class JournalFile(Journaled):
     def _opened(self) -> RunJournal:
         self._open = self._open or RunJournal(self.path)
         return self._open
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large things are at one moment."""
-
-    objects: int
-    """That the state machine refers to."""
-    long_run_objects: int
-    """Those of the run that goes on all the year."""
-    journal_rows: int
-    journal_bytes: int
-    """Of the journal of that run."""
-    files: int
-    """Journals of runs that are not over."""
-    runs_shown: int
-    runs_found: int
-    """Of those that are over: what the next coordinator finds in the list."""
-    workers: int
-    workers_lost: int
-    """That are kept in mind."""
-    peers: int
-    leases: int
-    """Whose run is known."""
-    turn_operations: int
-    """Of a turn in which nothing but time passes."""
-    restart_operations: int
-    """Of taking up what a killed coordinator has left."""
 
 
 class Year(World):
@@ -241,8 +212,9 @@ class Year(World):
 
     # --- how large things are ---
 
-    def sizes(self, *, restart: bool) -> Sizes:
-        """Now; `restart`: the coordinator is killed for it, and the next one takes its place."""
+    def sizes(self, *, restart: bool) -> dict[str, int]:
+        """Sizes of all that is kept in memory and on disk, and operations of an empty turn. With `restart` the
+        coordinator is killed, and the operations of the recovery are counted, too."""
         turns = [self._turn_operations() for _ in range(5)]
         coordinator, long = self.coordinator, self._long_run()
         objects, of_long_run = size_of(coordinator), size_of(long)
@@ -252,21 +224,21 @@ class Year(World):
         journal = self.files[long.identity.id]
         journal.close()
         rows, journal_bytes = _rows_in(journal.path), journal.path.stat().st_size
-        return Sizes(
-            objects=objects,
-            long_run_objects=of_long_run,
-            journal_rows=rows,
-            journal_bytes=journal_bytes,
-            files=len(self.files),
-            runs_shown=len([*coordinator.experiments]),
-            runs_found=len(self.list.finished()),
-            workers=len(coordinator.registry),
-            workers_lost=lost,
-            peers=peers,
-            leases=leases,
-            turn_operations=int(median(turns)),
-            restart_operations=operations(self.crash) if restart else 0,
-        )
+        return {
+            "objects": objects,
+            "long_run_objects": of_long_run,
+            "journal_rows": rows,
+            "journal_bytes": journal_bytes,
+            "files": len(self.files),
+            "runs_shown": len([*coordinator.experiments]),
+            "runs_found": len(self.list.finished()),
+            "workers": len(coordinator.registry),
+            "workers_lost": lost,
+            "peers": peers,
+            "leases": leases,
+            "turn_operations": int(median(turns)),
+            "restart_operations": operations(self.crash) if restart else 0,
+        }
 
     def _turn_operations(self) -> int:
         self.now_s += STEP_S

@@ -1,5 +1,4 @@
-"""Code that a submitted config may name: any code for the coordinator's own user, only allowed folders for all
-remaining users."""
+"""Allowed code in submitted configs: any code for the coordinator's own user, else code in allowed folders."""
 
 from __future__ import annotations
 

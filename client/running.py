@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
     from remuda.learner.callbacks import CallbackLike
-    from remuda.runner.components import StopRequest
+    from remuda.runner.loop import StopRequest
     from remuda.runner.serial import RunResult
 
 Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]

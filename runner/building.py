@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 
 from remuda.collector.environments import Environments
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.environments.assignment import configs_of_policies
 from remuda.environments.check import check_tasks
 from remuda.environments.copies import agents_of
 from remuda.evaluator.player import EpisodePlayer
+from remuda.learner.callback import Callback
+from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import new_algorithm
 from remuda.logbook.book import Logbook, Source
 from remuda.policy.algorithms import make_policy
@@ -22,32 +25,50 @@ from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.policy.row_plan import check_buffer
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
+from remuda.training.journal import RunJournal
+from remuda.training.journal_entry import Recovered
+from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord
 from remuda.worker.affinity import bind_cores_alone
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class BuiltPolicy:
-    """One policy of a run; the only one where the environment has one agent."""
+    """One policy of a run, before its files are opened."""
 
     name: str
-    """Empty where there are not several."""
+    """Empty with a single policy."""
     config: ExperimentConfig
-    """The settings under which it learns."""
+    """Its own settings."""
     algorithm: Algorithm
     acting: Policy
-    """What the collector acts with."""
+    """Acts for the collector."""
     evaluated: Policy
     """Plays evaluations with the weights of the algorithm."""
-    past: SavedOpponents | None = None
-    """Adds its checkpoints to the opponents, in self-play."""
+    opponents: SavedOpponents | None = None
+    """Its checkpoints that play against newer policies, in self-play."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One policy of the run, with its files."""
+
+    built: BuiltPolicy
+    folder: RunFolder
+    logbook: Logbook
+    outputs: LearnerOutputs
+    checkpoints: CheckpointIndex
+    journal: RunJournal
+    experiment: Experiment
+    resumed: ResumePoint | None
+    recovered: Recovered | None
+    """The replay of a resumed run."""
+    callbacks: Sequence[Callback]
+    """The callbacks of the user."""
 
 
 class SavedOpponents:
-    """Adds the checkpoints of a policy to the opponents: those that ckpt/ has, so that a resumed run plays against the
-    same ones."""
+    """Adds the checkpoints of a policy in ckpt/ to the opponents."""
 
     def __init__(self, config: ExperimentConfig, algorithm: Algorithm, pool: OpponentPool, policy_index: int) -> None:
         self._config, self._algorithm = config, algorithm
@@ -55,8 +76,8 @@ class SavedOpponents:
         self._newest = -1
         """Its update."""
 
-    def saved(self, record: CheckpointRecord) -> None:
-        """A checkpoint of the present weights was saved."""
+    def add(self, record: CheckpointRecord) -> None:
+        """Add a checkpoint of the present weights."""
         if record.train_iter == self._newest:
             return
         self._newest = record.train_iter
@@ -65,7 +86,7 @@ class SavedOpponents:
         self._pool.add(self._index, Opponent(policy, record.file, record.train_iter))
 
     def load(self, checkpoints: CheckpointIndex) -> None:
-        """A run is resumed with these checkpoints. Raises CheckpointError."""
+        """Add the checkpoints of a resumed run. Raises CheckpointError."""
         for record in checkpoints.records[-self._config.self_play.keep - 1 :]:
             self._newest = record.train_iter
             path = checkpoints.folder / record.file
@@ -74,36 +95,38 @@ class SavedOpponents:
 
 @dataclass
 class Warnings:
-    """For the log, which is opened after the environments were built, and before they are used."""
+    """Logs warnings about environments, which are built before the log is opened."""
 
     logbook: Logbook | None = None
 
     def remark(self, text: str) -> None:
-        """Write what is wrong with observations, into the log and on the terminal."""
+        """Log and print a warning about observations."""
         self.say("collector", text)
         print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def say(self, source: Source, text: str) -> None:
-        """Write one."""
+        """Log a warning."""
         assert self.logbook is not None, "no environment is used before"
         self.logbook.say(source, text, level="warning")
 
 
 @dataclass(frozen=True)
 class Built:
-    """The parts of a run; made before anything is written."""
+    """The parts of a run, made before the run folder."""
 
-    said: Sequence[str]
-    """Lines about what was chosen, for the log, which is opened later."""
+    choices: Sequence[str]
+    """Log lines about automatic choices."""
     policies: Sequence[BuiltPolicy]
     environments: Environments
-    """That the collector steps."""
-    describe: Callable[[RunFolder], Sequence[str]]
-    """Writes into the run folder what the environment is; returns warnings."""
+    """Stepped by the collector."""
     player: EpisodePlayer
     """Plays evaluations."""
     warnings: Warnings = field(default_factory=Warnings)
-    """About environments that are made again."""
+    """About replaced environments."""
+
+    def describe(self, folder: RunFolder) -> Sequence[str]:
+        """Write the description of the environment into the run folder; return warnings."""
+        return [*self.environments.describe(folder), *self.player.films.take_warnings()]
 
 
 def build(config: ExperimentConfig, stack: ExitStack) -> Built:
@@ -121,16 +144,13 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
     policies: list[BuiltPolicy] = []
     for index, ((name, own), spaces) in enumerate(zip(configs.items(), environments.spaces, strict=True)):
         algorithm = new_algorithm(own, *spaces)
-        past = None if pool is None else SavedOpponents(own, algorithm, pool, index)
+        opponents = None if pool is None else SavedOpponents(own, algorithm, pool, index)
         acting = make_policy(own, algorithm.observation, algorithm.action, device=own.collector.device)
         evaluated = make_policy(own, algorithm.observation, algorithm.action)
-        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluated, past))
+        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluated, opponents))
         check_buffer(own, collectors=1)
 
-    def describe(folder: RunFolder) -> Sequence[str]:
-        return [*environments.describe(folder), *player.films.take_warnings()]
-
-    return Built([chosen, environments.said], policies, environments, describe, player, warnings)
+    return Built([chosen, environments.said], policies, environments, player, warnings)
 
 
 def _environments(

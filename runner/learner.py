@@ -8,17 +8,16 @@ from functools import partial
 import numpy as np
 
 from remuda.buffer.chunk import ChunkError
-from remuda.coordinator.experiment.experiment import Experiment
 from remuda.learner.callbacks import CallbackHost, LeaseCallbacks
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop, finite
 from remuda.learner.precision import update_threads
 from remuda.learner.role import LearnerRole
 from remuda.learner.settings import LearnerSettings
+from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
-from remuda.runner.components import EXPLORATION, Components
+from remuda.runner.building import Member
 from remuda.runner.memory import Memory
-from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -33,6 +32,9 @@ from remuda.wire.messages import (
     StopTraining,
 )
 from remuda.worker.link import WorkLink
+
+EXPLORATION = "exploration"
+"""Name of the random state for drawing actions in a checkpoint."""
 
 
 class MemoryPublisher:
@@ -59,35 +61,37 @@ class SerialLearner(LearnerRole):
     """Learns from batches as they come, until they are used."""
 
     def __init__(
-        self, components: Components, experiment: Experiment, resumed: ResumePoint | None, link: WorkLink, lease: int
+        self, member: Member, timers: Timers, exploration: np.random.Generator, link: WorkLink, lease: int
     ) -> None:
-        """Raises UserCodeError if a callback does not accept its state."""
-        config, start = components.config, Counters() if resumed is None else resumed.counters
+        """`exploration` is saved with checkpoints. Raises UserCodeError if a callback does not accept its state."""
+        built, experiment, resumed = member.built, member.experiment, member.resumed
+        config, algorithm, start = built.config, built.algorithm, Counters() if resumed is None else resumed.counters
         first = PolicyRef(0 if resumed is None else resumed.generation, start.policy_version)
-        self._components, self._experiment, plan = components, experiment, experiment.replay.plan
-        self.memory = Memory(experiment.replay, components.folder.data, lease=lease, unreadable=self._report_unreadable)
+        self._member, self._experiment, plan = member, experiment, experiment.replay.plan
+        self._exploration = exploration
+        self.memory = Memory(experiment.replay, member.folder.data, lease=lease, unreadable=self._report_unreadable)
         """Its experience."""
-        settings = LearnerSettings(config, lambda config, values: components.algorithm.adjust(config))
-        log = partial(components.logbook.say, "learner")
+        settings = LearnerSettings(config, lambda config, values: algorithm.adjust(config))
+        log = partial(member.logbook.say, "learner")
         loop = LearnerLoop.of(
             config,
             plan,
-            components.algorithm,
+            algorithm,
             self.memory,
             train_iter=start.train_iter,
             env_step=start.env_step,
-            timers=components.timers,
-            update_threads=update_threads(config, components.algorithm, plan, alone=True, say=log),
+            timers=timers,
+            update_threads=update_threads(config, algorithm, plan, alone=True, say=log),
             follow=settings.follow,
         )
         book = experiment.parts.callbacks.book
-        book.active = bool(components.callbacks)  # a program may give callbacks besides those of the config
+        book.active = bool(member.callbacks)  # a program may give callbacks besides those of the config
         settings.change(book.changes)
         host = CallbackHost(
-            components.callbacks,
+            member.callbacks,
             config,
-            ckpt=components.folder.ckpt,
-            policy=components.policy,
+            ckpt=member.folder.ckpt,
+            policy=built.name,
             states=book.states,
             changes=book.changes,
         )
@@ -97,13 +101,13 @@ class SerialLearner(LearnerRole):
             config=config,
             plan=plan,
             link=link,
-            timers=components.timers,
-            algorithm=components.algorithm,
-            outputs=components.outputs,
+            timers=timers,
+            algorithm=algorithm,
+            outputs=member.outputs,
             prefetch=self.memory,
             settings=settings,
             loop=loop,
-            publisher=MemoryPublisher(components.acting, first, lease, link),
+            publisher=MemoryPublisher(built.acting, first, lease, link),
             callbacks=LeaseCallbacks(lease, host, link.send),
         )
 
@@ -117,7 +121,7 @@ class SerialLearner(LearnerRole):
         self.memory.restore(assign.replay)
         self._offer()
         if self._callbacks.host.names:
-            self._components.logbook.say("learner", self._callbacks.host.told)
+            self._member.logbook.say("learner", self._callbacks.host.told)
 
     def handle(self, message: AnyMessage) -> None:
         """Do what the experiment asks for. Raises OSError, DivergedError, and the errors of the algorithm."""
@@ -164,10 +168,10 @@ class SerialLearner(LearnerRole):
         return end is not None and end.state == "failed"
 
     def _write(self, message: SaveCheckpoint, progress: Progress) -> CheckpointRecord:
-        components = self._components
-        rngs = {EXPLORATION: components.rng}
-        record = components.outputs.save(components.algorithm, progress, message.reason, rngs=rngs)
-        components.saved(record)
+        rngs = {EXPLORATION: self._exploration}
+        record = self._outputs.save(self._algorithm, progress, message.reason, rngs=rngs)
+        if self._member.built.opponents is not None:
+            self._member.built.opponents.add(record)
         return record
 
     def _report_unreadable(self, chunk: IndexedChunk, error: ChunkError) -> None:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from remuda.coordinator.effects import (
     Broken,
     CloseRun,
@@ -22,16 +24,16 @@ from remuda.coordinator.effects import (
     SendToLease,
     Step,
 )
-from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.team import Run
 from remuda.coordinator.leases import Sender
 from remuda.evaluator.player import EpisodePlayer
 from remuda.evaluator.service import CheckpointPolicies, EvaluatorWork
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.reports import EventReport
+from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.opponent_pool import Opponent, OpponentPool
-from remuda.runner.components import SERIAL_WORKER, Components, RunHooks
+from remuda.runner.building import Member
 from remuda.runner.learner import SerialLearner
 from remuda.training.effects import (
     Emit,
@@ -42,9 +44,7 @@ from remuda.training.effects import (
     RecordReward,
 )
 from remuda.training.journal import together
-from remuda.training.journal_entry import Recovered
 from remuda.training.recording import record as record_effect
-from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import (
     Assign,
@@ -65,6 +65,8 @@ from remuda.wire.messages import (
 from remuda.worker.serve import AskedToEndError
 from remuda.worker.stores.files import FileCheckpoints
 
+SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
+"""Name of the worker and of the experiment of a serial run, which register nowhere."""
 LONG_S = 30.0
 """An evaluation is logged each time that this time has passed."""
 
@@ -75,17 +77,6 @@ class ChunkRefusedError(Exception):
 
 class ExperimentBrokenError(Exception):
     """The experiment's rules have failed; the message has the traceback."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One policy of the run: what is known of it, and where it is written."""
-
-    components: Components
-    experiment: Experiment
-    resumed: ResumePoint | None
-    recovered: Recovered | None = None
-    """The replay of a resumed run."""
 
 
 @dataclass
@@ -161,11 +152,11 @@ class MemoryPolicies(CheckpointPolicies):
     """Gives evaluations the weights in memory, equal to those of the newest checkpoints."""
 
     def __init__(
-        self, of_policies: Sequence[Components], pool: OpponentPool | None, train_iters: Callable[[], Sequence[int]]
+        self, members: Sequence[Member], pool: OpponentPool | None, train_iters: Callable[[], Sequence[int]]
     ) -> None:
         """`pool` has the opponents in self-play; `train_iters` returns the updates of each policy."""
-        super().__init__([own.config for own in of_policies], [FileCheckpoints(own.folder.ckpt) for own in of_policies])
-        self._of_policies, self._opponents, self._train_iters = of_policies, pool, train_iters
+        super().__init__([own.built.config for own in members], [FileCheckpoints(own.folder.ckpt) for own in members])
+        self._built, self._opponents, self._train_iters = [own.built for own in members], pool, train_iters
 
     def older(self, message: Evaluate) -> list[list[Opponent]]:
         """Return all older checkpoints of each policy, in self-play."""
@@ -178,9 +169,9 @@ class MemoryPolicies(CheckpointPolicies):
 
     def load(self, paths: Sequence[Path]) -> Sequence[Policy]:
         """Return the policy of each checkpoint."""
-        for own in self._of_policies:
+        for own in self._built:
             own.evaluated.load_state(own.algorithm.published_state())
-        return [own.evaluated for own in self._of_policies]
+        return [own.evaluated for own in self._built]
 
 
 class SerialLink:
@@ -196,7 +187,9 @@ class SerialLink:
         members: Sequence[Member],
         player: EpisodePlayer,
         pool: OpponentPool | None,
-        hooks: RunHooks,
+        clock: Callable[[], float],
+        timers: Timers,
+        exploration: np.random.Generator,
         *,
         stop_collecting: Callable[[], None],
         look_around: Callable[[float], None],
@@ -205,33 +198,32 @@ class SerialLink:
         """`members` are those of the `run`, in its order. `stop_collecting` is called when the collector is to let go,
         `look_around` with the time while an evaluation is played, and `report_times` before the last lines of the logs.
         Raises UserCodeError where a callback refuses the state that it had."""
-        self._run, self._members, self._clock = run, tuple(members), hooks.clock
+        self._run, self._members, self._clock = run, tuple(members), clock
         self._stop_collecting, self._report_times = stop_collecting, report_times
-        self._timers = members[0].components.timers
+        self._timers = timers
         self.generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         """Which incarnation of the run this is."""
         self._sender = Sender(SERIAL_WORKER, self.generation)
         self._mail = _Mail()
         self.learners = [
-            SerialLearner(each.components, each.experiment, each.resumed, MemoryLink(self.send), lease)
+            SerialLearner(each, timers, exploration, MemoryLink(self.send), lease)
             for lease, each in enumerate(self._members, 1)
         ]
         """Of each policy."""
-        self._policies = {each.components.policy: index for index, each in enumerate(self._members)}
+        self._policies = {each.built.name: index for index, each in enumerate(self._members)}
         self.collecting_lease, self._evaluating_lease = len(members) + 1, len(members) + 2
-        components = [each.components for each in members]
         self._look_around, self._started_s, self._logged_s = look_around, 0.0, 0.0
         self._evaluator_link = MemoryLink(self.send)
         self._evaluator = EvaluatorWork(
             self._evaluating_lease,
             self._evaluator_link,
             player,
-            MemoryPolicies(components, pool, lambda: [learner.train_iter for learner in self.learners]),
-            {own.policy: own.logbook for own in components},
+            MemoryPolicies(members, pool, lambda: [learner.train_iter for learner in self.learners]),
+            {own.built.name: own.logbook for own in members},
             ending=self._is_evaluation_over,
             logs_results=False,
             timers=self._timers,
-            clock=hooks.clock,
+            clock=clock,
         )
         self._evaluates = self._is_reported = False
         self.results: dict[str, Mapping[str, float]] = {}
@@ -247,7 +239,7 @@ class SerialLink:
         self._mail.add(self._run.leftover_files())
         roles: list[tuple[int, Role]] = [(lease, "learner") for lease in range(1, len(self._members) + 1)]
         roles.append((self.collecting_lease, "collector"))
-        if self._members[0].components.config.evaluator.episodes:
+        if self._members[0].built.config.evaluator.episodes:
             roles.append((self._evaluating_lease, "evaluator"))
         self._assigned: dict[int, Assign] = {}
         for lease, role in roles:
@@ -262,7 +254,7 @@ class SerialLink:
             learner.begin(self._assigned[lease])
             if each.recovered is not None:
                 text = f"replay is back: {each.experiment.replay.index.rows} rows"
-                each.components.logbook.say("commander", text)
+                each.logbook.say("commander", text)
         for lease in self._assigned:
             self.send(Ready(lease))
 
@@ -327,17 +319,17 @@ class SerialLink:
 
     def _carry_out_of(self, index: int, effect: Step) -> None:
         """Carry out what concerns the files of the policy with this index. Nothing is logged of single workers."""
-        components = self._members[index].components
+        member = self._members[index]
         match effect:
             case DeleteChunks():
                 self.learners[index].memory.payloads.retire(effect.files)
             case Emit(report=WorkerReport()) | Emit(report=EventReport(worker=str())) | RewindCurves():
                 pass
             case CloseRun():
-                self.results.setdefault(components.policy, effect.results)
+                self.results.setdefault(member.built.name, effect.results)
             case _:
                 assert isinstance(effect, RecordEffect), effect
-                record_effect(effect, components.folder, components.logbook, components.checkpoints)
+                record_effect(effect, member.folder, member.logbook, member.checkpoints)
 
     def _deliver(self, step: SendToLease) -> None:
         """Pass a message on to the worker with this lease."""
@@ -381,7 +373,7 @@ class SerialLink:
         if now_s - self._logged_s >= LONG_S and not self._evaluator.drained:
             self._logged_s = now_s
             text = f"{self.evaluation} after {now_s - self._started_s:.0f} s"
-            self._members[0].components.logbook.say("commander", text)
+            self._members[0].logbook.say("commander", text)
         return self._evaluator.drained
 
     def _save(self) -> None:
@@ -398,13 +390,13 @@ class SerialLink:
         """Commit the state of all policies, so that a killed run continues here."""
         self._mail.uncommitted = False
         now_s, newest_lease = self._clock(), self._evaluating_lease
-        with self._timers("save"), together([each.components.journal for each in self._members]):
+        with self._timers("save"), together([each.journal for each in self._members]):
             for each, learner in zip(self._members, self.learners, strict=True):
                 learner.give_priorities_back()
                 written = learner.memory.payloads.written()
                 entry = each.experiment.parts.entry(newest_lease, now_s, with_priorities=True)
                 live = (chunk for chunk in entry.added if chunk.meta.file in written)
                 added = tuple(IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in live)
-                each.components.journal.write(replace(entry, added=added))
+                each.journal.write(replace(entry, added=added))
         for learner in self.learners:
             learner.memory.payloads.sweep()

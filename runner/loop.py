@@ -5,25 +5,25 @@ Messages between them are passed on at once, in a fixed order, so equal seeds gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from msgspec import structs
 
 from remuda.buffer.chunk import sweep_orphans
 from remuda.collector.collected import Collected
-from remuda.collector.environments import Environments
 from remuda.collector.rollout import Behavior, Rollout
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.team import Run
-from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.loop import DivergedError
 from remuda.logbook.book import Logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.logbook.timers import Timers
-from remuda.runner.components import SERIAL_WORKER, RunHooks
-from remuda.runner.link import ExperimentBrokenError, Member, SerialLink
+from remuda.runner.building import Built, Member
+from remuda.runner.link import SERIAL_WORKER, ExperimentBrokenError, SerialLink
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import BestCheckpoint
@@ -43,6 +43,30 @@ STATUS_INTERVAL_S = 0.2
 """Between two states of the progress view; and between two ticks of the experiment while an evaluation is played."""
 MOST_IDLE_TURNS = 1_000
 """Turns without work after which a run that ends is taken for stuck, which is an error of Remuda."""
+
+
+class StopRequest(Protocol):
+    """Whether the run was asked to end; see remuda.worker.shutdown_guard.ShutdownGuard."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the run has to end."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why, for people."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunHooks:
+    """How a run is timed, stopped and observed."""
+
+    stop: StopRequest
+    on_progress: Callable[[ExperimentStatus], None]
+    clock: Callable[[], float] = time.monotonic
+    """A clock in seconds. It affects times and max_wall_s, and no other number of the run."""
 
 
 class TimingReport:
@@ -80,25 +104,27 @@ class SerialLoop:
         run: Run,
         members: Sequence[Member],
         collector: Rollout,
-        environments: Environments,
-        player: EpisodePlayer,
+        built: Built,
         hooks: RunHooks,
-        timing: TimingReport,
+        timers: Timers,
     ) -> None:
-        """`members` are those of the `run`, in its order; `collector` steps the `environments`; `player` plays
-        evaluations. Raises UserCodeError where a callback refuses the state that it had."""
+        """`members` are in the order of the `run`; `collector` steps the environments. Raises UserCodeError if a
+        callback does not accept its state."""
         self._run, self._members, self._collector, self._hooks = run, tuple(members), collector, hooks
-        self._environments, self._task = environments, Task()
-        self._timing, self._timers = timing, members[0].components.timers
+        self._environments, self._task, self._timers = built.environments, Task(), timers
+        self._timing = TimingReport(members[0].built.config, members[0].logbook, timers, hooks.clock())
+        opponents = built.environments.opponents
         now_s = hooks.clock()
         for each in self._members:
             self._recover(each, now_s)
         self._link = SerialLink(
             run,
             members,
-            player,
-            None if environments.opponents is None else environments.opponents.pool,
-            hooks,
+            built.player,
+            None if opponents is None else opponents.pool,
+            hooks.clock,
+            timers,
+            collector.rng,
             stop_collecting=self._stop_collecting,
             look_around=self._meanwhile,
             report_times=lambda: self._timing.report(self.counters(), hooks.clock(), last=True),
@@ -107,7 +133,7 @@ class SerialLoop:
         self._sequence = 0
         self._summaries = [
             CollectSummary.of(
-                each.components.config,
+                each.built.config,
                 before=None if each.resumed is None else each.resumed.counters,
                 rows=None if each.recovered is None else each.experiment.replay.ledger.rows,
             )
@@ -126,7 +152,7 @@ class SerialLoop:
             )  # what may go is swept
             if recovered.priorities is not None:
                 experiment.replay.restore_priorities(recovered.priorities)
-        sweep_orphans(member.components.folder.data, experiment.replay.live_files(), older_than_s=0.0)
+        sweep_orphans(member.folder.data, experiment.replay.live_files(), older_than_s=0.0)
 
     # --- the run ---
 
@@ -169,7 +195,7 @@ class SerialLoop:
 
     def _complain(self, text: str) -> None:
         for each in self._members:
-            each.components.logbook.say("commander", text, level="error")
+            each.logbook.say("commander", text, level="error")
 
     def _end(self) -> None:
         """Go through the end of a run that has failed."""
@@ -182,8 +208,8 @@ class SerialLoop:
 
     def _close_books(self) -> End:
         for each in self._members:
-            results = self._link.results.get(each.components.policy, {})
-            each.components.logbook.conclude(settings_of(each.components.config), results)
+            results = self._link.results.get(each.built.name, {})
+            each.logbook.conclude(settings_of(each.built.config), results)
         self._hooks.on_progress(self._status())
         ends = [commander.ending for commander in self._commanders if commander.ending is not None]
         return next((end for end in ends if end.state == "failed"), ends[0])
@@ -203,7 +229,7 @@ class SerialLoop:
         """Counters and best checkpoint of each policy, by its name."""
         now_s = self._hooks.clock()
         return {
-            each.components.policy: (each.experiment.parts.status.counters(now_s), each.experiment.parts.commander.best)
+            each.built.name: (each.experiment.parts.status.counters(now_s), each.experiment.parts.commander.best)
             for each in self._members
         }
 
@@ -248,7 +274,7 @@ class SerialLoop:
             train_iter, env_step = each.experiment.parts.flow.policy.train_iter, each.experiment.replay.ledger.env_step
             report = summary.due(train_iter=train_iter, env_step=env_step)
             if report is not None:
-                each.components.logbook.emit(report)
+                each.logbook.emit(report)
 
     def _stop_collecting(self) -> None:
         self._collects = False
@@ -256,7 +282,7 @@ class SerialLoop:
             train_iter, env_step = each.experiment.parts.flow.policy.train_iter, each.experiment.replay.ledger.env_step
             report = summary.last(train_iter=train_iter, env_step=env_step)
             if report is not None:
-                each.components.logbook.emit(report)
+                each.logbook.emit(report)
         self._link.send(Drained(self._link.collecting_lease))
 
     def _look_around(self) -> None:

@@ -34,10 +34,10 @@ from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.row_plan import row_plan
-from remuda.runner.building import Built, BuiltPolicy, build
-from remuda.runner.components import EXPLORATION, SERIAL_WORKER, Components, RunHooks, StopRequest
-from remuda.runner.link import Member
-from remuda.runner.loop import SerialLoop, TimingReport
+from remuda.runner.building import Built, BuiltPolicy, Member, build
+from remuda.runner.learner import EXPLORATION
+from remuda.runner.link import SERIAL_WORKER
+from remuda.runner.loop import RunHooks, SerialLoop, StopRequest
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
@@ -119,16 +119,6 @@ class _Found:
         return None if self.continued is None else counters_of(self.recovered, self.continued.state.progress)
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """The same, with its logs."""
-
-    found: _Found
-    logbook: Logbook
-    outputs: LearnerOutputs
-    resumed: ResumePoint | None
-
-
 def run(
     config: ExperimentConfig,
     start: Start,
@@ -165,21 +155,21 @@ def run(
             for one, known in zip(built.policies, journals, strict=True)
         ]
         _continue_together(found)
-        opened = [_open(one, stack) for one in found]
-        built.warnings.logbook = opened[0].logbook
+        members = _open(config, found, callbacks, clock(), stack)
+        built.warnings.logbook = members[0].logbook
         if damage is not None:
-            opened[0].logbook.say("commander", damage, level="warning")
-        _describe(config, start, folder, built=built, opened=opened)
-        for one in opened:
-            _begin(one)
+            members[0].logbook.say("commander", damage, level="warning")
+        _describe(config, start, folder, built=built, members=members)
+        for one, member in zip(found, members, strict=True):
+            _begin(one, member)
         timers = Timers()
-        generation = max((one.resumed.generation for one in opened if one.resumed is not None), default=0)
+        generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         acting = [one.acting for one in built.policies]
         collector = built.environments.rollout(acting, index=0, generation=generation, clock=clock, timers=timers)
         _continue_exploration(found, collector)
-        for one in opened:
-            _without_replay(one)
-        loop = _loop(config, built, opened, collector, RunHooks(stop, on_progress, clock), timers, callbacks)
+        together = {each.built.name: each.experiment for each in members}
+        team = Team(config, together) if config.policies else members[0].experiment
+        loop = SerialLoop(team, members, collector, built, RunHooks(stop, on_progress, clock), timers)
         return _run_to_the_end(loop, folder)
 
 
@@ -199,8 +189,8 @@ def _find(
         catch_up(checkpoints, known.snapshot.experiment.dispatch.commander)
     continued = _continue(checkpoints, built.algorithm, built.config) if resumes else None
     recovered = None if continued is None else replay_of(known, continued.state.progress)
-    if continued is not None and built.past is not None:
-        built.past.load(checkpoints)
+    if continued is not None and built.opponents is not None:
+        built.opponents.load(checkpoints)
     return _Found(built, own, checkpoints, journal, continued, recovered)
 
 
@@ -232,33 +222,70 @@ def _continue_together(found: Sequence[_Found]) -> None:
         restore_rngs(max(states, key=lambda state: state.progress.counters.env_step), {})
 
 
-def _open(found: _Found, stack: ExitStack) -> _Opened:
-    config = found.built.config
-    logbook = stack.enter_context(open_logbook(serial_logbook, found.folder, config, found.counters))
-    counters = found.counters
+def _open(
+    config: ExperimentConfig,
+    found: Sequence[_Found],
+    callbacks: Sequence[Sequence[Callback]],
+    now_s: float,
+    stack: ExitStack,
+) -> list[Member]:
+    """Open the logs, and make the experiment of each policy."""
+    agents = agents_of(config.env, source_dir=config.source_dir) if config.env.kind == "pettingzoo" else ()
+    env = config.env.model_copy(update={"agents": tuple(agents)})
+    known = config.model_copy(update={"env": env, "reanalyzer": config.reanalyzer.model_copy(update={"count": 0})})
+    members: list[Member] = []
+    for one, own_callbacks in zip(found, callbacks, strict=True):
+        built, folder = one.built, one.folder
+        logbook, resumed = _open_logbook(one, stack)
+        identity = Identity(
+            SERIAL_WORKER, config.name, str(folder.root), "", priority=0, submitted=0, policy=built.name
+        )
+        members.append(
+            Member(
+                built,
+                folder,
+                logbook,
+                LearnerOutputs(folder, built.config, logbook),
+                one.checkpoints,
+                one.journal,
+                Experiment(identity, known, now_s, resumed, serial=True),
+                resumed,
+                one.recovered,
+                own_callbacks,
+            )
+        )
+    return members
+
+
+def _open_logbook(found: _Found, stack: ExitStack) -> tuple[Logbook, ResumePoint | None]:
+    config, counters = found.built.config, found.counters
+    logbook = stack.enter_context(open_logbook(serial_logbook, found.folder, config, counters))
     logbook.describe(settings_of(config), train_iter=0 if counters is None else counters.train_iter)
     if found.recovered is not None:
         show_again(logbook, found.recovered.snapshot, config)
-    resumed = None
-    if found.continued is not None and counters is not None:
-        published = found.continued.state.progress.policy
-        if found.recovered is not None:  # its epoch may be newer: chunks are named by it
-            published = max(published, found.recovered.snapshot.experiment.flow.policy)
-        record, state = found.continued.record, task_at(found.recovered)
-        resumed = resume_point(record, counters, published, found.checkpoints, logbook, config=config, state=state)
-    return _Opened(found, logbook, LearnerOutputs(found.folder, config, logbook), resumed)
+    if found.continued is None or counters is None:
+        return logbook, None
+    published = found.continued.state.progress.policy
+    if found.recovered is not None:  # its epoch may be newer: chunks are named by it
+        published = max(published, found.recovered.snapshot.experiment.flow.policy)
+    record, state = found.continued.record, task_at(found.recovered)
+    return logbook, resume_point(record, counters, published, found.checkpoints, logbook, config=config, state=state)
 
 
-def _begin(opened: _Opened) -> None:
-    """Log what is trained, and where its weights come from."""
-    found, logbook = opened.found, opened.logbook
+def _begin(found: _Found, member: Member) -> None:
+    """Log the network, and the source of its weights and of the replay."""
+    logbook, continued = member.logbook, found.continued
     config, algorithm = found.built.config, found.built.algorithm
-    opened.outputs.begin(algorithm)
-    if found.continued is not None:
-        opened.outputs.loaded(found.folder.ckpt / found.continued.record.file, found.continued.warnings)
+    member.outputs.begin(algorithm)
+    if continued is not None:
+        member.outputs.loaded(found.folder.ckpt / continued.record.file, continued.warnings)
     elif config.learner.initialize_from is not None:
         logbook.say("learner", f"loaded weights {Path(config.learner.initialize_from)}")
     choose_precision(config, algorithm, timed=False, say=partial(logbook.say, "learner"))
+    if continued is not None and found.recovered is None:
+        text = f"no replay was kept with {continued.record.file}: it starts empty"
+        logbook.say("commander", text, level="warning")
+        found.journal.clear()
 
 
 def _continue_exploration(found: Sequence[_Found], collector: Rollout) -> None:
@@ -268,64 +295,6 @@ def _continue_exploration(found: Sequence[_Found], collector: Rollout) -> None:
     if known:
         newest = max(known, key=lambda state: state.progress.counters.env_step)
         restore_rngs(newest, {EXPLORATION: collector.rng})
-
-
-def _without_replay(opened: _Opened) -> None:
-    """Say where a resumed run has lost its replay."""
-    found = opened.found
-    if found.continued is not None and found.recovered is None:
-        text = f"no replay was kept with {found.continued.record.file}: it starts empty"
-        opened.logbook.say("commander", text, level="warning")
-        found.journal.clear()
-
-
-def _loop(
-    config: ExperimentConfig,
-    built: Built,
-    opened: Sequence[_Opened],
-    collector: Rollout,
-    hooks: RunHooks,
-    timers: Timers,
-    callbacks: Sequence[Sequence[Callback]],
-) -> SerialLoop:
-    experiments = _experiments(config, opened, hooks.clock())
-    members: list[Member] = []
-    timing = TimingReport(config, opened[0].logbook, timers, hooks.clock())
-    for one, called, experiment in zip(opened, callbacks, experiments, strict=True):
-        of, found = one.found.built, one.found
-        components = Components(
-            of.config,
-            found.folder,
-            one.logbook,
-            of.algorithm,
-            of.acting,
-            collector.rng,
-            of.evaluated,
-            one.outputs,
-            found.checkpoints,
-            found.journal,
-            timers,
-            saved=(lambda record: None) if of.past is None else of.past.saved,
-            callbacks=called,
-            policy=of.name,
-        )
-        members.append(Member(components, experiment, one.resumed, found.recovered))
-    together = {each.identity.policy: each for each in experiments}
-    run = Team(config, together) if config.policies else experiments[0]
-    return SerialLoop(run, members, collector, built.environments, built.player, hooks, timing)
-
-
-def _experiments(config: ExperimentConfig, opened: Sequence[_Opened], now_s: float) -> list[Experiment]:
-    """The experiment of each policy. No worker computes rows again, and the environment is asked for its agents."""
-    agents = agents_of(config.env, source_dir=config.source_dir) if config.env.kind == "pettingzoo" else ()
-    env = config.env.model_copy(update={"agents": tuple(agents)})
-    known = config.model_copy(update={"env": env, "reanalyzer": config.reanalyzer.model_copy(update={"count": 0})})
-    experiments: list[Experiment] = []
-    for one in opened:
-        folder, name = one.found.folder, one.found.built.name
-        identity = Identity(SERIAL_WORKER, config.name, str(folder.root), "", priority=0, submitted=0, policy=name)
-        experiments.append(Experiment(identity, known, now_s, one.resumed, serial=True))
-    return experiments
 
 
 def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
@@ -353,18 +322,17 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: Experi
 
 
 def _describe(
-    config: ExperimentConfig, start: Start, folder: RunFolder, *, built: Built, opened: Sequence[_Opened]
+    config: ExperimentConfig, start: Start, folder: RunFolder, *, built: Built, members: Sequence[Member]
 ) -> None:
     """Write the configs, the environment and the state of the git repository."""
     changed = write_configs(folder.root, config, start.provenance or {})
-    for one in opened:
-        own = one.found.built.config
+    warnings = (changed, record_git(folder.root, Path.cwd()), *built.describe(folder))
+    for one in members:
+        own = one.built.config
         slots = row_plan(own, collectors=1).chunk_slots
         one.logbook.say("collector", f"n_sample: {slots}, env_num: {own.env.num_envs}")
-    warnings = (changed, record_git(folder.root, Path.cwd()), *built.describe(folder))
-    for one in opened:
         for warning in warnings:
             if warning is not None:
                 one.logbook.say("commander", warning, level="warning")
-        for line in (*start.notes, *built.said):
+        for line in (*start.notes, *built.choices):
             one.logbook.say("collector", line)

@@ -15,7 +15,7 @@ from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import CollectorConfig
 from remuda.learner.loop import Batch, Priorities
-from remuda.runner.components import SERIAL_WORKER
+from remuda.runner.link import SERIAL_WORKER
 from remuda.runner.memory import Memory
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import Batches, ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef

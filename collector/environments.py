@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.rollout import PolicySetup, Rollout
-from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.collector.sequences import SequenceRows
-from remuda.collector.unrolls import UnrollRows
+from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows, UnrollRows
 from remuda.config.current import on_task
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from remuda.buffer.frames import FRAMES, index_name
-from remuda.collector.arrays import Integers
+from remuda.collector.trace import Integers
 from remuda.environments.spaces import Array
 
 _MIN_FRAME_BYTES = 1024

@@ -2,25 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 
 from remuda.buffer.frames import FRAMES
-from remuda.collector.arrays import Bools, Integers
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.episodes import EpisodeTotals
-from remuda.collector.masks import Masks
-from remuda.collector.metrics import metric_means
-from remuda.collector.replacements import Replacements
 from remuda.collector.rows import Rows
-from remuda.collector.trace import Trace
+from remuda.collector.trace import Bools, Floats, Integers, Trace
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
 from remuda.environments.lanes import DISCOUNTED_RETURN
-from remuda.environments.legal_actions import Components, Legal, components_of
+from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, components_of, without_any
 from remuda.environments.spaces import Array, Space
 from remuda.policy.base import Policy
-from remuda.wire.messages import MetricMean, PolicyRef
+from remuda.wire.messages import LARGEST_METRIC, MetricMean, PolicyRef
+
+
+class Replacements:
+    """Replaced environments of one chunk."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Number of replaced environments."""
+        self._cuts: list[tuple[int, Bools]] = []
+        """Slots of the trace, and the environments [env] with an episode cut there, without a return."""
+
+    def cut(self, replaced: Bools, trace: Trace) -> None:
+        """Truncate the episodes of environments [env] replaced in the next appended step."""
+        self._cuts.append((trace.end - 1, trace.truncate(replaced)))
+
+    def cuts(self, trace: Trace) -> Bools | None:
+        """Return the new slots, [time, env], at which episodes without a return end; None without any."""
+        if not self._cuts:
+            return None
+        ends = np.zeros((trace.end - trace.kept, trace.num_envs), np.bool_)
+        for slot, cut in self._cuts:
+            if slot >= trace.kept:
+                ends[slot - trace.kept] = cut
+        return ends
+
+    def cut_before(self, trace: Trace) -> Bools | None:
+        """Return the environments [env] with an episode cut right before the new slots; None without any."""
+        return next((cut for slot, cut in self._cuts if slot == trace.kept - 1), None)
+
+
+class MetricError(ValueError):
+    """Undeclared metrics of a policy, or metrics for the wrong number of steps."""
+
+
+def metric_means(policy: Policy, columns: Mapping[str, Array], names: Set[str], *, steps: int) -> dict[str, MetricMean]:
+    """Compute a policy's metrics for a chunk, and return the mean of each over the steps with a value.
+
+    Args:
+        policy: the acting policy.
+        columns: see Policy.collected_metrics; each [steps, …].
+        names: Declaration.collected.
+        steps: number of steps.
+
+    Returns:
+        By name. A metric without a value is left out.
+
+    Raises:
+        MetricError: an unknown name, or not one number for each step.
+    """
+    means: dict[str, MetricMean] = {}
+    for name, of_steps in policy.collected_metrics(columns).items():
+        if name not in names:
+            raise MetricError(f"{_who(policy)} returned {name!r}, which its declaration does not list in `collected`")
+        values = np.asarray(of_steps, np.float64)
+        if values.shape != (steps,):
+            raise MetricError(f"{_who(policy)} returned {name!r} of shape {values.shape} for {steps} steps")
+        finite = values[np.abs(values) <= LARGEST_METRIC]  # nor nan
+        if finite.size:
+            means[name] = MetricMean(float(finite.mean()), finite.size)
+    return means
+
+
+def _who(policy: Policy) -> str:
+    return f"{type(policy).__name__}.collected_metrics"
+
+
+class Masks:
+    """Stores masks in a trace. The first reset decides if masks exist, since all rows of a run are alike."""
+
+    def __init__(self, trace: Trace, components: Components) -> None:
+        """`components` of actions, see remuda.environments.legal_actions; empty without masks."""
+        self._trace, self._components = trace, components
+
+    def note(self, legal: Legal | None, *, first: bool = False) -> tuple[int, str] | None:
+        """Store the masks of the newest step or reset, bool [env, values], or None without masks. Changes the array.
+        `first` marks the first reset.
+
+        No action needs to be legal at the end of an episode. Returns the index of a faulty environment and its fault,
+        or None.
+        """
+        trace, components = self._trace, self._components
+        if first and legal is not None:
+            trace.keep_legal(sum(components))
+        if legal is not None and (stuck := without_any(legal, components)).any():
+            wrong: Bools = stuck & ~trace.over[trace.end - 1]
+            if wrong.any():
+                said = f"has no legal action in an episode that goes on (info[{ACTION_MASK!r}])"
+                return int(np.argmax(wrong)), said
+            legal[stuck] = True
+        if trace.keeps_legal:
+            trace.note_legal(legal)
+        elif legal is not None and not legal.all():
+            late = f"says which actions are legal (info[{ACTION_MASK!r}]), but did not with its first reset,"
+            return int(np.argmin(np.all(legal, axis=1))), late
+        return None
+
+
+class Ended(NamedTuple):
+    """Episodes in order of ending, at equal times in order of environments."""
+
+    returns: Floats
+    """[n]: sums of rewards."""
+    discounted: Floats
+    """[n]: the same, with the reward of an episode's step t (from 0) times discount^t."""
+    lengths: Integers
+    """[n]: steps."""
+
+
+class EpisodeTotals:
+    """Sums rewards and steps per episode, across stretches, for all environments at once."""
+
+    def __init__(self, num_envs: int, *, discount: float) -> None:
+        self._discount = discount
+        self._sums: Floats = np.zeros((2, num_envs))
+        """Sums of rewards and of discounted rewards of the current episodes."""
+        self._lengths: Integers = np.zeros(num_envs, np.int64)
+
+    def abandon(self, envs: Bools | None = None) -> None:
+        """Forget the episodes under way; `envs` [env]: of these environments alone."""
+        those = slice(None) if envs is None else envs
+        self._sums[:, those] = 0.0
+        self._lengths[those] = 0
+
+    def add(self, reward: Floats, real: Bools, done: Bools, uncounted: Bools | None = None) -> Ended:
+        """Add a stretch of steps and return its finished episodes.
+
+        All arrays are [time, env]. `real` marks counted steps; all others bring no reward. `uncounted` ends are left
+        out.
+        """
+        lengths = np.cumsum(real, axis=0, dtype=np.int64)
+        lengths += self._lengths
+        started = np.zeros_like(lengths)  # what `lengths` was when the episode of this step began
+        np.maximum.accumulate((lengths * done)[:-1], axis=0, out=started[1:])
+        discounted = reward * self._discount ** (lengths - real - started)
+        sums = np.cumsum((reward, discounted), axis=1)
+        sums += self._sums[:, None]
+        self._sums, self._lengths = sums[:, -1].copy(), lengths[-1].copy()
+        times, envs = np.nonzero(done)
+        if not len(times):
+            return Ended(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+        by_env = envs.argsort(kind="stable")
+        same_env = envs[by_env[1:]] == envs[by_env[:-1]]
+        later, earlier = (
+            by_env[1:][same_env],
+            by_env[:-1][same_env],
+        )  # an episode and the one before it, same environment
+        last = by_env[np.append(~same_env, True)]  # of each environment
+        sums_then, lengths_then = sums[:, times, envs], lengths[times, envs]
+        self._sums[:, envs[last]] -= sums_then[:, last]
+        self._lengths[envs[last]] -= lengths_then[last]
+        totals, steps = sums_then.copy(), lengths_then.copy()
+        totals[:, later] -= sums_then[:, earlier]
+        steps[later] -= lengths_then[earlier]
+        if uncounted is not None:
+            counted = ~uncounted[times, envs]
+            return Ended(totals[0, counted], totals[1, counted], steps[counted])
+        return Ended(totals[0], totals[1], steps)
+
 
 Infos = Mapping[str, list[float]]
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remuda.collector.arrays import Bools
 from remuda.collector.collected import Collected
 from remuda.collector.opponents import OpponentLanes
-from remuda.collector.recorder import Recorder
-from remuda.collector.replacements import Replacements
+from remuda.collector.recorder import Recorder, Replacements
 from remuda.collector.rows import Rows
+from remuda.collector.trace import Bools
 from remuda.environments.assignment import AGAINST_PAST, agent_columns
 from remuda.environments.copies import Copies
 from remuda.environments.lanes import Lanes

@@ -1,18 +1,15 @@
-"""Rows of experience from the trace of a vector: single steps for replay, segments for on-policy algorithms.
-
-Rows of unrolled models are in unrolls.py, rows of recurrent replay in sequences.py.
-"""
+"""Rows of experience from the trace of a vector: steps, segments, sequences and unrolls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from remuda.collector.arrays import Floats, Integers
 from remuda.collector.frames import observation_columns
-from remuda.collector.trace import Trace
+from remuda.collector.trace import Bools, Floats, Integers, Trace
 from remuda.environments.spaces import Array
 from remuda.policy.returns import n_step_windows
 
@@ -154,3 +151,120 @@ def legal_columns(trace: Trace, picks: Mapping[str, Integers]) -> dict[str, Arra
 def _by_env(values: Array) -> Array:
     """Return [time, env, …] as [env, time, …], as a copy."""
     return np.array(values.swapaxes(0, 1), order="C")
+
+
+class SequenceRows:
+    """A row for each environment every `period_slots` slots of time: `slots` slots in order, through the ends of
+    episodes.
+
+    Columns: obs [rows, slots + 1, …], action [rows, slots, …], reward float32 [rows, slots], terminated, done and valid
+    bool [rows, slots], and the policy's recorded values: see remuda.config.declaration.Sequences. `state` float32
+    [rows, size] is the policy's state before obs[:, 0]. Rows are in order of time, then of environment. An incomplete
+    sequence at the end of the rollout is lost. Images are frames and indices (remuda.buffer.frames). `legal` bool
+    [rows, slots + 1, actions] has the legal actions of each observation, if environments report masks.
+    """
+
+    whole_slots = False
+
+    def __init__(self, *, slots: int, period_slots: int, discount: float) -> None:
+        self.kept = slots
+        self.discount = discount
+        self._slots, self._period = slots, period_slots
+        self._next = self.kept + 1
+        """First slot of the next row; initially the slot after the reset of all environments."""
+
+    def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
+        """See Rows. Sequences are returned once complete, so `last` gives no rows."""
+        starts: Integers = np.arange(self._next, trace.end - self._slots + 1, self._period, dtype=np.int64)
+        self._next += self._period * len(starts)
+        if not last:
+            self._next -= trace.end - trace.kept  # the trace is shifted by that
+        num_envs = trace.num_envs
+        first = (starts[:, None] * num_envs + np.arange(num_envs)).ravel()  # counting time-major
+        seen = first[:, None] + num_envs * np.arange(self._slots + 1)
+        taken = seen[:, :-1]
+        columns: dict[str, Array] = {
+            **observation_columns(trace.observations, {"obs": seen}),
+            "action": _picked(trace.actions, taken),
+            "reward": _picked(trace.reward, taken).astype(np.float32),
+            "terminated": _picked(trace.terminated, taken),
+            "done": _picked(trace.done, taken),
+            "valid": _picked(trace.pending, taken),
+            **legal_columns(trace, {"legal": seen}),
+            **state_column(trace, first),
+        }
+        for name, values in trace.recorded.items():
+            columns[name] = _picked(values, taken)
+        return columns, int(starts[0]) if len(starts) else trace.end - 1
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Length of the episode ahead of each slot of time."""
+
+    steps: Integers
+    """[time, env]: remaining steps of the episode, this step included, `window_steps` at most."""
+    complete: Bools
+    """[time, env]: True if later steps cannot change the window: it has `window_steps`, or the episode ended."""
+
+
+def steps_ahead(done: Bools, *, window_steps: int) -> Ahead:
+    """Look ahead from every slot, over all environments at once. `done` [time, env] marks the last step of an episode,
+    which no window passes."""
+    slots = len(done)
+    own = np.arange(slots)[:, None]
+    ends = np.where(done, own, slots)
+    end = np.minimum.accumulate(ends[::-1], axis=0)[::-1]  # the slot that ends the episode; `slots`: none so far
+    steps = np.minimum(np.minimum(end + 1, slots) - own, window_steps)
+    return Ahead(steps, (end < slots) | (steps == window_steps))
+
+
+class UnrollRows:
+    """One row per real step, with the next W = unroll_steps + n_step steps of its episode.
+
+    Columns: obs [rows, W + 1, …], action [rows, K, …], reward float32 [rows, W], steps int32 [rows], terminated bool
+    [rows], and the policy's recorded values [rows, K + 1, …]: see remuda.config.declaration.Unrolls. Rows are in order
+    of time, then of environment. A row waits for W steps or the end of its episode. Images are frames and indices
+    (remuda.buffer.frames).
+    """
+
+    whole_slots = False
+
+    def __init__(self, *, unroll_steps: int, n_step: int, discount: float) -> None:
+        self.kept = unroll_steps + n_step
+        self.discount = discount
+        self._unroll_steps = unroll_steps
+
+    def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
+        """See Rows."""
+        end, num_envs, acted = trace.end, trace.num_envs, self._unroll_steps
+        ahead = steps_ahead(trace.done[:end], window_steps=self.kept)
+        pending = trace.pending[:end]
+        given = pending if last else pending & ahead.complete
+        first = np.flatnonzero(given)  # of each row's window, counting time-major over slots and environments
+        steps = ahead.steps.take(first)[:, None]
+        offsets = np.arange(self.kept + 1)
+        seen = first[:, None] + num_envs * np.minimum(offsets, steps)
+        taken = first[:, None] + num_envs * np.minimum(offsets[:-1], steps - 1)
+        missing = offsets[:-1] >= steps
+        columns: dict[str, Array] = {
+            **observation_columns(trace.observations, {"obs": seen}),
+            "action": _picked(trace.recorded.get("action", trace.actions), taken[:, :acted], missing[:, :acted]),
+            "reward": _picked(trace.reward, taken, missing).astype(np.float32),
+            "steps": steps[:, 0].astype(np.int32),
+            "terminated": trace.terminated.take(taken[:, -1]),
+        }
+        columns |= state_column(trace, first)
+        for name, values in trace.recorded.items():
+            if name != "action":
+                columns[name] = _picked(values, taken[:, : acted + 1], missing[:, : acted + 1])
+        pending &= ~given
+        return columns, int(first[0]) // num_envs if len(first) else end - 1
+
+
+def _picked(values: Array, taken: Integers, missing: Bools | None = None) -> Array:
+    """Return `values` [time, env, …] at the indices `taken` [rows, slots], and 0 for `missing` slots."""
+    picked = values.reshape(-1, *values.shape[2:]).take(taken, axis=0)
+    if missing is not None:
+        picked[missing] = 0
+    return picked

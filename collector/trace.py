@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
-from remuda.collector.arrays import Bools, Floats
 from remuda.environments.spaces import Array, Space, column_layout
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
 
 
 class Trace:

@@ -47,7 +47,7 @@ from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal, open_for_policies
 from remuda.training.journal_entry import Recovered
-from remuda.training.logbooks import open_logbook
+from remuda.training.recording import open_logbook
 from remuda.training.recovery import catch_up, resume_point, show_again, task_at
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus

@@ -28,8 +28,7 @@ from remuda.training.effects import Level, LogLine, RecordEffect
 from remuda.training.journal import RunJournal, together
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.logbooks import open_logbook
-from remuda.training.recording import record
+from remuda.training.recording import open_logbook, record
 from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters, LogPiece, LogPosition, LogText, Rejected
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from remuda.collector.collected import Collected
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.rollout import Behavior, PolicySetup, Rollout
-from remuda.collector.rows import NStepRows, SegmentRows
-from remuda.collector.sequences import SequenceRows
+from remuda.collector.rows import NStepRows, SegmentRows, SequenceRows
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.copies import LocalCopies

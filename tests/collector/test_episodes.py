@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.collector.episodes import EpisodeTotals
+from remuda.collector.recorder import EpisodeTotals
 
 
 def test_episodes_are_in_order_of_ending() -> None:

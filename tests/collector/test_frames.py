@@ -21,8 +21,7 @@ from remuda.buffer.frames import FRAMES, index_name
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
 from remuda.collector.frames import observation_columns
-from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.collector.unrolls import UnrollRows
+from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
 from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.buffer.stacks import unstacked
 from remuda.tests.collector.rollouts import OneRollout

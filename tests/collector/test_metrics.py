@@ -14,9 +14,8 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.collector.metrics import MetricError, metric_means
-from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.collector.unrolls import UnrollRows
+from remuda.collector.recorder import MetricError, metric_means
+from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.policy.base import Arrays

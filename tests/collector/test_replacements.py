@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
-from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.collector.sequences import SequenceRows
+from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows
 from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
 from remuda.environments.make import SingleEnv
 from remuda.environments.replaceable import ReplaceableEnv

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
-from remuda.collector.sequences import SequenceRows
+from remuda.collector.rows import SequenceRows
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig

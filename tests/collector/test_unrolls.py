@@ -20,8 +20,8 @@ from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.rows import UnrollRows, steps_ahead
 from remuda.collector.trace import Trace
-from remuda.collector.unrolls import UnrollRows, steps_ahead
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.tests.buffer.chunks import WORKER

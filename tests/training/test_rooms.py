@@ -11,7 +11,7 @@ ROOMS = Rooms(
         {"resume_point", "run_snapshot"},
         {"changed_rows", "identity", "journal_entry"},
         {"commander", "replay"},
-        {"journal", "logbooks", "recording", "recovery", "status"},
+        {"journal", "recording", "recovery", "status"},
     ),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from remuda.collector.unrolls import UnrollRows
+from remuda.collector.rows import UnrollRows
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector

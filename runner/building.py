@@ -1,4 +1,4 @@
-"""Builds the parts of a serial run: environments, algorithms, and what collects and evaluates."""
+"""Builds the parts of a serial run: environments, algorithms, collector and evaluator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BuiltPolicy:
     evaluated: Policy
     """Plays evaluations with the weights of the algorithm."""
     opponents: SavedOpponents | None = None
-    """Its checkpoints that play against newer policies, in self-play."""
+    """Its checkpoints as opponents of newer policies, in self-play."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SavedOpponents:
         self._config, self._algorithm = config, algorithm
         self._pool, self._index = pool, policy_index
         self._newest = -1
-        """Its update."""
+        """Newest update in the pool."""
 
     def add(self, record: CheckpointRecord) -> None:
         """Add a checkpoint of the present weights."""
@@ -95,7 +95,7 @@ class SavedOpponents:
 
 @dataclass
 class Warnings:
-    """Logs warnings about environments, which are built before the log is opened."""
+    """Logs warnings about environments, which exist before the log."""
 
     logbook: Logbook | None = None
 

@@ -36,12 +36,12 @@ _NOTHING: tuple[tuple[()], tuple[()], dict[str, Sequence[float]], None] = ((), (
 
 
 class Run:
-    """One run of a loop; see run_context. The loop keeps the counters itself and passes them with every call."""
+    """One run of a loop; see run_context. The loop keeps the counters and passes them with every call."""
 
     def __init__(self, folder: RunFolder, book: Logbook, checkpoints: CheckpointIndex, *, keep: int) -> None:
         self.folder = folder
         self.resumed: CheckpointRecord | None = None
-        """The checkpoint from which a resumed run continues; see `load`."""
+        """The checkpoint of a resumed run; see `load`."""
         self._book = book
         self._checkpoints = checkpoints
         self._keep = keep
@@ -59,10 +59,10 @@ class Run:
         info: Mapping[str, Sequence[float]] | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Write a row of progress.txt, curves and logs about what has happened since the last call.
+        """Write a row of progress.txt, curves and logs about the time since the last call.
 
-        `returns`, `lengths` and `info` are of the training episodes that ended, `metrics` are averages of the
-        algorithm's metrics. Raises ValueError if a counter is lower than before, or a metric's name cannot be a column.
+        `returns`, `lengths` and `info` are of the finished training episodes, `metrics` are averages of the algorithm's
+        metrics. Raises ValueError if a counter is lower than before, or if a metric's name cannot be a column.
         """
         metrics, info = dict(metrics or {}), dict(info or {})
         before, now_s = self._counters, time.monotonic()
@@ -98,10 +98,10 @@ class Run:
         self._test, self._logged_s = _NOTHING, now_s
 
     def save(self, state: Mapping[str, object], *, env_step: int, train_iter: int) -> CheckpointRecord:
-        """Write ckpt/iteration_<train_iter>.pth.tar with `state` and the counters, and enter it in index.json.
+        """Write ckpt/iteration_<train_iter>.pth.tar with `state` and the counters, and enter the file in index.json.
 
-        The newest `keep` stay, and the initial, best and last. `state` holds tensors, numbers, text, and lists and
-        dicts of them, so that the file opens with `torch.load(weights_only=True)`. Raises ValueError, OSError.
+        The newest `keep`, the initial, the best and the last checkpoint stay. `state` holds tensors, numbers, text, and
+        lists and dicts of them, so that `torch.load(weights_only=True)` opens the file. Raises ValueError, OSError.
         """
         self._reach(env_step, train_iter)
         record = write_state(self.folder.checkpoint(train_iter), state, self._counters)
@@ -118,10 +118,9 @@ class Run:
         info: Mapping[str, Sequence[float]] | None = None,
         duration_s: float = 0.0,
     ) -> bool:
-        """Log the evaluation of a checkpoint: returns and lengths of its episodes. Returns whether it is the best so
-        far.
+        """Log returns and lengths of a checkpoint's evaluation. Returns True if the checkpoint is the best so far.
 
-        It is written to the evaluator's log, its curves, index.json, and the next row of progress.txt.
+        The evaluation is written to the evaluator's log, its curves, index.json, and the next row of progress.txt.
         """
         best = self._checkpoints.best
         mean = Statistics.of(returns).mean
@@ -143,11 +142,11 @@ class Run:
         return better
 
     def load(self) -> Mapping[str, object]:
-        """The state from which a resumed run continues. Raises CheckpointError, also if no run was resumed."""
+        """Return the state of the checkpoint of a resumed run. Raises CheckpointError, also if no run was resumed."""
         return read_state(self.folder.ckpt, self.resumed)
 
     def say(self, text: str) -> None:
-        """Write a line to log/evaluator/evaluator_logger.txt, where a serial run logs its decisions."""
+        """Write a line to log/evaluator/evaluator_logger.txt, the log of decisions of a serial run."""
         self._book.say("commander", text)
 
     def go_on_from(self, record: CheckpointRecord) -> None:
@@ -157,7 +156,7 @@ class Run:
         self._started_s -= record.wall_s
 
     def end(self, error: BaseException | None) -> None:
-        """Log how the run ended, and link the checkpoint from which an interrupted run can continue."""
+        """Log the end of the run, and link the checkpoint of an interrupted run."""
         if isinstance(error, Exception):
             self._book.say("commander", f"the run failed:\n{''.join(traceback.format_exception(error))}", level="error")
         elif error is not None and self._checkpoints.last is not None:
@@ -237,7 +236,7 @@ def run_context(
 
 
 def _write_configs(folder: RunFolder, config: ExperimentConfig | Mapping[str, object]) -> str:
-    """Return the run's name: what the config says, else the folder's."""
+    """Return the run's name: from the config, else from the folder."""
     if isinstance(config, ExperimentConfig):
         write_configs(folder.root, config, {})
         return config.name
@@ -252,8 +251,8 @@ def _write_configs(folder: RunFolder, config: ExperimentConfig | Mapping[str, ob
 def write_state(path: Path, state: Mapping[str, object], counters: Counters) -> CheckpointRecord:
     """Write `state` and the counters, atomically and synced to the disk, and describe the file for index.json.
 
-    Raises ValueError for what `torch.load(weights_only=True)` would not open, or keys that are not the state's to
-    have; OSError leaves an older file of this name as it was.
+    Raises ValueError for content that `torch.load(weights_only=True)` would not open, and for reserved keys; OSError
+    leaves an older file of this name unchanged.
     """
     import torch  # a second that a loop without checkpoints need not wait
 
@@ -274,7 +273,7 @@ def write_state(path: Path, state: Mapping[str, object], counters: Counters) -> 
 
 
 def read_state(folder: Path, record: CheckpointRecord | None) -> Mapping[str, object]:
-    """The state that was written, without what was added to it. Raises CheckpointError."""
+    """Return the written state, without additions. Raises CheckpointError."""
     from remuda.policy.files.checkpoint_file import OURS, CheckpointError, read
 
     if record is None:

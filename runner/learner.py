@@ -1,4 +1,4 @@
-"""The learner of one policy in a serial run: the role of a worker, with its experience and its collector in memory."""
+"""The learner of one policy in a serial run: a worker's role with experience and collector in memory."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ class MemoryPublisher:
 
 
 class SerialLearner(LearnerRole):
-    """Learns from batches as they come, until they are used."""
+    """Learns from batches until they are used up, on arrival."""
 
     def __init__(
         self, member: Member, timers: Timers, exploration: np.random.Generator, link: WorkLink, lease: int
     ) -> None:
-        """`exploration` is saved with checkpoints. Raises UserCodeError if a callback does not accept its state."""
+        """Checkpoints include the random state `exploration`. Raises UserCodeError if a callback does not accept its
+        state."""
         built, experiment, resumed = member.built, member.experiment, member.resumed
         config, algorithm, start = built.config, built.algorithm, Counters() if resumed is None else resumed.counters
         first = PolicyRef(0 if resumed is None else resumed.generation, start.policy_version)
@@ -124,7 +125,7 @@ class SerialLearner(LearnerRole):
             self._member.logbook.say("learner", self._callbacks.host.told)
 
     def handle(self, message: AnyMessage) -> None:
-        """Do what the experiment asks for. Raises OSError, DivergedError, and the errors of the algorithm."""
+        """Handle a message of the experiment. Raises OSError, DivergedError, and errors of the algorithm."""
         if isinstance(message, StopTraining) and self._has_failed:
             return
         super().handle(message)
@@ -133,9 +134,9 @@ class SerialLearner(LearnerRole):
                 pass
 
     def ask(self) -> bool:
-        """Ask for batches if they would come at once; returns True if it has asked.
+        """Request batches if the answer would come at once; return True for a request.
 
-        At the end of a run it asks in any case: the request reports how far the learner has come.
+        At the end of a run the request is sent in any case, to report the learner's progress.
         """
         plan, ends = self._experiment.replay.plan, self._experiment.ending is not None
         servable = self._experiment.parts.flow.servable
@@ -147,7 +148,7 @@ class SerialLearner(LearnerRole):
         return True
 
     def give_priorities_back(self) -> None:
-        """Let the replay index have the newest priorities, before it is saved."""
+        """Write the newest priorities to the replay index, before it is saved."""
         priorities = self._loop.take_priorities()
         self._experiment.replay.index.update_priorities(priorities.rows, priorities.errors)
 

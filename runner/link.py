@@ -1,6 +1,6 @@
-"""The link between the experiment of a serial run and its workers: messages are passed on in memory, at once.
+"""The link between the experiment of a serial run and its workers, in memory.
 
-Everything that the experiment asks for is done in a fixed order, so equal seeds give equal numbers.
+All requests of the experiment are carried out in a fixed order, so equal seeds give equal numbers.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ from remuda.worker.serve import AskedToEndError
 from remuda.worker.stores.files import FileCheckpoints
 
 SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
-"""Name of the worker and of the experiment of a serial run, which register nowhere."""
+"""UUID of the only worker and of the experiment of a serial run."""
 LONG_S = 30.0
-"""An evaluation is logged each time that this time has passed."""
+"""Seconds between log lines about a long evaluation."""
 
 
 class ChunkRefusedError(Exception):
-    """A chunk cannot be counted; the message says which setting to change."""
+    """A chunk cannot be counted; the message names the setting to change."""
 
 
 class ExperimentBrokenError(Exception):
@@ -81,19 +81,19 @@ class ExperimentBrokenError(Exception):
 
 @dataclass
 class _Mail:
-    """What the experiment asks for and is not done yet. Each kind waits for all kinds above it."""
+    """Open requests of the experiment. Each kind waits for all kinds above."""
 
     batches: deque[SendToLease] = field(default_factory=deque[SendToLease])
-    """All policies learn before any of them is saved."""
+    """All policies learn before any is saved."""
     calls: deque[SendToLease] = field(default_factory=deque[SendToLease])
-    """For callbacks. What they decide about an event is committed together with the event."""
+    """For callbacks. Their decisions are committed together with the event."""
     saves: deque[SendToLease] = field(default_factory=deque[SendToLease])
     """Checkpoints of all policies are committed together."""
     steps: deque[Step] = field(default_factory=deque[Step])
-    """Everything else. The journal is written before it."""
+    """All other steps. The journal is written first."""
     evaluations: deque[Evaluate] = field(default_factory=deque[Evaluate])
     uncommitted: bool = False
-    """Some of the steps must be in the journal before they are carried out."""
+    """Some steps must be journaled before they are carried out."""
 
     def add(self, steps: Iterable[Step]) -> None:
         """Sort the steps."""
@@ -113,7 +113,7 @@ class _Mail:
 
 
 def _effect(step: Step) -> Step:
-    """What one of several policies asks for, or the only one."""
+    """Return the effect of a step."""
     return step.effect if isinstance(step, PolicyEffect) else step
 
 
@@ -149,7 +149,7 @@ class MemoryLink:
 
 
 class MemoryPolicies(CheckpointPolicies):
-    """Gives evaluations the weights in memory, equal to those of the newest checkpoints."""
+    """Weights in memory for evaluations, equal to the newest checkpoints."""
 
     def __init__(
         self, members: Sequence[Member], pool: OpponentPool | None, train_iters: Callable[[], Sequence[int]]
@@ -175,10 +175,9 @@ class MemoryPolicies(CheckpointPolicies):
 
 
 class SerialLink:
-    """Carries messages between the experiment and the learners and the evaluator, and writes what is recorded.
+    """Carries messages between the experiment and the learners and the evaluator, and writes records.
 
-    Leases have fixed numbers: the learners come first, in the order of their policies, then the collector, then the
-    evaluator.
+    Leases have fixed numbers: first the learners, in the order of policies, then the collector, then the evaluator.
     """
 
     def __init__(
@@ -195,21 +194,21 @@ class SerialLink:
         look_around: Callable[[float], None],
         report_times: Callable[[], None],
     ) -> None:
-        """`members` are those of the `run`, in its order. `stop_collecting` is called when the collector is to let go,
-        `look_around` with the time while an evaluation is played, and `report_times` before the last lines of the logs.
-        Raises UserCodeError where a callback refuses the state that it had."""
+        """`members` are in the order of the `run`. `stop_collecting` is called at the end of the collector's lease,
+        `look_around` with the time during evaluations, and `report_times` before the last log lines. Raises
+        UserCodeError if a callback does not accept its state."""
         self._run, self._members, self._clock = run, tuple(members), clock
         self._stop_collecting, self._report_times = stop_collecting, report_times
         self._timers = timers
         self.generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
-        """Which incarnation of the run this is."""
+        """Incarnation of the run."""
         self._sender = Sender(SERIAL_WORKER, self.generation)
         self._mail = _Mail()
         self.learners = [
             SerialLearner(each, timers, exploration, MemoryLink(self.send), lease)
             for lease, each in enumerate(self._members, 1)
         ]
-        """Of each policy."""
+        """Learner of each policy."""
         self._policies = {each.built.name: index for index, each in enumerate(self._members)}
         self.collecting_lease, self._evaluating_lease = len(members) + 1, len(members) + 2
         self._look_around, self._started_s, self._logged_s = look_around, 0.0, 0.0
@@ -227,7 +226,7 @@ class SerialLink:
         )
         self._evaluates = self._is_reported = False
         self.results: dict[str, Mapping[str, float]] = {}
-        """How each policy ended, in numbers, by its name."""
+        """Final results of each policy, by name."""
 
     @property
     def evaluation(self) -> str | None:
@@ -235,7 +234,7 @@ class SerialLink:
         return self._evaluator_link.working
 
     def lease_workers(self) -> None:
-        """Lease the workers. Nothing is logged of workers that stay to the end."""
+        """Lease the workers, without log lines, since they stay to the end."""
         self._mail.add(self._run.leftover_files())
         roles: list[tuple[int, Role]] = [(lease, "learner") for lease in range(1, len(self._members) + 1)]
         roles.append((self.collecting_lease, "collector"))
@@ -249,7 +248,7 @@ class SerialLink:
                     self._assigned[lease] = step.message
 
     def begin(self) -> None:
-        """Have the leased workers ready, and do what the experiment asks for then."""
+        """Make the leased workers ready."""
         for lease, (each, learner) in enumerate(zip(self._members, self.learners, strict=True), 1):
             learner.begin(self._assigned[lease])
             if each.recovered is not None:
@@ -259,16 +258,15 @@ class SerialLink:
             self.send(Ready(lease))
 
     def send(self, message: WorkerMessage) -> None:
-        """Pass on what a worker has to say. What the experiment answers is done by `pump`."""
+        """Deliver a worker's message. `pump` carries out the answers."""
         self.add(self._run.receive(message, self._sender, self._clock()))
 
     def add(self, steps: Iterable[Step]) -> None:
-        """Note what the experiment asks for; `pump` does it."""
+        """Queue requests of the experiment for `pump`."""
         self._mail.add(steps)
 
     def abandon(self, *, without_learners: bool) -> None:
-        """Give up what is under way, and what is not committed: the run has failed. `without_learners`: what they have
-        cannot be saved."""
+        """Drop unfinished and uncommitted work of a failed run. `without_learners`: the learners cannot save."""
         steps, self._mail = self._mail.steps, _Mail()
         self._evaluates = False
         self._mail.steps += (step for step in steps if isinstance(_effect(step), DeleteChunks | LogLine | Emit))
@@ -277,8 +275,8 @@ class SerialLink:
                 self.add(self._run.worker_gone(lease, "it has failed", self._clock(), handed_in=True))
 
     def pump(self) -> None:
-        """Do all that the experiment asks for, and what follows from that. Raises OSError, JournalError, and what
-        learning and playing raise."""
+        """Carry out all requests of the experiment, and their consequences. Raises OSError, JournalError, and errors of
+        learning and playing."""
         mail = self._mail
         while True:
             if mail.batches or mail.calls:
@@ -318,7 +316,7 @@ class SerialLink:
                 self._carry_out_of(0, step)
 
     def _carry_out_of(self, index: int, effect: Step) -> None:
-        """Carry out what concerns the files of the policy with this index. Nothing is logged of single workers."""
+        """Carry out an effect on the files of the policy with this index. Events of single workers are not logged."""
         member = self._members[index]
         match effect:
             case DeleteChunks():
@@ -349,7 +347,7 @@ class SerialLink:
             self.learners[lease - 1].handle(message)
 
     def _evaluate(self, message: Evaluate) -> None:
-        """Let the evaluator play. Meanwhile all else goes on that the experiment asks for, but no other evaluation."""
+        """Play an evaluation. All other requests are carried out meanwhile, except evaluations."""
         learned = self.learners[message.policy_index].train_iter
         assert message.train_iter == learned, "nothing has changed the weights since they were saved or loaded"
         self._evaluates = True
@@ -367,7 +365,7 @@ class SerialLink:
             self.send(Drained(self._evaluating_lease))
 
     def _is_evaluation_over(self) -> bool:
-        """Let all else go on during an evaluation; returns True if it is to be given up."""
+        """Carry out other requests during an evaluation; return True to stop the evaluation."""
         now_s = self._clock()
         self._look_around(now_s)
         if now_s - self._logged_s >= LONG_S and not self._evaluator.drained:
@@ -377,7 +375,7 @@ class SerialLink:
         return self._evaluator.drained
 
     def _save(self) -> None:
-        """Save checkpoints of all policies that have learned: of several policies all continue from the same moment."""
+        """Save all policies that have learned, so that all continue from the same moment."""
         asked = {step.lease for step in self._mail.saves}
         for lease, each in enumerate(self._members, 1):
             if lease not in asked:
@@ -387,7 +385,7 @@ class SerialLink:
             self.learners[step.lease - 1].handle(step.message)
 
     def _commit(self) -> None:
-        """Commit the state of all policies, so that a killed run continues here."""
+        """Commit the state of all policies: a killed run continues here."""
         self._mail.uncommitted = False
         now_s, newest_lease = self._clock(), self._evaluating_lease
         with self._timers("save"), together([each.journal for each in self._members]):

@@ -1,6 +1,6 @@
 """The loop of a serial run: the coordinator's experiment and its workers in one process, called in turn.
 
-Messages between them are passed on at once, in a fixed order, so equal seeds give equal numbers.
+Messages are delivered at once, in a fixed order, so equal seeds give equal numbers.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from remuda.worker.vitals import VitalSigns
 STATUS_INTERVAL_S = 0.2
 """Between two states of the progress view; and between two ticks of the experiment while an evaluation is played."""
 MOST_IDLE_TURNS = 1_000
-"""Turns without work after which a run that ends is taken for stuck, which is an error of Remuda."""
+"""Turns without work before a run that does not end raises an error."""
 
 
 class StopRequest(Protocol):
-    """Whether the run was asked to end; see remuda.worker.shutdown_guard.ShutdownGuard."""
+    """Request to end the run; see remuda.worker.shutdown_guard.ShutdownGuard."""
 
     @property
     def ending(self) -> bool:
-        """Whether the run has to end."""
+        """True if the run has to end."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why, for people."""
+        """Reason, for people."""
         ...
 
 
 @dataclass(frozen=True)
 class RunHooks:
-    """How a run is timed, stopped and observed."""
+    """Stop request, progress view and clock of a run."""
 
     stop: StopRequest
     on_progress: Callable[[ExperimentStatus], None]
     clock: Callable[[], float] = time.monotonic
-    """A clock in seconds. It affects times and max_wall_s, and no other number of the run."""
+    """Seconds. The clock affects times and max_wall_s only."""
 
 
 class TimingReport:
@@ -82,7 +82,7 @@ class TimingReport:
         self._due_s = now_s + self._interval_s
 
     def report(self, counters: Counters, now_s: float, *, last: bool = False) -> None:
-        """Write the table if it is due; the `last` one always is."""
+        """Write the table if due; with `last` in any case."""
         if now_s < self._due_s and not last:
             return
         self._due_s = now_s + self._interval_s
@@ -94,7 +94,7 @@ class TimingReport:
 
 
 class SerialLoop:
-    """One run. `work` until it is over; after an exception, `fail`.
+    """One run. Call `work` once; after an exception, `fail`.
 
     Several policies collect together, learn in turn, are saved and committed together, and end together.
     """
@@ -157,7 +157,7 @@ class SerialLoop:
     # --- the run ---
 
     def work(self) -> End:
-        """Begin, collect and learn in turn until the experiment ends the run, and end it; returns why it ended."""
+        """Collect and learn in turn until the run is over; return the reason for the end."""
         self._link.lease_workers()
         self._follow_task()
         self._link.begin()
@@ -171,7 +171,7 @@ class SerialLoop:
         return self._close_books()
 
     def fail(self, error: Exception, traceback: str) -> End:
-        """Save what can be saved after an exception, and log what happened; returns why the run ended."""
+        """Save as much as possible after an exception, and log the exception; return the reason for the end."""
         why = f"{type(error).__name__}: {error}"
         self._complain(f"the run failed:\n{traceback}")
         try:
@@ -186,7 +186,7 @@ class SerialLoop:
         return self._close_books()
 
     def _abandon(self, end: End, *, without_learners: bool) -> None:
-        """End the run as failed, and save what the learners have. Raises as `SerialLink.pump`."""
+        """End the run as failed, and save the learners. Raises like `SerialLink.pump`."""
         for commander in self._commanders:
             commander.abandon_work()
             commander.fail(end)
@@ -198,7 +198,7 @@ class SerialLoop:
             each.logbook.say("commander", text, level="error")
 
     def _end(self) -> None:
-        """Go through the end of a run that has failed."""
+        """Carry out the end of a failed run."""
         for _ in range(MOST_IDLE_TURNS):
             self._link.add(self._run.tick(self._hooks.clock()))
             self._link.pump()
@@ -226,7 +226,7 @@ class SerialLoop:
         return joined_counters([each.experiment.parts.status.counters(now_s) for each in self._members])
 
     def results(self) -> dict[str, tuple[Counters, BestCheckpoint | None]]:
-        """Counters and best checkpoint of each policy, by its name."""
+        """Return counters and best checkpoint of each policy, by name."""
         now_s = self._hooks.clock()
         return {
             each.built.name: (each.experiment.parts.status.counters(now_s), each.experiment.parts.commander.best)
@@ -239,13 +239,13 @@ class SerialLoop:
     # --- learning, collecting, and looking around ---
 
     def _learn(self) -> bool:
-        """Let each policy learn from what it may have; returns True if one has asked for that."""
+        """Let each policy learn from the available batches; return True after a request."""
         asked = [learner.ask() for learner in self._link.learners]
         self._link.pump()
         return any(asked)
 
     def _collect(self) -> bool:
-        """Collect a chunk, unless the run ends; returns True if it was."""
+        """Collect a chunk unless the run is ending; return True for a chunk."""
         if not self._collects:
             return False
         replays = [each.experiment.replay for each in self._members]
@@ -286,7 +286,7 @@ class SerialLoop:
         self._link.send(Drained(self._link.collecting_lease))
 
     def _look_around(self) -> None:
-        """Do what is due without a message, the same however much time has passed."""
+        """Carry out due work, independent of the time passed."""
         now_s = self._hooks.clock()
         self._heed_stop(now_s)
         self._link.add(self._run.tick(now_s))
@@ -298,21 +298,21 @@ class SerialLoop:
             self._follow_task()
 
     def _meanwhile(self, now_s: float) -> None:
-        """Look around while an evaluation is played, which takes longer than anything else."""
+        """Carry out due work during an evaluation."""
         self._heed_stop(now_s)
         if self._show(now_s):
             self._link.add(self._run.tick(now_s))
         self._link.pump()
 
     def _heed_stop(self, now_s: float) -> None:
-        """End the run if somebody asks for that."""
+        """End the run on request."""
         stop = self._hooks.stop
         if not self._is_stopped and stop.ending:
             self._is_stopped = True
             self._link.add(self._run.stop(now=True, explanation=f"interrupted: {stop.reason}", now_s=now_s))
 
     def _show(self, now_s: float) -> bool:
-        """Show the progress, and where the time goes, from time to time; returns True if it was time."""
+        """Show the progress and the use of time at intervals; return True when shown."""
         if now_s - self._shown_s < STATUS_INTERVAL_S:
             return False
         self._shown_s = now_s

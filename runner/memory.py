@@ -1,4 +1,4 @@
-"""The experience of a serial run: its rows are in memory for the learner, and in files only with a checkpoint."""
+"""The experience of a serial run: rows in memory for the learner, and files for checkpoints only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import ChunkMeta, IndexedChunk
 
 WAITING_BYTES = 64 << 20
-"""The most memory of chunks that wait for a checkpoint; beyond that, files are written sooner."""
+"""Most bytes of chunks that wait for a checkpoint; beyond, files are written at once."""
 
 
 class Payloads:
-    """Payload files that the next checkpoint needs, and those that may be deleted once that checkpoint is saved.
+    """Payload files for the next checkpoint, and files to delete once it is saved.
 
-    The files of the checkpoint before stay until then: a killed run continues from there.
+    Files of the checkpoint before stay until then: a killed run continues from there.
     """
 
     def __init__(self, data: Path, *, waiting_bytes: int = WAITING_BYTES) -> None:
@@ -30,14 +30,14 @@ class Payloads:
         self._retired: list[str] = []
 
     def add(self, meta: ChunkMeta, columns: Columns) -> None:
-        """Add a chunk. Raises OSError if it has to be written at once and the disk refuses."""
+        """Add a chunk. Raises OSError if a write is needed at once and the disk refuses."""
         self._waiting[meta.file] = meta, columns
         self._waiting_bytes += meta.payload_bytes
         if self._waiting_bytes > self._most_bytes:
             self._write()
 
     def retire(self, files: Iterable[str]) -> None:
-        """Note that no row of these files is live any more. Files that were not written yet never are."""
+        """Note that these files have no live rows. Unwritten files are never written."""
         for file in files:
             waiting = self._waiting.pop(file, None)
             if waiting is None:
@@ -51,7 +51,7 @@ class Payloads:
         return self._written
 
     def sweep(self) -> None:
-        """Delete the files that only the checkpoint before this one needed. Call it once this one is committed."""
+        """Delete files that only the checkpoint before needed. Call this once the new checkpoint is committed."""
         delete_chunks(self._data, self._retired)
         self._retired, self._written = [], {}
 
@@ -87,7 +87,7 @@ class Memory(Prefetch):
         self.payloads = Payloads(data, waiting_bytes=waiting_bytes)
         self._replay, self._data = replay, data
         self._new: Columns | None = None
-        """Columns of the chunk that is being inserted."""
+        """Columns of the chunk during `insert`."""
 
     def insert(self, meta: ChunkMeta, columns: Columns) -> None:
         """Put the rows of the newest counted chunk into the ring. Raises OSError like Payloads.add."""
@@ -103,7 +103,7 @@ class Memory(Prefetch):
         self._confirm()
 
     def release_used(self) -> None:
-        """Retire payloads of rows that are used only once. Call it after learning from all drawn batches."""
+        """Retire payloads of rows that are used only once. Call this after learning from all drawn batches."""
         self._replay.hand_out_new()  # nothing is new; rows drawn before count as used
         self._confirm()
 

@@ -56,7 +56,7 @@ from remuda.worker.process import bound_threads
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """How one of several policies ended."""
+    """End of one of several policies."""
 
     counters: Counters
     best: BestCheckpoint | None
@@ -64,35 +64,35 @@ class PolicyResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended."""
+    """End of a run."""
 
     reason: str
-    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; `callback <Class>: …`; or a sentence naming what
-    failed."""
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; `callback <Class>: …`; or a sentence naming the
+    failure."""
     explanation: str
-    """For people: which condition, its value and its bound."""
+    """Condition, value and bound, for people."""
     failed: bool
     counters: Counters
-    """With several policies updates, episodes and versions are sums over them."""
+    """With several policies updates, episodes and versions are sums."""
     best: BestCheckpoint | None
-    """None where each of several policies has its own."""
+    """None with several policies, which have a best checkpoint each."""
     run_dir: Path
     policies: Mapping[str, PolicyResult] = field(default_factory=dict[str, PolicyResult])
-    """Of each of several policies, by name."""
+    """Results of several policies, by name."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where the run's files go."""
+    """Run folder, and further arguments of a run."""
 
     run_dir: Path
     on_exists: OnExists = "error"
     provenance: Mapping[str, Origin] | None = None
-    """Where each setting came from, for formatted_total_config.py."""
+    """Source of each setting, for formatted_total_config.py."""
     notes: Sequence[str] = ()
-    """Lines for the collector's log, about what was measured to choose settings."""
+    """Lines for the collector's log, about measurements for automatic settings."""
     callbacks: Sequence[CallbackLike] = ()
-    """Besides those of the config; for each of several policies one is made of each class."""
+    """Callbacks besides the config's; classes are instantiated for each policy."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Continued:
 
 @dataclass(frozen=True)
 class _Found:
-    """A policy, and what its part of the run folder has."""
+    """A policy, and the content of its part of the run folder."""
 
     built: BuiltPolicy
     folder: RunFolder
@@ -115,7 +115,7 @@ class _Found:
 
     @property
     def counters(self) -> Counters | None:
-        """Where a resumed run continues."""
+        """Start of a resumed run."""
         return None if self.continued is None else counters_of(self.recovered, self.continued.state.progress)
 
 
@@ -127,12 +127,12 @@ def run(
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> RunResult:
-    """Train until a stop condition is reached or `stop` is set; an exception ends it as failed.
+    """Train until a stop condition is reached or `stop` is set; an exception ends the run as failed.
 
-    The same config gives the same numbers twice, to the last digit. A resumed run gets back what its newest checkpoint
-    had: weights, optimizer, counters, best score, replay with its priorities, and the random states of updates, of
-    sampling and of exploration. Environments start new episodes with seeds of their own. What came after that
-    checkpoint is void. Several policies continue from the same moment.
+    Equal configs give equal numbers, to the last digit. A resumed run continues with the state of its newest
+    checkpoint: weights, optimizer, counters, best score, replay with its priorities, and the random states of updates,
+    sampling and exploration. Environments start new episodes with seeds of their own. Later work is discarded. Several
+    policies continue from the same moment.
 
     Raises, before anything is written: UserCodeError, EnvironmentBuildError, UnsupportedSpaceError, DeviceError,
     CheckpointError, CheckpointIndexError, JournalError, RunFolderError, and FolderOwnedError if another process works
@@ -195,10 +195,10 @@ def _find(
 
 
 def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
-    """The committed replay, if it belongs to the checkpoint from which the run continues.
+    """Return the committed replay, if it belongs to the checkpoint.
 
-    It may be newer than the checkpoint if nothing was learned in between: that happens where another policy of the run
-    has learned, and all were committed together.
+    The replay may be newer than the checkpoint without updates in between: policies are committed together, also if
+    only another policy has learned.
     """
     if found is None:
         return None
@@ -208,7 +208,7 @@ def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
 
 
 def counters_of(recovered: Recovered | None, progress: Progress) -> Counters:
-    """The counters with which a run continues from a checkpoint."""
+    """Return the counters of a run continued from a checkpoint."""
     if recovered is None:
         return progress.counters
     saved, known = progress.counters, recovered.snapshot.counters
@@ -216,7 +216,7 @@ def counters_of(recovered: Recovered | None, progress: Progress) -> Counters:
 
 
 def _continue_together(found: Sequence[_Found]) -> None:
-    """Torch has one generator for all policies: it continues with the state of the newest checkpoint."""
+    """Restore torch's generator, shared by all policies, from the newest checkpoint."""
     states = [one.continued.state for one in found if one.continued is not None]
     if len(states) > 1:
         restore_rngs(max(states, key=lambda state: state.progress.counters.env_step), {})

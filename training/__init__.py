@@ -1,1 +1,1 @@
-"""A training run, in both modes: what counts, what is sampled, when to save, evaluate and stop, and the journal."""
+"""Rules of a training run in both modes: counting, sampling, saving, evaluating and stopping; and the journal."""

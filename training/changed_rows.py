@@ -1,4 +1,4 @@
-"""Which rows of a kind have changed since they were journaled."""
+"""Rows of a kind that have changed since they were journaled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KeyT = TypeVar("KeyT", int, str)
 
 
 class ChangedRows(Generic[KeyT]):
-    """Keeps the keys of changed rows; the row itself is made only when it is needed."""
+    """Keeps the keys of changed rows; a row itself is made only when needed."""
 
     def __init__(self) -> None:
         self.put: set[KeyT] = set()

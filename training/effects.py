@@ -1,6 +1,6 @@
-"""What has to be recorded of a run, in both modes: reports, rows, checkpoints and lines.
+"""Records of a run in both modes: reports, rows, checkpoints and lines.
 
-Pure code decides what; it is written later. See recording.py for where each is written.
+Pure code makes them; recording.py writes them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _HERE = os.path.dirname(__file__)
 
 @dataclass(frozen=True)
 class RecordCheckpoint:
-    """Add a saved checkpoint to index.json and delete those beyond `keep`."""
+    """Add a saved checkpoint to index.json and delete checkpoints beyond `keep`."""
 
     experiment: str
     record: CheckpointRecord
     keep: int
     interrupted: bool
-    """Link it as ckpt_interrupt.pth.tar as well."""
+    """Also link it as ckpt_interrupt.pth.tar."""
     in_use: tuple[int, ...] = ()
-    """Checkpoints (by train_iter) that are being played: they are not deleted yet."""
+    """Checkpoints, by train_iter, in use by evaluations; not deleted yet."""
 
 
 @dataclass(frozen=True)
 class RecordReward:
-    """Add the mean return of a checkpoint's evaluation to index.json; the best one is linked as ckpt_best.pth.tar."""
+    """Add the mean return of a checkpoint's evaluation to index.json; link the best as ckpt_best.pth.tar."""
 
     experiment: str
     train_iter: int
     reward: float
     best: bool
     task: str = ""
-    """The task on which it was measured."""
+    """The measured task."""
     kwargs_json: str | None = None
     """See remuda.storage.checkpoint_index.NewTask."""
 
@@ -73,26 +73,26 @@ class WriteTimers:
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line in the commander's log, or in the coordinator's own log if `experiment` is None."""
+    """A line in the commander's log; with `experiment` None, in the coordinator's own log."""
 
     experiment: str | None
     text: str
     level: Level = "info"
     at: SourceLine = field(default_factory=lambda: caller(_HERE), compare=False, repr=False)
-    """The place that speaks, which the log shows."""
+    """Source line shown in the log."""
 
 
 @dataclass(frozen=True)
 class Happened:
-    """An event for the run's time series, with the counters of the moment when it is recorded."""
+    """An event for the run's time series, recorded with the present counters."""
 
     experiment: str
     kind: EventKind
     text: str
     role: Role | None = None
-    """The role of the worker that it is about."""
+    """Role of the worker concerned."""
     worker: str | None = None
-    """Its UUID."""
+    """UUID of the worker."""
 
     def report(self, counters: Counters) -> EventReport:
         """The record for the time series."""

@@ -9,7 +9,7 @@ from remuda.training.run_snapshot import IdentitySnapshot
 
 @dataclass
 class Identity:
-    """The names of an experiment, its folder and its priority, which alone may change."""
+    """Names, folder and priority of an experiment; only the priority may change."""
 
     id: str
     name: str
@@ -18,12 +18,12 @@ class Identity:
     priority: int
     """Experiments with a higher priority get workers first."""
     submitted: int
-    """Its number among all experiments, in order of submission."""
+    """Number among all experiments, in order of submission."""
     policy: str = ""
-    """Which of several policies of the run this is about; empty where there is one."""
+    """Name of the policy; empty in a run with a single policy."""
 
     def snapshot(self, config_json: str) -> IdentitySnapshot:
-        """What is needed to continue after a restart, with the submitted config."""
+        """Return the state for a restart, with the submitted config."""
         return IdentitySnapshot(
             self.id,
             self.name,

@@ -1,8 +1,8 @@
-"""The journal of one run, in SQLite: everything that is needed to continue it after its process has died.
+"""The journal of one run, in SQLite: everything needed to continue after the death of its process.
 
-Everything of one turn of the coordinator's loop is one transaction, committed before any answer is sent; in serial
-mode, everything of one checkpoint. There is no disk sync per commit: a killed process loses nothing; a machine that
-loses power may lose its last moments and no more, since the file itself stays whole.
+In parallel mode, all changes of one turn of the coordinator's loop are one transaction, committed before any answer is
+sent; in serial mode, all changes of one checkpoint. Commits are not synced to the disk: a killed process loses nothing;
+a power cut may lose the last moments, and the file stays whole.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from remuda.training.snapshot import (
 from remuda.wire.messages import IndexedChunk
 
 ROWS_PER_STATEMENT = 64
-"""So few that there is a prepared statement for each number of rows: see cached_statements."""
+"""Small enough for a prepared statement for each number of rows: see cached_statements."""
 PartT = TypeVar("PartT", bound=Snapshot)
 AnyT = TypeVar("AnyT")
 
 _ROWS = ("lease", "place", "account", "counted", "rest", "reanalysis")
-"""Tables with one row for each lease, place, account, worker or chunk; named as in Changes."""
+"""Tables with a row for each lease, place, account, worker or chunk; named as in Changes."""
 
 _PREFIX = re.compile(r"([a-z][a-z0-9_]*)?")
 
@@ -82,8 +82,8 @@ create table if not exists {prefix}priorities
 
 
 def is_queued(path: Path) -> bool:
-    """Whether a run whose journal no process has open waits for workers: a coordinator opens the journal of a queued
-    run for moments only. Changes nothing."""
+    """True if a run whose journal is closed waits for workers: a coordinator opens the journal of a queued run only for
+    moments. Changes nothing."""
     if path.with_name(f"{path.name}-wal").exists():
         return False  # a process has it open, or was killed while it had
     try:
@@ -104,9 +104,9 @@ def _says_queued(head: bytes) -> bool:
 def open_for_policies(
     path: Path, policies: Sequence[str]
 ) -> tuple[list[tuple[RunJournal, Recovered | None]], str | None]:
-    """The journals of the policies of a run that begins or is resumed, and their content; one policy alone has an empty
-    name. See `together`. A damaged file is put aside and another is begun: the last value says so. Raises JournalError,
-    also if another process has it open."""
+    """Open the journals of the policies of a run, and read their content; a single policy has an empty name. See
+    `together`. A damaged file is put aside and replaced by a new file: the last value is a text about the damage.
+    Raises JournalError, also if another process has the file open."""
     try:
         journals = _opened(path, policies)
         try:
@@ -123,8 +123,8 @@ def open_for_policies(
 
 
 def journaled_policies(path: Path) -> list[str]:
-    """The names of the policies of which a journal has something, sorted; an empty one where there are not several.
-    Raises JournalError, also if another process has it open."""
+    """Return the sorted names of the policies in a journal; a single policy has an empty name. Raises JournalError,
+    also if another process has the file open."""
     with contextlib.closing(open_database(path, "")) as db:
         try:
             return _policies_in(db)
@@ -139,7 +139,7 @@ def _policies_in(db: sqlite3.Connection) -> list[str]:
 
 
 def _prefix(policy: str) -> str:
-    """What the names of a policy's tables begin with."""
+    """Return the prefix of the names of a policy's tables."""
     return f"of_{policy}__" if policy else ""
 
 
@@ -150,8 +150,8 @@ def _opened(path: Path, policies: Sequence[str]) -> list[RunJournal]:
 
 @contextlib.contextmanager
 def together(journals: Sequence[RunJournal]) -> Generator[None]:
-    """Commit what the body writes to the journals of one run's policies as a whole, or nothing of it. Raises
-    JournalError if the disk refuses."""
+    """Commit all writes of the body to the journals of one run's policies, or none. Raises JournalError if the disk
+    refuses."""
     try:
         with journals[0].committing():
             yield
@@ -162,19 +162,18 @@ def together(journals: Sequence[RunJournal]) -> Generator[None]:
 
 
 class RunJournal:
-    """Owns `<run>/journal.sqlite` while it is open: no other process can write it, or even read it."""
+    """Owns `<run>/journal.sqlite` while open: no other process can read or write the file."""
 
     def __init__(self, path: Path, *, policy: str = "", beside: RunJournal | None = None) -> None:
-        """Open the journal; it is made if missing. Of several policies of a run each has tables of its own, by its
-        name: they share the file that the journal `beside` it has open. Raises JournalError, also if another process
-        has it open."""
+        """Open the journal, or make a new file. Each of several policies has tables of its own, by name, in the file
+        opened by the journal `beside`. Raises JournalError, also if another process has the file open."""
         if not _PREFIX.fullmatch(policy):
             raise ValueError(f"{policy!r} cannot be part of a table's name: small letters, digits and underscores only")
         self._path = path
         self._prefix = _prefix(policy)
         self._chunks, self._episodes = _CHUNKS, _EPISODES
         self._written: dict[str, bytes] = {}
-        """The parts of the snapshot that were committed last."""
+        """The last committed parts of the snapshot."""
         if beside is None:
             self._database = Database(path, _tables(self._prefix))
         else:
@@ -188,20 +187,20 @@ class RunJournal:
         return self._database.connection
 
     def put_back(self) -> str | None:
-        """Put the file back if somebody has removed or replaced it: see Database. Not while anything is written."""
+        """Restore the file if it was removed or replaced: see Database. Call only between writes."""
         return self._database.put_back()
 
     def committing(self) -> contextlib.AbstractContextManager[None]:
-        """Commit what the body writes as a whole, as a part of the transaction around it if there is one. Raises
+        """Commit all writes of the body, or none, as a part of an outer transaction if there is one. Raises
         JournalError."""
         return committing(self._db, self._path)
 
     def forget_written(self) -> None:
-        """What was written last may not have been committed: the next entry is written whole."""
+        """Write the next entry whole, since the last commit may have failed."""
         self._written = {}
 
     def write(self, *turns: JournalEntry) -> None:
-        """Commit the entries of one turn or several, in order, as one. Raises JournalError and changes nothing if the
+        """Commit the entries of turns, in order, in one transaction. Raises JournalError and changes nothing if the
         disk refuses."""
         encode, db, newest = msgspec.msgpack.encode, self._db, _newest_of(turns)
         parts = {name: encode(part) for name, part in _parts_of(newest).items()}
@@ -214,7 +213,7 @@ class RunJournal:
         self._written = parts
 
     def _write_news(self, turn: JournalEntry) -> None:
-        """Write the parts of a turn that are not whole in each turn; of those that are, the newest is enough."""
+        """Write the incremental parts of a turn; of all other parts, only the newest is needed."""
         encode, db = msgspec.msgpack.encode, self._db
         self._write_rows(turn.changes)
         self._write_chunks(turn)
@@ -228,8 +227,7 @@ class RunJournal:
             db.execute(f"insert or replace into {self._prefix}priorities values (0, ?, ?)", values)
 
     def _write_chunks(self, turn: JournalEntry) -> None:
-        """Write many chunks with one statement, since each statement releases the interpreter's lock and has to get it
-        back."""
+        """Write many chunks with one statement, since each statement releases and reacquires the interpreter's lock."""
         encode, db = msgspec.msgpack.encode, self._db
         for start in range(0, len(turn.added), ROWS_PER_STATEMENT):
             added = turn.added[start : start + ROWS_PER_STATEMENT]
@@ -254,8 +252,8 @@ class RunJournal:
                 db.executemany(f"insert or replace into {self._prefix}{table} values (?, ?)", put)
 
     def read(self) -> Recovered | None:
-        """Everything that was committed; None in a new journal. Raises JournalDamagedError if it cannot be read, and
-        JournalError if another version of Remuda has written it."""
+        """Return all committed content; None from a new journal. Raises JournalDamagedError if unreadable, and
+        JournalError if written by another version of Remuda."""
         try:
             head = self._db.execute(f"select body from {self._prefix}memory").fetchone()
             chunks = self._db.execute(f"select body from {self._prefix}chunk order by first_row").fetchall()
@@ -279,7 +277,7 @@ class RunJournal:
         self._written = {}
 
     def close(self) -> None:
-        """Close the file; only this one file is left. May be called again."""
+        """Close the file, leaving no other file. May be called again."""
         self._db.close()
 
     def _memory(self, head: bytes) -> RunSnapshot:
@@ -316,12 +314,12 @@ class RunJournal:
         return _decoded(found[0], type)
 
     def _deaths(self) -> list[DeathsSnapshot]:
-        """The deaths of workers; earlier versions of Remuda did not write them."""
+        """Read the deaths of workers; missing in journals of earlier versions of Remuda."""
         found = self._db.execute(f"select body from {self._prefix}part where name = 'deaths'").fetchone()
         return [] if found is None else _DEATHS.decode(found[0])
 
     def _later_part(self, name: str, missing: PartT) -> PartT:
-        """A part that earlier versions of Remuda did not write."""
+        """Read a part; `missing` in journals of earlier versions of Remuda."""
         found = self._db.execute(f"select body from {self._prefix}part where name = ?", (name,)).fetchone()
         return missing if found is None else _decoded(found[0], type(missing))
 
@@ -374,8 +372,7 @@ _EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
 
 
 def _newest_of(turns: Sequence[JournalEntry]) -> RunSnapshot:
-    """The snapshot of the newest turn, with the rows of progress.txt that any of them gave: none is written yet, and a
-    process that is killed now has nothing else of them."""
+    """Return the newest snapshot, with the rows of progress.txt of all turns: none of the rows is written yet."""
     newest = turns[-1].snapshot
     if len(turns) == 1:
         return newest

@@ -1,4 +1,4 @@
-"""An SQLite database for a journal: one process alone has it open, and each change is committed as a whole."""
+"""An SQLite database for a journal: open in a single process, with atomic changes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from remuda.config.errors import Error
 from remuda.storage.atomic import replacing
 
 BUSY_S = 2.0
-"""How long to wait for another process that has the file open, before an error is raised."""
+"""Seconds to wait for another process with the open file, before an error."""
 STATEMENTS = 256
-"""The number of prepared statements that are kept."""
+"""Number of cached prepared statements."""
 _SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
-"""The bytes that SQLite locks for reading, part of its file format: a process that has a journal open locks all of
-them."""
+"""Bytes locked by SQLite for reading, part of its file format: a process with an open journal locks all of them."""
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class JournalError(Error):
-    """The journal cannot be opened, read or written; the text says which and why."""
+    """The journal cannot be opened, read or written, with the reason."""
 
 
 class JournalDamagedError(JournalError):
@@ -32,8 +31,8 @@ class JournalDamagedError(JournalError):
 
 
 def open_database(path: Path, tables: str) -> sqlite3.Connection:
-    """Open a database for this process alone, made with `tables` if missing; any of its threads may use it, one at a
-    time. Raises JournalError."""
+    """Open a database for this process alone, and make missing `tables`. Any of its threads may use the connection, one
+    at a time. Raises JournalError."""
     try:
         _make_private(path)
         db = sqlite3.connect(
@@ -56,19 +55,19 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
 
 
 class Database:
-    """A database that this process has open, and the files that it was opened from."""
+    """An open database, and its files."""
 
     def __init__(self, path: Path, tables: str) -> None:
         """Open the database; see open_database."""
         self._path, self._tables = path, tables
         self.connection = open_database(path, tables)
         self._files = self._found()
-        """Device and inode of each open file, by what its name ends in; empty while the connection is closed."""
+        """Device and inode of each open file, by the end of its name; empty while closed."""
         self._disturbed = False
 
     def put_back(self) -> str | None:
-        """Write a complete copy under the database's name, if somebody has removed or replaced an open file. Returns
-        what has happened; None if nothing has. Raises JournalError or OSError and loses nothing, to be called again."""
+        """Write a complete copy under the database's name, if an open file was removed or replaced. Returns a text
+        about that, or None. Raises JournalError or OSError without loss; call again."""
         found = self._found()
         if any(file not in (None, found[end]) for end, file in self._files.items()):
             self._disturbed = True
@@ -101,7 +100,7 @@ class Database:
 
 
 def _file_at(path: str) -> tuple[int, int] | None:
-    """Device and inode of the file at `path`; None if there is none."""
+    """Return device and inode of the file at `path`; None without a file."""
     with contextlib.suppress(FileNotFoundError):
         found = os.stat(path)
         return found.st_dev, found.st_ino
@@ -109,15 +108,15 @@ def _file_at(path: str) -> tuple[int, int] | None:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file private: a run's config is in it, which may contain secrets."""
+    """Make the file private: it contains the run's config, possibly with secrets."""
     with contextlib.suppress(OSError):  # it is there, or SQLite will say what is wrong
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 @contextlib.contextmanager
 def committing(db: sqlite3.Connection, path: Path) -> Generator[None]:
-    """Commit what the body writes to the database at `path` as a whole, or not at all; within another such block, as a
-    part of that. Raises JournalError if the disk refuses."""
+    """Commit all writes of the body to the database at `path`, or none; a nested block joins the outer transaction.
+    Raises JournalError if the disk refuses."""
     try:
         with contextlib.nullcontext() if db.in_transaction else _transaction(db):
             yield
@@ -138,9 +137,9 @@ def _transaction(db: sqlite3.Connection) -> Generator[None]:
 
 
 def is_open(path: Path) -> bool:
-    """Whether any process, also on another machine, has the journal open, so that its run is running. Changes nothing.
+    """True if any process, also on another machine, has the journal open, so that its run is running. Changes nothing.
 
-    Must not be called by the process that has it open: POSIX would release that process's locks.
+    Never call this in the process with the open journal: POSIX would release that process's locks.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Writes what both modes record of a run to its logs and to index.json."""
+"""Opens a run's logs and writes its records in both modes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def open_logbook(
     *,
     sinks: bool = True,
 ) -> Logbook:
-    """Open a run's logs, cut off where a resumed run continues; with the sinks of the config unless others are
-    given."""
+    """Open a run's logs, cut off at the start of a resumed run; with the sinks of the config unless
+    `sinks` is False."""
     declared = declaration(config)
     columns = ProgressColumns(
         tuple(declared.loss_columns),

@@ -1,4 +1,4 @@
-"""How a killed run continues: what its journal has and its files do not have yet, and where a resumed run begins."""
+"""Continuation of a killed run: journaled records that its files lack, and the start of a resumed run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 
 def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None:
-    """Add to index.json what was journaled in the last moment and is missing there: a checkpoint, the result of an
-    evaluation, and which checkpoint an interrupted run ends with."""
+    """Add journaled facts missing in index.json: a checkpoint, the result of an evaluation, and the checkpoint of an
+    interrupted run's end."""
     newest = commander.last_record
     if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
         checkpoints.add(newest)
@@ -45,7 +45,7 @@ def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None
 
 
 def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:
-    """The evaluation that was journaled in the last moment, and may be missing in progress.txt and the curves."""
+    """Log the last journaled evaluation and rows, if missing in progress.txt and the curves."""
     for row in snapshot.experiment.progress.given:
         if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
             log.progress(row)
@@ -60,7 +60,7 @@ def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) ->
 
 
 def task_at(recovered: Recovered | None) -> TaskSnapshot:
-    """The task that a run was at, by its journal; without one the first, from which it goes on as conditions hold."""
+    """Return the journaled task of a run; without a journal the first task, from which conditions continue."""
     return TaskSnapshot() if recovered is None else recovered.snapshot.experiment.dispatch.commander.task
 
 
@@ -74,11 +74,12 @@ def resume_point(
     config: ExperimentConfig,
     state: TaskSnapshot,
 ) -> ResumePoint:
-    """What a resumed run continues with: this checkpoint and these counters, after the policy that was `published`
-    last, maybe later than the checkpoint. `log` has been cut off there already.
+    """Return the start of a resumed run: this checkpoint, these counters, and a policy newer than the last `published`
+    policy. `log` is cut off already.
 
-    The run is at the task of this `state`. Where evaluations measure another than before, no return counts any more:
-    the checkpoint is evaluated again, as the first that may be the best."""
+    The run continues at the task of `state`. If evaluations now measure another task, earlier returns no longer count:
+    the checkpoint is evaluated again, as the first that may be the best.
+    """
     assert log.progress_file is not None, "a run has one"
     policy, rows = max(record.policy, published), log.progress_file.next_epoch
     best, task = checkpoints.best, Curriculum(config, state).name
@@ -96,5 +97,5 @@ def resume_point(
 
 
 def _is_of_another(record: CheckpointRecord, task: str) -> bool:
-    """Whether its reward was measured on another task; older versions of Remuda noted none."""
+    """True if its reward was measured on another task; records of older versions of Remuda have no task."""
     return record.task not in ("", task)

@@ -1,4 +1,4 @@
-"""The point from which a resumed run continues."""
+"""Start of a resumed run."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _FIRST = TaskSnapshot()
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The point from which a resumed run continues. Random streams that no journal has get the new `generation`."""
+    """Start of a resumed run. Random streams outside the journal get the new `generation`."""
 
     record: CheckpointRecord
-    """The checkpoint from which the run continues."""
+    """The checkpoint to continue from."""
     counters: Counters
-    """Updates after that checkpoint are void. Experience after it stays counted if a journal has it; otherwise these
-    are the checkpoint's own counters."""
+    """Updates after the checkpoint are void. Later experience counts if journaled; otherwise these are the checkpoint's
+    own counters."""
     policy: PolicyRef
-    """The newest policy that was published, even if after that checkpoint."""
+    """The newest published policy, also if later than the checkpoint."""
     best: CheckpointRecord | None
-    """The best of the checkpoints so far, with its reward."""
+    """The best checkpoint so far, with its reward."""
     progress_rows: int
-    """The number of rows of progress.txt that are still valid."""
+    """Number of valid rows of progress.txt."""
     checkpoints: tuple[CheckpointRecord, ...] = ()
-    """All that the run has, oldest first."""
+    """All checkpoints of the run, oldest first."""
     task: TaskSnapshot = _FIRST
-    """The task that it is at."""
+    """Present task."""
 
     @property
     def generation(self) -> int:
-        """Which incarnation of the run this is, 0 being the first: the epoch its learner publishes under."""
+        """Incarnation of the run, from 0: the epoch of its learner's policies."""
         return self.policy.epoch + 1

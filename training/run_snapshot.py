@@ -1,4 +1,4 @@
-"""The snapshot of a whole run, made of the snapshots of its parts, and the format of the journal."""
+"""Snapshot of a whole run, made of snapshots of its parts, and the format of the journal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Changes(Struct, frozen=True):
     rest: Rows[RestSnapshot] = Rows()
     reanalysis: Rows[ReanalysisRow] = Rows()
     whole: bool = False
-    """These are all rows: what was journaled before, for an earlier incarnation of the run, is void."""
+    """All rows: earlier rows in the journal, of another incarnation of the run, are void."""
 
 
 class ExperimentSnapshot(Snapshot, frozen=True):
@@ -91,7 +91,7 @@ class IdentitySnapshot(Snapshot, frozen=True):
 
 
 class HeadSnapshot(Snapshot, frozen=True):
-    """The part of a run that changes with nearly every turn, and the format that tells whether the rest can be read."""
+    """Parts of a run that change with nearly every turn, and the format, by which readers accept the rest."""
 
     format: int
     """Comes first in every format."""
@@ -103,26 +103,26 @@ class HeadSnapshot(Snapshot, frozen=True):
     failures: int
     wall_s: float
     stage_left_s: float | None = None
-    """See ExperimentShutdown.left_s; earlier versions of Remuda did not write it."""
+    """See ExperimentShutdown.left_s; missing in earlier versions of Remuda."""
 
 
 class RunSnapshot(Snapshot, frozen=True):
-    """Everything that is kept of a run except its chunks; without its rows if those come as Changes."""
+    """Content of a journal except chunks; without rows if Changes has them."""
 
     format: int
     identity: IdentitySnapshot
     experiment: ExperimentSnapshot
     leases: int
-    """The highest lease number given out by this coordinator so far."""
+    """Highest lease number of this coordinator."""
     boot: str = ""
-    """The machine and its start under which this was written; empty if that is not known."""
+    """Boot id of the machine at writing; empty if unknown."""
 
     def with_rows(self, rows: Changes) -> RunSnapshot:
         """This, with these rows."""
         return replace(self, experiment=self.experiment.with_rows(rows))
 
     def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunSnapshot:
-        """This, with all training episodes since the last row of progress.txt, and the rows that wait."""
+        """Return the snapshot with all training episodes since the last row of progress.txt, and the waiting rows."""
         progress = self.experiment.progress
         progress = replace(progress, ended=[*progress.ended, *(chunk for new in journaled for chunk in new.chunks)])
         return replace(self, experiment=replace(self.experiment, progress=progress))
@@ -141,7 +141,7 @@ class RunSnapshot(Snapshot, frozen=True):
 
 
 class FinishedRunSnapshot(Snapshot, frozen=True):
-    """All that is kept of a run that is over, besides its own folder: one row in the list of runs."""
+    """Row of a finished run in the list of runs."""
 
     identity: IdentitySnapshot
     last: ExperimentStatus
@@ -149,4 +149,4 @@ class FinishedRunSnapshot(Snapshot, frozen=True):
 
 
 FORMAT = 4
-"""Raised whenever a field changes its meaning; a journal of another format is not read."""
+"""Raised when a field changes its meaning; journals of another format are not read."""

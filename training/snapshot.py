@@ -1,8 +1,8 @@
-"""Snapshots of an experiment's state: plain structs, in the journal before anybody is answered.
+"""Snapshots of an experiment's state: plain structs, journaled before any answer.
 
-Each object of the state machine that outlives a process gives out its `snapshot()` and takes it back with `restore()`.
-What there is one of for each lease, place or worker is not in `snapshot()`: these are rows, of which `changes()` gives
-those that have changed since it was asked before. Nothing that was given out is changed afterwards.
+Each lasting object of the state machine returns a `snapshot()` and continues with `restore()`. State of each lease,
+place or worker is kept in rows instead; `changes()` returns the rows changed since its last call. Returned objects
+never change afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from remuda.wire.messages import (
 )
 
 Stage = Literal["working", "draining", "settling", "releasing"]
-"""How far its end has come; see ExperimentShutdown."""
+"""Progress of the end; see ExperimentShutdown."""
 
 
 class Snapshot(Struct, frozen=True, array_like=True):
@@ -41,20 +41,20 @@ Key = int | str
 
 
 class CountedSnapshot(Snapshot, frozen=True):
-    """A row: which chunks of one lease were counted; see Ledger."""
+    """Row with the counted chunks of one lease; see Ledger."""
 
     lease: int
     worker: str
     incarnation: int
     first: int
-    """Smaller numbers belong to earlier leases; -1 if that is not known yet."""
+    """Smaller numbers belong to earlier leases; -1 if unknown."""
     high_water: int
     gaps: list[tuple[int, int]]
     refused: list[int] = []
 
     @property
     def key(self) -> Key:
-        """What tells it from other rows of its kind."""
+        """Key among rows of its kind."""
         return self.lease
 
 
@@ -66,7 +66,7 @@ class LedgerSnapshot(Snapshot, frozen=True):
     episodes: int
     chunks: int
     has_forgotten: bool = False
-    """Whether leases were forgotten: then it is not known of some chunks whether they were counted."""
+    """True if leases were forgotten: then some chunks may or may not be counted."""
     counted: list[CountedSnapshot] = []
     repeated: int = 0
     refused: int = 0
@@ -75,7 +75,7 @@ class LedgerSnapshot(Snapshot, frozen=True):
 
 
 class IndexSnapshot(Snapshot, frozen=True):
-    """See ReplayIndex; the live chunks are journaled one by one."""
+    """See ReplayIndex; live chunks are journaled singly."""
 
     next_row: int
     first_live_row: int
@@ -93,11 +93,11 @@ class ReplaySnapshot(Snapshot, frozen=True):
     settled_rows: int
     limiter_dropped_rows: int
     random_state: str = ""
-    """State of the generator that draws rows, as JSON since its numbers have 128 bits."""
+    """State of the generator of draws, as JSON because of its 128-bit numbers."""
 
 
 class AccountSnapshot(Snapshot, frozen=True):
-    """A row: the credit of one collector; see CreditBook."""
+    """Row with the credit of one collector; see CreditBook."""
 
     lease: int
     granted: int
@@ -107,7 +107,7 @@ class AccountSnapshot(Snapshot, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What tells it from other rows of its kind."""
+        """Key among rows of its kind."""
         return self.lease
 
 
@@ -124,7 +124,7 @@ class FlowSnapshot(Snapshot, frozen=True):
 
 
 class LeaseHolder(Snapshot, frozen=True):
-    """The worker that holds a lease, or held it."""
+    """Present or former holder of a lease."""
 
     lease: int
     worker: str
@@ -143,16 +143,16 @@ class LeaseSnapshot(Snapshot, frozen=True):
     ready: bool
     draining: bool
     over: bool
-    """The newest leases that are over are kept too, so that late chunks still find their ledger."""
+    """True for the newest finished leases, kept so that late chunks find their ledger."""
 
     @property
     def key(self) -> Key:
-        """What tells it from other rows of its kind."""
+        """Key among rows of its kind."""
         return self.holder.lease
 
 
 class PlaceSnapshot(Snapshot, frozen=True):
-    """A row: a place in an experiment that workers of a role have held."""
+    """Row of a place in an experiment for workers of a role."""
 
     role: Role
     index: int
@@ -161,7 +161,7 @@ class PlaceSnapshot(Snapshot, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What tells it from other rows of its kind."""
+        """Key among rows of its kind."""
         return f"{self.role}/{self.index}"
 
 
@@ -191,14 +191,14 @@ class TaskSnapshot(Snapshot, frozen=True):
 
     number: int = 0
     stage: int = 0
-    """How many of env.schedule have begun."""
+    """Number of begun stages of env.schedule."""
     kwargs_json: str | None = None
-    """Arguments that were asked for, as JSON; None: those of the stage."""
+    """Requested arguments, as JSON; None: arguments of the stage."""
     since_env_step: int = 0
     reached: float | None = None
     """Mean return of the newest evaluation at this task."""
     asked: str | None = None
-    """Arguments of a task that was asked for and has not begun yet."""
+    """Arguments of a requested task that has not begun."""
 
 
 class CommanderSnapshot(Snapshot, frozen=True):
@@ -254,17 +254,16 @@ class RowSnapshot(Snapshot, frozen=True):
     """A row of progress.txt that waits for an evaluation."""
 
     env_step: int
-    """The environment step at which the row stands."""
+    """Environment step of the row."""
     counters: Counters
-    """The counters when that step was reached; so are the metrics."""
+    """Counters at the environment step; so are the metrics."""
     metrics: Mapping[str, float]
     task: int | None = None
-    """None in a run with one task."""
+    """None in a run with a single task."""
 
 
 class EpisodesSnapshot(Snapshot, frozen=True):
-    """Training episodes that ended in one chunk, and means over its steps; or neither and a row that shows those
-    before it."""
+    """Training episodes of one chunk, and means over its steps; or a waiting row for the episodes before."""
 
     returns: list[float]
     lengths: list[int]
@@ -274,17 +273,16 @@ class EpisodesSnapshot(Snapshot, frozen=True):
 
 
 class NewEpisodes(Snapshot, frozen=True):
-    """Episodes of the chunks since the last turn. There may be thousands between two rows of progress.txt: the journal
-    stores them turn by turn, and does not write all of them again with every chunk."""
+    """Episodes of the chunks since the last turn. Thousands may lie between two rows of progress.txt, so the journal
+    stores them turn by turn."""
 
     first: int
-    """The number of chunks before them that wait for the row; what was journaled of chunks from this one on is void."""
+    """Number of earlier chunks that wait for the row; journaled chunks from this number on are void."""
     chunks: list[EpisodesSnapshot]
 
 
 class ProgressSnapshot(Snapshot, frozen=True):
-    """See ProgressRows. The training episodes since the last row are empty here if they are journaled as
-    NewEpisodes."""
+    """See ProgressRows. Training episodes since the last row are left out if journaled as NewEpisodes."""
 
     next_env_step: int
     epoch: int
@@ -294,28 +292,27 @@ class ProgressSnapshot(Snapshot, frozen=True):
     test: ResultSnapshot | None
     metrics: dict[str, float]
     newest: list[tuple[float, int]] = []
-    """Returns and lengths of the newest training episodes, if checkpoints are evaluated by them."""
+    """Returns and lengths of the newest training episodes, if checkpoints are evaluated by training episodes."""
     info: dict[str, list[float]] = {}
     given: list[ProgressRow] = []
-    """Rows of the newest turn, or of all that were committed with it: only progress.txt itself can tell whether they
-    were written."""
+    """Rows of the newest turn, or of all turns of a commit; progress.txt itself shows if they were written."""
     ended: list[EpisodesSnapshot] = []
     """Training episodes and waiting rows, journaled as NewEpisodes. Older journals have the episodes in `returns`,
     `lengths` and `info`."""
 
 
 class RestSnapshot(Snapshot, frozen=True):
-    """A row: one worker's failures; see Failures."""
+    """Row with one worker's failures; see Failures."""
 
     worker: str
     in_all: int
     in_a_row: int
     rest_s: float
-    """Seconds of rest that were left when this was written."""
+    """Remaining seconds of rest at writing."""
 
     @property
     def key(self) -> Key:
-        """What tells it from other rows of its kind."""
+        """Key among rows of its kind."""
         return self.worker
 
 
@@ -335,7 +332,7 @@ class DeathsSnapshot(Snapshot, frozen=True):
     elapsed_s: float
     """Seconds since the first of them."""
     newest: list[tuple[str, str]]
-    """Workers and how they ended."""
+    """Workers and their ends."""
 
 
 class CallbacksSnapshot(Snapshot, frozen=True):
@@ -344,7 +341,7 @@ class CallbacksSnapshot(Snapshot, frozen=True):
     answered: int = 0
     events: list[CallbackEvent] = []
     returns: list[float] = []
-    """Of training episodes that are in no event yet; so are the next ones."""
+    """Returns of training episodes without an event; the next fields are of the same episodes."""
     lengths: list[int] = []
     env_steps: list[int] = []
     left_out: int = 0
@@ -362,26 +359,26 @@ class ReanalysisRow(Snapshot, frozen=True):
 
     @property
     def key(self) -> int:
-        """What tells it from other rows of its kind: the chunk's first row."""
+        """Key among rows of its kind: the chunk's first row."""
         return self.reanalysis.meta.first_row
 
 
 class AskedSnapshot(Snapshot, frozen=True):
-    """A chunk that a reanalyzer computes again."""
+    """A chunk in reanalysis."""
 
     lease: int
     request: int
     chunk: IndexedChunk
     target: PolicyRef
     came: Reanalysis | None = None
-    """What came of it, by a target network that is not known to be published yet."""
+    """Result whose target network is not confirmed yet."""
 
 
 class ReanalysisSnapshot(Snapshot, frozen=True):
     """See ReanalysisBook."""
 
     targets: list[PolicyRef] = []
-    """The newest target networks that were published."""
+    """The newest published target networks."""
     accepted: int = 0
     rows: int = 0
     target: PolicyRef = PolicyRef()
@@ -398,7 +395,7 @@ RowT = TypeVar("RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSna
 
 
 class Rows(Struct, Generic[RowT], frozen=True):
-    """Rows of one kind: those that are new or different, and the keys of those that are gone."""
+    """Changed rows of one kind, and the keys of removed rows."""
 
     put: tuple[RowT, ...] = ()
     gone: tuple[Key, ...] = ()

@@ -1,4 +1,4 @@
-"""The progress of a run: its state, its time and its counters, and the status that is made of them."""
+"""State, time and counters of a run, and its status."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from remuda.wire.messages import (
 )
 
 RATE_WINDOW_S = 10.0
-"""The window over which rates are measured, in seconds."""
+"""Window of rates, in seconds."""
 
 
 class Rate:
-    """Growth of a counter per second over a sliding window. One sample at most every half second is kept."""
+    """Growth of a counter per second over a sliding window, with at most a sample every half second."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
@@ -38,7 +38,7 @@ class Rate:
             self._samples.popleft()
 
     def per_s(self) -> float:
-        """Growth per second; 0 before there are two samples."""
+        """Growth per second; 0 before two samples."""
         if len(self._samples) < 2:
             return 0.0
         (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
@@ -60,58 +60,58 @@ class Learning(Protocol):
 
 
 class Reanalyzed(Protocol):
-    """How much was computed again."""
+    """Amount of reanalysis."""
 
     @property
     def rows(self) -> int:
-        """Rows, each as often as it was computed again."""
+        """Number of rows, each as often as computed again."""
         ...
 
     @property
     def target(self) -> PolicyRef:
-        """The target network of the newest of them."""
+        """Target network of the newest reanalysis."""
         ...
 
 
 @dataclass(kw_only=True)
 class LiveStatus:
-    """Reads counters from the objects that count; it keeps only the state, the time and the rates."""
+    """Reads counters from other objects; keeps the state, the time and the rates."""
 
     identity: Identity
     replay: ReplayAccounting
     learning: Learning
     commander: Commander
     before_s: float
-    """Seconds that the run had lasted before this incarnation."""
+    """Seconds of earlier incarnations of the run."""
     reanalyzed: Reanalyzed | None = None
     """None in serial mode."""
     state: ExperimentState = "queued"
     reason: str | None = None
-    """Why it is over."""
+    """Reason for the end."""
     over: bool = field(default=False, init=False)
     """Nothing more will happen."""
     _since_s: float | None = field(default=None, init=False)
-    """When its clock was started; None while it is stopped."""
+    """Start of the clock; None while stopped."""
     _env_rate: Rate = field(default_factory=Rate, init=False)
     _train_rate: Rate = field(default_factory=Rate, init=False)
 
     def start(self, now_s: float, state: ExperimentState = "starting") -> None:
-        """Start: its clock runs from now on."""
+        """Start the clock."""
         self.state, self._since_s = state, now_s
 
     def finish(self, end: End, now_s: float) -> None:
-        """End: its clock stops."""
+        """Stop the clock at the end."""
         self.before_s, self._since_s = self.wall_s(now_s), None
         self.reason, self.state, self.over = end.reason, end.state, True
 
     def restore(self, state: ExperimentState, reason: str | None, wall_s: float, now_s: float) -> None:
-        """Go on from there."""
+        """Continue from a restart."""
         self.state, self.reason, self.before_s = state, reason, wall_s
         self.over = state in OVER
         self._since_s = None if state == "queued" or self.over else now_s
 
     def wall_s(self, now_s: float) -> float:
-        """Seconds that the run has lasted, over all its incarnations."""
+        """Return the seconds of the run over all its incarnations."""
         return self.before_s if self._since_s is None else self.before_s + now_s - self._since_s
 
     def note_rates(self, now_s: float) -> None:
@@ -130,7 +130,7 @@ class LiveStatus:
         )
 
     def status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
-        """As `remuda status` shows it."""
+        """Return the status for `remuda status`."""
         last, best, again = self.commander.last, self.commander.best, self.reanalyzed
         return _status(
             self.identity,
@@ -153,7 +153,7 @@ class LiveStatus:
 def failed_status(
     identity: Identity, reason: str, last: CheckpointRecord | None, best: CheckpointRecord | None
 ) -> ExperimentStatus:
-    """The status of a run of which only the `last` and the `best` checkpoint are known."""
+    """Return the status of a run known only by its `last` and `best` checkpoint."""
     return _status(
         identity,
         "failed",

@@ -1,4 +1,4 @@
-"""How the processes of an experiment spend their time, from their reports: tables in the log, and timers.json."""
+"""Use of time by the processes of an experiment, from their reports: tables in the log, and timers.json."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from remuda.logbook.timers import SEPARATOR, Flat, add, tree
 from remuda.wire.messages import Counters, Role, WorkerVitals
 
 MOST_PROCESSES = 200
-"""The most processes that have their own timers in timers.json; beyond that the timers of those that ended first are
-added up."""
+"""Most processes with timers of their own in timers.json; beyond, timers of the first ended processes are added up."""
 WORKERS_TOLD = 100
-"""The most workers that a report lists one by one; the roles cover all of them."""
+"""Most workers listed one by one in a report; totals of roles cover all."""
 OTHERS = "others"
 COORDINATOR = "coordinator"
 ROLES = (COORDINATOR, "learner", "collector", "evaluator", "reanalyzer", "serial")
@@ -30,30 +29,29 @@ _WAITS = {
     "waiting for credit": "wait_credit",
     "step environments": "env",
 }
-"""What an innermost block of this name counts as. Others that begin with `waiting` are `wait_other`, and the rest is
-work."""
+"""Kind of an innermost block by name. Other names that begin with `waiting` are `wait_other`; the rest is work."""
 
 
 @dataclass
 class _ProcessTotals:
-    """One process in one incarnation, over all leases it had of this experiment."""
+    """One incarnation of a process, over all its leases of this experiment."""
 
     role: str
     elapsed_s: float = 0.0
     blocks: Flat = field(default_factory=dict[str, tuple[int, float]])
     last: WorkerVitals | None = None
-    """Its newest report."""
+    """Newest report."""
     work_share: float | None = None
 
 
 @dataclass
 class _Since:
-    """What one process did since the last report."""
+    """Activity of one process since the last report."""
 
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
     kinds_s: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds by what they were spent on."""
+    """Seconds by kind."""
 
 
 @dataclass
@@ -61,38 +59,38 @@ class _Role:
     """All processes of a role."""
 
     processes: dict[str, _ProcessTotals] = field(default_factory=dict[str, _ProcessTotals])
-    """Processes that are listed separately."""
+    """Separately listed processes."""
     elapsed_s: float = 0.0
-    """Totals of all processes of the role that ever were; the blocks too."""
+    """Total of all processes of the role, like the blocks."""
     blocks: Flat = field(default_factory=dict[str, tuple[int, float]])
     since: dict[str, _Since] = field(default_factory=dict[str, _Since])
     kinds_s: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds since the last report, by what they were spent on."""
+    """Seconds by kind since the last report."""
     fold_at: int = 2 * MOST_PROCESSES
-    """Beyond this number of processes, those that have ended are looked for."""
+    """Number of processes that starts a search for ended processes."""
 
 
 class Vitals:
-    """Reads no clock and no file. The totals that a process sends replace those it sent before, so none is counted
-    twice. A restarted coordinator has the totals of the processes that still report.
+    """Reads no clock and no file. Totals of a process replace its earlier totals, so nothing is counted twice. A
+    restarted coordinator has the totals of processes that still report.
 
     The cost of a report from a process depends on its size, and the cost of a table on the reports since the table
-    before. Of processes that have ended only the newest are listed separately.
+    before. Of ended processes only the newest are listed separately.
     """
 
     def __init__(self, interval_s: float, now_s: float, holds: Callable[[int], bool] = lambda lease: False) -> None:
-        """A table is due every `interval_s` seconds. `holds` says whether more reports may come under a lease."""
+        """A table is due every `interval_s` seconds. `holds` returns True if a lease may still report."""
         self._interval_s = interval_s
         self._reported_s = now_s
         self._holds = holds
         self._roles: dict[str, _Role] = {role: _Role() for role in ROLES}
 
     def start(self, now_s: float) -> None:
-        """Start the time that the tables are about."""
+        """Start the period of the tables."""
         self._reported_s = now_s
 
     def told(self, role: str, name: str, vitals: WorkerVitals) -> None:
-        """A process of this role and name reports how its lease has gone so far."""
+        """Take the report of a process of this role and name about its lease."""
         all_ = self._roles[role]
         totals = all_.processes.get(name)
         first = totals is None
@@ -118,7 +116,7 @@ class Vitals:
             self._fold(all_)
 
     def _fold(self, role: _Role) -> None:
-        """Add up the processes that ended first, so that they are not listed separately any more."""
+        """Add up the first ended processes, which are no longer listed separately."""
         ended = [
             name for name, totals in role.processes.items() if totals.last is None or not self._holds(totals.last.lease)
         ]
@@ -128,11 +126,12 @@ class Vitals:
         role.fold_at = len(role.processes) + MOST_PROCESSES
 
     def work_share(self, name: str) -> float | None:
-        """Share of the time between its last two reports in which this process did not wait; None before any."""
+        """Return the share of time in which this process did not wait, between its last two reports; None without two
+        reports."""
         return next((role.processes[name].work_share for role in self._roles.values() if name in role.processes), None)
 
     def due(self, counters: Counters, now_s: float, *, last: bool = False) -> VitalsReport | None:
-        """The table since the one before, once `interval_s` has passed; the `last` one in any case."""
+        """Return the table once `interval_s` has passed since the table before; with `last`, at once."""
         past_s = now_s - self._reported_s
         if past_s < self._interval_s and not last:
             return None
@@ -163,13 +162,13 @@ class Vitals:
                         yield worker, _usage(name, {worker: since}, role.processes, since.kinds_s)
 
     def document(self, wall_s: float) -> dict[str, object]:
-        """The content of timers.json: for each role and process its tree of blocks, in seconds."""
+        """Return the content of timers.json: for each role and process its tree of blocks, in seconds."""
         roles = {name: dict(_processes(role)) for name, role in self._roles.items() if role.elapsed_s or role.processes}
         return {"wall_s": round(wall_s, 6), "roles": roles}
 
 
 def _report(name: str, role: _Role) -> Usage | None:
-    """The usage since the last table; None if there was no report since then."""
+    """Return the usage since the last table; None without a report since then."""
     heard = {process: since for process, since in role.since.items() if since.elapsed_s > 0}
     return _usage(name, heard, role.processes, role.kinds_s) if heard else None
 

@@ -1,1 +1,1 @@
-"""What one run's commander decides: when to save, evaluate and stop, and what the logs show of it."""
+"""Decisions about one run: saving, evaluating and stopping, and their reports."""

@@ -1,4 +1,4 @@
-"""What the user's callbacks still have to be told, and what follows from what they decide: in both modes.
+"""Events that wait for the user's callbacks, and the consequences of their decisions, in both modes.
 
 Pure. Callbacks themselves run elsewhere: see remuda.learner.callbacks.
 """
@@ -37,11 +37,11 @@ from remuda.wire.messages import (
 )
 
 MOST_EPISODES = 10_000
-"""That wait to be told: the newest."""
+"""Most waiting episodes, the newest."""
 CHANGES_KEPT = 100
-"""Of one setting, the newest ones."""
+"""Most changes of one setting, the newest."""
 PAUSE_S = 1.0
-"""Between two events about training episodes, where time counts: a callback is told of many together."""
+"""Seconds between two events about training episodes, in parallel mode: one event has many episodes."""
 
 
 _NOTHING = CallbacksSnapshot()
@@ -49,20 +49,20 @@ _NOTHING = CallbacksSnapshot()
 
 @dataclass(frozen=True)
 class CallbackOutcome:
-    """What follows from a decision."""
+    """Consequences of a decision."""
 
     effects: Sequence[Emit | LogLine] = ()
     end: End | None = None
-    """Why the run has to end."""
+    """Reason for the end of the run."""
     changed: bool = False
-    """Settings have other values from now on."""
+    """Settings have changed."""
     task_json: str | None = None
-    """The arguments of a task that they ask for, as JSON."""
+    """Arguments of a requested task, as JSON."""
 
 
 def follow(outcome: CallbackOutcome, commander: Commander) -> Sequence[Decision]:
-    """End the run as callbacks have decided, or have another task begin; one that has failed fails the run, even if
-    something else has ended it."""
+    """End the run, or begin another task, as callbacks have decided. A failed callback fails the run, even if the run
+    is already ending."""
     if outcome.task_json is not None:
         commander.curriculum.ask(outcome.task_json)
     if outcome.end is None:
@@ -76,7 +76,7 @@ def follow(outcome: CallbackOutcome, commander: Commander) -> Sequence[Decision]
 
 @dataclass
 class _Waiting:
-    """Training episodes that are in no event yet."""
+    """Training episodes without an event."""
 
     returns: list[float] = field(default_factory=list[float])
     lengths: list[int] = field(default_factory=list[int])
@@ -93,48 +93,48 @@ class _Waiting:
 
 
 class CallbackBook:
-    """Keeps the events of one run (of one of its policies) until they are answered, in order, each with a number.
+    """Keeps the numbered events of one policy's run, in order, until they are answered.
 
-    A callback may be told of an event again after a crash; what it decides about it counts once.
+    A callback may receive an event again after a crash; its decision counts once.
     """
 
     def __init__(self, experiment: str, *, active: bool) -> None:
-        """`active`: the run has callbacks. `experiment` is the id under which effects name the run."""
+        """`active`: the run has callbacks. `experiment` is the id of the run in effects."""
         self.active = active
         self._experiment = experiment
         self._events = deque[CallbackEvent]()
         self._waiting = _Waiting()
         self._wants_episodes = True
-        """Until the first answer says that nobody does."""
+        """True until an answer says that no callback wants episodes."""
         self.closed = False
-        """The end is told: nothing comes after it."""
+        """The event about the end exists: no event follows."""
         self._episodes_due_s = -math.inf
         self.answered = 0
-        """The number of the newest event that is."""
+        """Number of the newest answered event."""
         self.states: dict[str, bytes] = {}
-        """Of each callback, as it was after that event."""
+        """State of each callback after the newest answered event."""
         self.changes: Changes = {}
         self._stopped: str | None = None
 
     @property
     def idle(self) -> bool:
-        """Whether nobody has anything left to be told."""
+        """True without unanswered events."""
         return not self._events and not (self._wants_episodes and self._waiting.returns)
 
     @property
     def stopped(self) -> End | None:
-        """The end that a callback had decided before the run was killed; None once the last checkpoint was saved."""
+        """End decided by a callback before the run was killed; None once the last checkpoint was saved."""
         return None if self._stopped is None else End(self._stopped, self._stopped)
 
     @property
     def all_changes(self) -> dict[str, list[tuple[int, SettingValue]]]:
-        """The changes of all settings, as messages and snapshots have them."""
+        """Changes of all settings, in the form of messages and snapshots."""
         return {setting: list(values) for setting, values in self.changes.items()}
 
     # --- what happens ---
 
     def started(self, counters: Counters, *, resumed: bool) -> None:
-        """The run has begun, or begins again: this is told before anything else."""
+        """Add the event of the beginning, also of a resumed run, before all others."""
         if self.active:
             self.closed = False
             at = {"env_step": counters.env_step, "train_iter": counters.train_iter}
@@ -164,7 +164,7 @@ class CallbackBook:
         self._add(Checkpointed(**at, checkpoint=record.file, reason=reason))
 
     def chunk(self, meta: ChunkMeta, env_step: int) -> None:
-        """A chunk was counted, after which the run has had so many environment steps."""
+        """Add the episodes of a counted chunk; `env_step` is the run's step afterwards."""
         if self.active and self._wants_episodes and not self.closed:
             self._waiting.add(meta, env_step)
 
@@ -182,7 +182,7 @@ class CallbackBook:
             self._events.append(event)
 
     def _flush(self, at: Moment) -> None:
-        """Make an event of the training episodes that wait."""
+        """Make an event of the waiting training episodes."""
         waiting, self._waiting = self._waiting, _Waiting()
         if self._wants_episodes and waiting.returns:
             self._events.append(
@@ -199,18 +199,18 @@ class CallbackBook:
     # --- telling, and what is decided ---
 
     def due(self, counters: Counters, now_s: float = math.inf) -> tuple[int, CallbackEvent] | None:
-        """The event to be told now, and its number; the same one until it is answered."""
+        """Return the next event and its number; the same event until its answer."""
         if not self._events and self._waiting.returns and now_s >= self._episodes_due_s:
             self._episodes_due_s = now_s + PAUSE_S
             self._flush(Moment(env_step=counters.env_step, train_iter=counters.train_iter))
         return (self.answered + 1, self._events[0]) if self._events else None
 
     def was_told(self, number: int) -> bool:
-        """Whether there was an event of this number to be told of."""
+        """True if an event of this number was due."""
         return number <= self.answered + bool(self._events)
 
     def decided(self, number: int, answer: CallbackAnswer, counters: Counters) -> CallbackOutcome:
-        """The callbacks have decided about an event; a decision that comes again changes nothing."""
+        """Take the callbacks' decision about an event; a repeated decision changes nothing."""
         if number != self.answered + 1 or not self._events:
             return CallbackOutcome()
         event, self.answered = self._events.popleft(), number
@@ -265,7 +265,7 @@ class CallbackBook:
     # --- over a restart ---
 
     def snapshot(self) -> CallbacksSnapshot:
-        """What is needed to continue after a restart."""
+        """Return the state for a restart."""
         if not self.active and not self.changes:
             return _NOTHING
         waiting = self._waiting
@@ -294,7 +294,7 @@ class CallbackBook:
         self._wants_episodes = snapshot.wants_episodes
 
     def resume(self, snapshot: CallbacksSnapshot) -> None:
-        """Continue as a resumed run, from the snapshot of the former one, which is not ended any more."""
+        """Continue a resumed run from the snapshot of the former run, without its end."""
         self.restore(snapshot)
         kept = (event for event in self._events if not isinstance(event, Started | Ended))
         self._events = deque[CallbackEvent](kept)

@@ -1,7 +1,7 @@
-"""Decides when to evaluate, which checkpoint is best, when to save and when to stop, for one experiment.
+"""Decisions about one experiment: when to evaluate, save and stop, and the best checkpoint.
 
-Pure: each call reports what happened (chunks counted, updates done, checkpoints saved, evaluations finished) and
-returns decisions.
+Pure: each call reports an event (counted chunks, updates, saved checkpoints, finished evaluations) and returns
+decisions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Decision = Save | StartEvaluation | EvaluateByTraining | End
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """What follows from an evaluation."""
+    """Consequences of an evaluation."""
 
     best: bool
     """Its checkpoint is the best so far."""
@@ -72,19 +72,19 @@ class Cadence:
         self._checkpoint_s = config.checkpoint.interval_s
         self.next_evaluation = 0
         self.next_checkpoint = self._checkpoint_env_steps
-        """None if checkpoints are not due by environment steps."""
+        """None without checkpoints by environment steps."""
 
     def evaluated_at(self, env_step: int) -> None:
-        """A checkpoint of this step is or was evaluated: the next evaluation is due after it."""
+        """Move the next evaluation after the evaluation at this step."""
         self.next_evaluation = next_boundary(env_step, self._evaluation_env_steps)
 
     def saved_at(self, env_step: int) -> None:
-        """A checkpoint of this step is saved: the next one is due after it."""
+        """Move the next checkpoint after the checkpoint of this step."""
         if self._checkpoint_env_steps is not None:
             self.next_checkpoint = next_boundary(env_step, self._checkpoint_env_steps)
 
     def checkpoint_is_due(self, counters: Counters, last: CheckpointRecord | None) -> bool:
-        """Whether a checkpoint is due, by environment steps or by time since the `last` one."""
+        """True if a checkpoint is due, by environment steps or by the time since the `last` checkpoint."""
         if self.next_checkpoint is not None and counters.env_step >= self.next_checkpoint:
             return True
         interval_s = self._checkpoint_s
@@ -92,28 +92,28 @@ class Cadence:
 
 
 class Commander:
-    """Decides for one experiment. At most one save and one evaluation are under way; what is due meanwhile is done
-    once, afterwards."""
+    """Decides for one experiment. At most one save and one evaluation run at a time; work that falls due meanwhile is
+    done once, afterwards."""
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
         self.curriculum = Curriculum(config, None if resumed is None else resumed.task)
-        """The task that checkpoints are evaluated at from now on."""
+        """Task of the next evaluations."""
         self._newest_is_best = declaration(config).self_play or config.self_play.share > 0
         self._cadence = Cadence(config)
         self.saving: CheckpointReason | None = None
-        """What the learner was asked to save and has not saved yet."""
+        """Reason of the requested save, until it is saved."""
         self._asked_env_step = 0
-        """The environment step at which the save was requested."""
+        """Environment step of the request to save."""
         self.evaluating: CheckpointRecord | None = None
         """The checkpoint being played."""
         self._to_evaluate: CheckpointRecord | None = None
         self.ending: End | None = None
-        """Why the run ends; None while it continues. Once set it stays."""
+        """Reason for the end of the run; None while the run continues. Never changes back."""
         self.final_saved = False
-        """The run has its last checkpoint."""
+        """The last checkpoint is saved."""
         self.skips_final_evaluation = False
-        """Whether the last checkpoint is not evaluated."""
+        """True if the last checkpoint is not evaluated."""
         self._evaluated_train_iter = -1
         self.last: EvaluationResult | None = None
         """The newest finished evaluation."""
@@ -122,17 +122,18 @@ class Commander:
         self.last_record: CheckpointRecord | None = None
         """The newest checkpoint."""
         self._opponents = deque[CheckpointRecord](maxlen=config.self_play.keep + 1 if config.self_play.share else 0)
-        """In self-play the newest checkpoints, oldest first: those that play, and the one before them, since the newest
-        plays against as many older ones."""
+        """In self-play the newest checkpoints, oldest first: the opponents, and one more, since the newest checkpoint
+        plays against as many older checkpoints."""
         if resumed is not None:
             self._resume(resumed)
 
     # --- what happened ---
 
     def started(self) -> list[Decision]:
-        """The learner is ready: its initial weights are saved, and evaluated at env_step 0.
+        """Save the learner's initial weights, and evaluate them at env_step 0.
 
-        A resumed run has its checkpoint evaluated if it never was, and ends at once if that had reached the stop value.
+        A resumed run evaluates its checkpoint if it never was evaluated, and ends at once if the checkpoint had reached
+        the stop value.
         """
         if self.last_record is not None:
             return self._started_again(self.last_record)
@@ -209,7 +210,7 @@ class Commander:
         return True
 
     def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
-        """End the run. The first reason counts; a later call can only make it end sooner."""
+        """End the run. The first reason counts; a later call can only hasten the end."""
         self.skips_final_evaluation = self.skips_final_evaluation or skip_final_evaluation
         if self.ending is not None:
             return []
@@ -217,7 +218,7 @@ class Commander:
         return [end]
 
     def fail(self, end: End) -> None:
-        """The run has failed, even if something else had ended it; nothing is evaluated any more."""
+        """Fail the run, even if the run is already ending; no evaluation follows."""
         self.ending, self.skips_final_evaluation = end, True
 
     def save_final(self) -> list[Decision]:
@@ -225,26 +226,26 @@ class Commander:
         return self._save("final")
 
     def save_now(self, counters: Counters) -> list[Decision]:
-        """The process may have to end soon: what was learned since the last checkpoint is saved."""
+        """Save the updates since the last checkpoint, since the process may end soon."""
         if self.ending is not None or self.saving is not None or self._is_saved(counters.train_iter):
             return []
         return self._save("interval", counters.env_step)
 
     def use_newest_checkpoint(self) -> list[Decision]:
-        """No learner is ready to save the last checkpoint: the newest one is used as the last."""
+        """Use the newest checkpoint as the last, since no learner is ready to save."""
         self.saving, self.final_saved = None, True
         record = self.last_record
         return [] if record is None or not self._wants_final_evaluation(record) else self._evaluate(record)
 
     def abandon_work(self) -> None:
-        """The learner or the evaluators are gone, and nobody will finish what was under way."""
+        """Drop unfinished work of a lost learner or lost evaluators."""
         self.saving = None
         self.evaluating = None
         self._to_evaluate = None
 
     def retry_save(self) -> list[Decision]:
-        """The learner that had to save is gone, and the next one begins at the newest checkpoint: it is asked only for
-        those saves that do not depend on new updates. The others wait until something was learned."""
+        """Repeat the request to save, after the loss of the learner. The next learner begins at the newest checkpoint,
+        so only saves without new updates are requested at once; all others wait for updates."""
         if self.saving not in ("initial", "final"):
             self.saving = None
         return [] if self.saving is None else [Save(self.saving)]
@@ -263,11 +264,11 @@ class Commander:
         return None if record is None or record.reward is None else self._solved_by(record, record.reward)
 
     def may_solve(self, record: CheckpointRecord) -> bool:
-        """Whether the evaluation of this checkpoint was at the last task, for which stop.stop_value is."""
+        """True if this checkpoint is evaluated at the last task, to which stop.stop_value applies."""
         return self.curriculum.is_last and record.task in ("", self.curriculum.name)
 
     def awaited(self, counters: Counters) -> Awaited | None:
-        """The first evaluation that is still to come; None if none is under way or due."""
+        """Return the first outstanding evaluation; None if none is running or due."""
         interval, record = self.config.evaluator.interval_env_steps, self.evaluating or self._to_evaluate
         if record is not None:
             return Awaited(due_env_step(record.env_step, record.train_iter, interval), begun=True)
@@ -282,30 +283,30 @@ class Commander:
 
     @property
     def opponents(self) -> tuple[CheckpointRecord, ...]:
-        """In self-play the checkpoints that play against newer policies in training, oldest first."""
+        """In self-play: checkpoints that play against newer policies in training, oldest first."""
         return tuple(self._opponents)[-self.config.self_play.keep :]
 
     def older_than(self, record: CheckpointRecord) -> tuple[CheckpointRecord, ...]:
-        """In self-play the checkpoints that this one is evaluated against, oldest first."""
+        """Return the opponents of this checkpoint's evaluation in self-play, oldest first."""
         older = [each for each in self._opponents if each.train_iter < record.train_iter]
         return tuple(older[-self.config.self_play.keep :])
 
     @property
     def in_use(self) -> tuple[int, ...]:
-        """Checkpoints, by train_iter, whose files are needed: for an evaluation, or in self-play."""
+        """Checkpoints, by train_iter, whose files an evaluation or self-play needs."""
         records = (self.evaluating, self._to_evaluate, *self._opponents)
         return tuple(record.train_iter for record in records if record is not None)
 
     @property
     def settled(self) -> bool:
-        """The run has ended, its last checkpoint is saved, and evaluated if it is to be: nothing is left to do."""
+        """True once the run has ended and its last checkpoint is saved, and evaluated if required."""
         evaluated = self.evaluating is None and self._to_evaluate is None
         return self.final_saved and (evaluated or self.skips_final_evaluation)
 
     # --- over a restart ---
 
     def snapshot(self) -> CommanderSnapshot:
-        """What is needed to continue after a restart."""
+        """Return the state for a restart."""
         return CommanderSnapshot(
             next_evaluation=self._cadence.next_evaluation,
             next_checkpoint=self._cadence.next_checkpoint,
@@ -365,7 +366,7 @@ class Commander:
         return solved(self.config.stop, record, reward) if self.may_solve(record) else None
 
     def _is_saved(self, train_iter: int) -> bool:
-        """Whether nothing was learned since the last checkpoint: then what is due waits for the next update."""
+        """True without updates since the last checkpoint: due work then waits for the next update."""
         return self.last_record is not None and self.last_record.train_iter == train_iter
 
     @property

@@ -1,6 +1,6 @@
-"""Which task a run is at, and when it goes on to another: env.schedule, and tasks that are asked for.
+"""The present task of a run, by env.schedule and by requests, and the change to the next.
 
-Pure. Several policies play together, so they are at the same task: the first decides, and the others follow it.
+Pure. Several policies play together at one task: the first policy decides.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from remuda.wire.messages import Task
 class Curriculum:
     """The present task of one policy's run.
 
-    A stage of `env.schedule` begins once its condition holds, after the one before it. A condition on returns looks at
-    the newest evaluation at the present task alone.
+    A stage of `env.schedule` begins once its condition holds, after the stage before. A condition on returns uses only
+    the newest evaluation at the present task.
     """
 
     def __init__(self, config: ExperimentConfig, state: TaskSnapshot | None = None) -> None:
@@ -32,13 +32,13 @@ class Curriculum:
 
     @cached_property
     def task(self) -> Task:
-        """What workers are told."""
+        """Task for workers."""
         asked = self.state.kwargs_json
         return Task(self.number, kwargs_of_stage(self._config, self.state.stage) if asked is None else asked)
 
     @cached_property
     def name(self) -> str:
-        """What evaluations at this task measure; see task_of."""
+        """Name of the task measured by evaluations; see task_of."""
         return self._measured_at(self.task)
 
     def name_of(self, task: Task) -> str:
@@ -50,31 +50,31 @@ class Curriculum:
 
     @property
     def shown(self) -> int | None:
-        """The number for logs and curves; None where there is one task."""
+        """Number for logs and curves; None in runs with a single task."""
         return self.number if self._config.env.schedule or self.number else None
 
     # --- what happens ---
 
     def _set(self, state: TaskSnapshot) -> None:
         self.state = state
-        """What is needed to continue after a restart."""
+        """State for a restart."""
         self.number = state.number
-        """How many tasks were before this one."""
+        """Number of earlier tasks."""
         self.asked = state.asked
-        """The arguments of a task that was asked for."""
+        """Arguments of a requested task."""
         self.is_last = state.stage >= len(self._config.env.schedule)
-        """No stage is left, so the task is what the run is for: stop.stop_value counts."""
+        """No stage is left, so stop.stop_value applies."""
         self.stays = self.is_last and self.asked is None
-        """No other task is to come, unless somebody asks for one or another policy is ahead."""
+        """No further task is known; a request or another policy may still bring a task."""
 
     def evaluated(self, task: Task, reward_mean: float) -> None:
-        """A checkpoint was evaluated at this task; what was measured at an earlier one decides nothing."""
+        """Note the mean return of an evaluation at this task; results of earlier tasks are ignored."""
         if task.number == self.number:
             self._set(replace(self.state, reached=reward_mean))
 
     def ask(self, kwargs_json: str) -> None:
-        """Have the next task begin now, with these arguments, as JSON, over those of `env.kwargs`; with those of the
-        present task that goes on. The stages of `env.schedule` that are left begin as before."""
+        """Request the next task at once, with these arguments, as JSON, over `env.kwargs`. Arguments of the present
+        task change nothing. The remaining stages of `env.schedule` begin as before."""
         is_present = json.loads(kwargs_json) == json.loads(self.task.kwargs_json or "{}")
         self._set(replace(self.state, asked=None if is_present else kwargs_json))
 
@@ -85,13 +85,13 @@ class Curriculum:
             self.__dict__.pop(known, None)
 
     def restore(self, state: TaskSnapshot) -> None:
-        """Continue from a snapshot; with a config whose schedule may have fewer stages than before."""
+        """Continue from a snapshot; the schedule of the config may now have fewer stages."""
         self.begin(replace(state, stage=min(state.stage, len(self._config.env.schedule))))
 
     # --- what follows ---
 
     def next(self, together: Sequence[Curriculum], env_step: int) -> TaskSnapshot | None:
-        """The task to go on to now; None to stay. `together` are those of all policies, in their order."""
+        """Return the next task if it is due; None to stay. `together` has the curricula of all policies, in order."""
         lead = together[0]
         if self is not lead:
             ahead = lead.number > self.number
@@ -103,7 +103,7 @@ class Curriculum:
         return TaskSnapshot(self.number + 1, stage + (asked is None), asked, env_step)
 
     def _is_met(self, together: Sequence[Curriculum], env_step: int) -> bool:
-        """Whether the next stage begins."""
+        """True if the next stage begins."""
         if self.is_last:
             return False
         stage = self._config.env.schedule[self.state.stage]

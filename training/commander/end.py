@@ -1,4 +1,4 @@
-"""Why a run ends: the condition, its value, and the state of the run afterwards."""
+"""Reasons for the end of a run, and the state of the run afterwards."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState
 STOP_VALUE = "stop_value"
 ON_REQUEST = "stopped"
 REACHED = (STOP_VALUE, "max_env_steps", "max_train_iters", "max_wall_s")
-"""Reasons that are settings of `stop`: the run has done what it was for."""
+"""Reasons that are settings of `stop`: the run has reached its goal."""
 BY_CALLBACK = "callback "
-"""With this begins the reason that a callback of the user gives: it has decided that the run is done."""
+"""Prefix of the reason from a callback of the user, which has ended the run."""
 
 LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
-"""A share of stop.max_wall_s, and its bounds in seconds: how much longer an evaluation may take."""
+"""Extra time for an evaluation: a share of stop.max_wall_s, and bounds in seconds."""
 
 
 @dataclass(frozen=True)
@@ -23,37 +23,37 @@ class End:
     """The run has to end."""
 
     reason: str
-    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; `callback <Class>: …`; or a sentence naming what
-    failed."""
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; `callback <Class>: …`; or a sentence naming the
+    failure."""
     explanation: str
-    """For people: which condition, its value and its bound."""
+    """Condition, value and bound, for people."""
 
     @property
     def told(self) -> str:
-        """The reason, and the explanation if it says more."""
+        """The reason, with the explanation if it differs."""
         return self.reason if self.explanation == self.reason else f"{self.reason}; {self.explanation}"
 
     @property
     def on_request(self) -> bool:
-        """Somebody asked for it."""
+        """True for an end on request."""
         return self.reason == ON_REQUEST
 
     @property
     def catches_up(self) -> bool:
-        """The learner still learns from what was collected. All other ends mean that it has learned enough, or must not
-        continue."""
+        """True if the learner still learns from collected experience. With all other ends, the learner has learned
+        enough or must not continue."""
         return self.reason == "max_env_steps"
 
     @property
     def state(self) -> ExperimentState:
-        """The state of the run once it is over."""
+        """State of the finished run."""
         if self.reason in REACHED or self.reason.startswith(BY_CALLBACK):
             return "finished"
         return "stopped" if self.on_request else "failed"
 
 
 def time_is_over(stop: StopConfig, counters: Counters) -> bool:
-    """Whether stop.max_wall_s has been reached."""
+    """True once stop.max_wall_s has passed."""
     return stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s
 
 
@@ -66,12 +66,12 @@ def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | N
 
 
 def longer_s(max_wall_s: float) -> float:
-    """How many seconds beyond stop.max_wall_s an evaluation is waited for."""
+    """Return the seconds beyond stop.max_wall_s granted to an evaluation."""
     return min(max(LONGER * max_wall_s, LEAST_LONGER_S), MOST_LONGER_S)
 
 
 def evaluation_is_too_late(stop: StopConfig, *, wall_s: float, waited_s: float) -> bool:
-    """Whether stop.max_wall_s is over and the run should not wait longer for an evaluation after `waited_s`. Time in
-    which the evaluation could not begin does not count."""
+    """True if stop.max_wall_s has passed and the run should give up an evaluation after `waited_s` seconds. Time before
+    the evaluation could begin does not count."""
     bound_s = stop.max_wall_s
     return bound_s is not None and min(wall_s - bound_s, waited_s) >= longer_s(bound_s)

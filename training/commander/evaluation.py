@@ -1,4 +1,4 @@
-"""How a checkpoint was evaluated, and which evaluation is still to come."""
+"""Results of evaluations, and the next outstanding evaluation."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from remuda.wire.messages import CheckpointRecord, Task
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """A finished evaluation; episodes in order of their number, whichever evaluator played them."""
+    """A finished evaluation, with episodes in order of their number."""
 
     record: CheckpointRecord
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     duration_s: float
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """Other values of the episodes, by name."""
+    """Further values of the episodes, by name."""
     cut: int = 0
-    """How many of the episodes were cut at evaluator.max_episode_steps, before they had ended."""
+    """Number of episodes cut at evaluator.max_episode_steps."""
     task: Task = field(default_factory=Task)
-    """The task that was played."""
+    """The played task."""
 
     @cached_property
     def reward_mean(self) -> float:
-        """The mean return that `best` and `stop_value` use; nan if returns are infinite, or their sum is."""
+        """The mean return for `best` and `stop_value`; nan for infinite returns or an infinite sum."""
         try:
             return math.fsum(self.returns) / len(self.returns)
         except (OverflowError, ValueError):
             return math.nan
 
     def snapshot(self) -> ResultSnapshot:
-        """What is needed to continue after a restart."""
+        """Return the state for a restart."""
         info = merged([self.info])
         returns, lengths = list(self.returns), list(self.lengths)
         return ResultSnapshot(self.record, returns, lengths, self.duration_s, info, self.cut, self.task)
@@ -59,30 +59,29 @@ def boundary_at(step: int, interval: int) -> int:
 
 
 def due_env_step(env_step: int, train_iter: int, interval_env_steps: int) -> int:
-    """The boundary that the evaluation of a checkpoint belongs to; for the initial policy 0, however late it was
-    saved."""
+    """Return the boundary of a checkpoint's evaluation; 0 for the initial policy, however late it was saved."""
     return boundary_at(env_step, interval_env_steps) if train_iter else 0
 
 
 @dataclass(frozen=True)
 class Awaited:
-    """An evaluation that is still to come."""
+    """An outstanding evaluation."""
 
     due_env_step: int
-    """The boundary that it belongs to."""
+    """Its boundary."""
     begun: bool
-    """Whether its checkpoint is being saved or played. If not, it is only due, and may be delayed until something was
-    learned."""
+    """True once its checkpoint is being saved or played. Otherwise the evaluation is only due, and may wait for
+    updates."""
 
 
 def is_best(reward_mean: float, best: float | None) -> bool:
-    """Whether a checkpoint with this mean return replaces the `best`; of two equals the earlier one stays."""
+    """True if a checkpoint with this mean return replaces the `best`; at equal returns the earlier checkpoint stays."""
     return math.isfinite(reward_mean) and (best is None or reward_mean > best)
 
 
 @dataclass(frozen=True)
 class BestCheckpoint:
-    """A checkpoint and its mean evaluation return, as index.json keeps them."""
+    """A checkpoint and its mean evaluation return, for index.json."""
 
     record: CheckpointRecord
     reward_mean: float

@@ -1,4 +1,4 @@
-"""The consequences of the commander's decisions, in both modes: what is recorded of a run, and what is decided next."""
+"""Consequences of the commander's decisions in both modes: records of the run, and further decisions."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from remuda.wire.messages import CheckpointReason, CheckpointRecord, Film, Histo
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has to be done now, in this order. The journal is written before both, so nothing is recorded that did not
-    happen."""
+    """Effects and decisions to carry out, in this order, after the journal is written; so every record is true."""
 
     effects: Sequence[RecordEffect | Happened] = ()
     decisions: Sequence[Decision] = ()
 
 
 class Outcomes:
-    """Reports what has happened to a checkpoint to the commander, callbacks and progress.txt, and returns what follows.
+    """Reports events of checkpoints to the commander, callbacks and progress.txt, and returns the consequences.
 
-    Saving and playing a checkpoint depends on the mode: the process does it itself, or asks workers to.
+    Checkpoints are saved and played as the mode requires: in this process, or by workers.
     """
 
     def __init__(self, experiment: str, commander: Commander, progress: ProgressRows, callbacks: CallbackBook) -> None:
-        """`experiment` is the id under which effects name the run."""
+        """`experiment` is the id of the run in effects."""
         self._experiment = experiment
         self._commander = commander
         self._progress = progress
         self._callbacks = callbacks
         self.lent: Callable[[], tuple[int, ...]] = tuple
-        """Returns the checkpoints, by train_iter, that evaluations of other policies play with."""
+        """Returns the checkpoints, by train_iter, used by evaluations of other policies."""
 
     def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> Outcome:
         """A checkpoint is saved."""
@@ -58,7 +57,7 @@ class Outcomes:
         return Outcome([listed], decisions)
 
     def evaluated(self, result: EvaluationResult, *, actions: Mapping[str, Histogram] | None = None) -> Outcome:
-        """A checkpoint was played. `actions`: what its policy did, where that was counted."""
+        """Take the result of an evaluation. `actions`: histograms of the policy's actions, if counted."""
         outcome = self._commander.evaluated(result)
         self._progress.evaluated(result)
         self._callbacks.evaluated(result, best=outcome.best)
@@ -73,16 +72,14 @@ class Outcomes:
         return Outcome(effects, outcome.decisions)
 
     def filmed(self, film: Film, *, train_iter: int, env_step: int) -> list[Emit]:
-        """The first episode of a checkpoint's evaluation was filmed. A film of a checkpoint that is not known is
-        dropped."""
+        """Take the film of a checkpoint's first episode. Films of unknown checkpoints are dropped."""
         newest = self._commander.last_record
         if newest is None or train_iter > newest.train_iter:
             return []
         return [Emit(self._experiment, FilmReport(train_iter=train_iter, env_step=env_step, film=film))]
 
     def evaluated_by_training(self, record: CheckpointRecord) -> Outcome:
-        """No episodes are played: the newest training episodes count as the checkpoint's evaluation, once there are
-        enough."""
+        """Evaluate a checkpoint by the newest training episodes, once enough exist, since no episodes are played."""
         result = self._progress.evaluated_by_training(record)
         if result is None:
             self._commander.not_evaluated()
@@ -98,8 +95,7 @@ class Outcomes:
         return Outcome(effects, outcome.decisions)
 
     def next_task(self, together: Sequence[Commander], env_step: int) -> Sequence[LogLine | Happened]:
-        """Go on to the task that is due, if one is: with each call to one. `together` are the commanders of all
-        policies."""
+        """Begin the next task, if due; one with each call. `together` has the commanders of all policies."""
         commander = self._commander
         state = commander.curriculum.next([each.curriculum for each in together], env_step)
         if state is None or commander.ending is not None:
@@ -128,7 +124,7 @@ class Outcomes:
 
 
 def evaluation_report(result: EvaluationResult, *, best: bool, has_tasks: bool) -> EvaluationReport:
-    """The table of an evaluation; `best`: it is the best so far."""
+    """Return the table of an evaluation; `best`: the best so far."""
     return EvaluationReport(
         train_iter=result.record.train_iter,
         env_step=result.record.env_step,
@@ -145,12 +141,12 @@ def evaluation_report(result: EvaluationResult, *, best: bool, has_tasks: bool) 
 
 
 def actions_report(record: CheckpointRecord, actions: Mapping[str, Histogram]) -> HistogramReport:
-    """The actions that the policy of a checkpoint took in its evaluation."""
+    """Return histograms of the actions in a checkpoint's evaluation."""
     return HistogramReport(train_iter=record.train_iter, env_step=record.env_step, of="actions", histograms=actions)
 
 
 def task_line(curriculum: Curriculum, *, new_best: bool) -> str:
-    """The commander's line about a task that begins."""
+    """Return the commander's line about the beginning of a task."""
     task = curriculum.task
     kwargs = without_secrets(task.kwargs_json or "{}")
     best = "a new best begins" if new_best else "evaluations measure the same as before"
@@ -167,7 +163,7 @@ def evaluation_line(result: EvaluationResult, *, is_best: bool, best: BestCheckp
 
 
 def training_evaluation_line(result: EvaluationResult, *, is_best: bool, best: BestCheckpoint | None) -> str:
-    """The commander's line about a checkpoint that was evaluated by the training episodes before it."""
+    """Return the commander's line about a checkpoint evaluated by training episodes."""
     return (
         f"{result.record.file} at env_step {result.record.env_step}: mean return {result.reward_mean:.6g} over the "
         f"newest {len(result.returns)} training episodes ({_comparison(is_best, best)})"

@@ -1,4 +1,4 @@
-"""When a row of progress.txt is due, and what has happened since the one before."""
+"""Rows of progress.txt: when due, and their content."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 class ProgressRows:
     """Collects episodes, evaluations and losses between two rows.
 
-    A row stands at a multiple of `progress_interval_env_steps`; if a chunk crosses several, at the last of them. It
-    shows the counters when that multiple was reached, and the newest evaluation that was due by then. It waits for that
-    evaluation, and later rows wait for it. If the evaluation cannot begin because nothing was learned, the row waits at
-    most until the next multiple. Row 0 shows the initial policy. Without evaluations there is no row 0.
+    A row stands at a multiple of `progress_interval_env_steps`; if a chunk crosses several, at the last multiple. The
+    row shows the counters at that multiple, and the newest evaluation due by then. The row waits for that evaluation,
+    and later rows wait for the row. If the evaluation cannot begin for lack of updates, the row waits at most until the
+    next multiple. Row 0 shows the initial policy. Without evaluations, row 0 is left out.
     """
 
     def __init__(
         self, config: ExperimentConfig, resumed: ResumePoint | None = None, curriculum: Curriculum | None = None
     ) -> None:
-        """`curriculum` is the commander's; None for a run that stays at its first task."""
+        """`curriculum` is the commander's; None for a run with a single task."""
         self._curriculum = curriculum or Curriculum(config)
         self._interval = config.log.progress_interval_env_steps
         self._budget_env_steps = config.stop.max_env_steps
@@ -40,17 +40,17 @@ class ProgressRows:
         self._newest: deque[tuple[float, int]] = deque(maxlen=config.evaluator.window_episodes)
         self._next_env_step = self._interval
         self._epoch = 0
-        """Step of the next row that is written."""
+        """Step of the next written row."""
         self._reached_env_step = -1
-        """The counters when the newest row was reached, whether it is written or not."""
+        """Environment step of the newest row, written or not."""
         self._ended: list[EpisodesSnapshot] = []
-        """Episodes and means over steps since the last written row, by chunk, and the waiting rows among them."""
+        """Episodes and means over steps since the last written row, by chunk, with the waiting rows between them."""
         self._waiting: list[int] = []
         """Positions of these rows in `_ended`."""
         self._told: int | None = None
-        """How many of these `news` has returned; None if what it returned before is void."""
+        """Number of entries returned by `news`; None if earlier results of `news` are void."""
         self._test: EvaluationResult | None = None
-        """The newest evaluation, while no row shows it."""
+        """The newest evaluation without a row."""
         self._metrics: Mapping[str, float] = {}
         self._given: list[ProgressRow] = []
         """Rows since the last call of `news`."""
@@ -62,7 +62,7 @@ class ProgressRows:
             self._reach(0, Counters() if resumed is None else resumed.counters)
 
     def chunk(self, meta: ChunkMeta) -> None:
-        """Episodes that ended in a counted chunk, and the means over its steps."""
+        """Add the episodes of a counted chunk, and the means over its steps."""
         if meta.episode_returns or meta.metrics:
             returns, lengths, info = meta.episode_returns, meta.episode_lengths, meta.episode_info
             self._ended.append(EpisodesSnapshot(returns, lengths, info, metrics=meta.metrics))
@@ -70,30 +70,30 @@ class ProgressRows:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
     def evaluated_by_training(self, record: CheckpointRecord) -> EvaluationResult | None:
-        """The result of a checkpoint by the newest training episodes; None while there are too few."""
+        """Return the result of a checkpoint by the newest training episodes; None with too few."""
         if len(self._newest) < (self._newest.maxlen or 1):
             return None
         returns, lengths = zip(*self._newest, strict=True)
         return EvaluationResult(record, returns, lengths, duration_s=0.0, task=self._curriculum.task)
 
     def begin_task(self) -> None:
-        """The run goes on to another task: the training episodes until now say nothing about it."""
+        """Begin another task: earlier training episodes no longer count."""
         self._newest.clear()
 
     def evaluated(self, result: EvaluationResult) -> None:
-        """The newest evaluation; shown in the row of its checkpoint, or in the first one after that."""
+        """Take the newest evaluation, for the row of its checkpoint or the next row."""
         self._test = result
 
     def learned(self, metrics: Mapping[str, float]) -> None:
-        """The newest metrics of the algorithm; shown until there are newer ones."""
+        """Take the newest metrics of the algorithm, shown until replaced."""
         self._metrics = dict(metrics)
 
     def is_due(self, counters: Counters) -> bool:
-        """Whether a row may be complete now: one waits for its evaluation, or the step of the next one is reached."""
+        """True if a row may be complete now: a row waits for its evaluation, or the next step is reached."""
         return bool(self._waiting) or self._next_env_step <= counters.env_step < self._budget_env_steps
 
     def due(self, counters: Counters, awaited: Awaited | None = None) -> list[ProgressRow]:
-        """The rows that are complete now. `awaited` is the first evaluation that is still to come."""
+        """Return the complete rows. `awaited` is the first outstanding evaluation."""
         if self._next_env_step <= counters.env_step < self._budget_env_steps:
             self._reach(boundary_at(counters.env_step, self._interval), counters)
         rows: list[ProgressRow] = []
@@ -102,9 +102,10 @@ class ProgressRows:
         return rows
 
     def last(self, counters: Counters) -> list[ProgressRow]:
-        """The rows that are left when the run is over; the last one is at its end, unless a row already shows that.
+        """Return the remaining rows of a finished run, with a last row at its end unless a row already stands at that
+        step.
 
-        If the budget is used up, the last row is at the budget, and shows the evaluation of the last checkpoint.
+        With a used-up budget, the last row stands at the budget and shows the evaluation of the last checkpoint.
         """
         rows: list[ProgressRow] = []
         while self._waiting:
@@ -116,7 +117,7 @@ class ProgressRows:
         return rows
 
     def _reach(self, env_step: int, counters: Counters) -> None:
-        """Add a row at this step, which shows the present counters."""
+        """Add a row at this step with the present counters."""
         self._waiting.append(len(self._ended))
         self._ended.append(EpisodesSnapshot([], [], row=self._snapshot_of(env_step, counters)))
         self._reached_env_step = counters.env_step
@@ -126,13 +127,13 @@ class ProgressRows:
         return RowSnapshot(env_step, counters, self._metrics, self._curriculum.shown)
 
     def _waits(self, env_step: int, counters: Counters, awaited: Awaited | None) -> bool:
-        """Whether the row at this step waits for an evaluation."""
+        """True if the row at this step waits for an evaluation."""
         if awaited is None or awaited.due_env_step > env_step:
             return False
         return awaited.begun or counters.env_step < env_step + self._interval
 
     def _test_due(self, env_step: int) -> EvaluationResult | None:
-        """The newest evaluation, if it was due by then and no row shows it."""
+        """Return the newest evaluation without a row, if due by this step."""
         test = self._test
         if test is None:
             return None
@@ -180,15 +181,15 @@ class ProgressRows:
         )
 
     def news(self) -> NewEpisodes | None:
-        """The training episodes since the last call, with the waiting rows among them; None if nothing has changed.
-        Rows that were written in between are not returned again."""
+        """Return the training episodes since the last call, with the waiting rows between them; None without changes.
+        Rows written in between are left out."""
         self._given = []
         told, self._told = self._told, len(self._ended)
         return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
 
     def snapshot(self) -> ProgressSnapshot:
-        """What is needed to continue after a restart, without the training episodes and waiting rows, which `news`
-        returns; with the rows that were written since the last call of `news`."""
+        """Return the state for a restart, with rows written since the last call of `news`. Training episodes and
+        waiting rows come from `news`."""
         return ProgressSnapshot(
             next_env_step=self._next_env_step,
             epoch=self._epoch,

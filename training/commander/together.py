@@ -1,4 +1,4 @@
-"""What several policies of one run have in common, in both modes: counters, and the end."""
+"""Counters and end of several policies of one run, in both modes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from remuda.wire.messages import Counters
 
 
 def joined_counters(known: Sequence[Counters]) -> Counters:
-    """Those of the run. Of several policies those of learning are sums; steps of the environment count once, however
-    many of its agents act."""
+    """Return the counters of the run: sums over policies, except environment steps, which count once for all agents."""
     if len(known) == 1:
         return known[0]
     return Counters(
@@ -24,7 +23,7 @@ def joined_counters(known: Sequence[Counters]) -> Counters:
 
 
 def last_returns(commanders: Sequence[Commander]) -> list[float | None]:
-    """The newest mean evaluation return of each policy."""
+    """Return the newest mean evaluation return of each policy."""
     results = [(commander.last, commander.last_record) for commander in commanders]
     return [
         result.reward_mean if result is not None else None if record is None else record.reward
@@ -33,13 +32,13 @@ def last_returns(commanders: Sequence[Commander]) -> list[float | None]:
 
 
 def mean_return(returns: Sequence[float | None]) -> float | None:
-    """Their mean; None until each policy has one."""
+    """Return the mean of the returns; None until each policy has a return."""
     known = [value for value in returns if value is not None]
     return sum(known) / len(known) if known and len(known) == len(returns) else None
 
 
 def all_solved(commanders: Sequence[Commander], bound: float | None) -> End | None:
-    """The end of a run whose policies have all reached `stop.stop_value`, which is `bound`."""
+    """Return the end of a run whose policies have all reached `bound`, the `stop.stop_value`."""
     returns = last_returns(commanders)
     if bound is None or not all(value is not None and value >= bound for value in returns):
         return None

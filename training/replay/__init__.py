@@ -1,1 +1,1 @@
-"""Experience that is counted, sampled and dropped, and what a run may still take."""
+"""Counting, sampling and dropping of experience, and limits on it."""

@@ -1,7 +1,6 @@
-"""The experience of one experiment: what was counted, what can be sampled, what may be deleted.
+"""The experience of one experiment: counted, available and deletable chunks.
 
-Connects the ledger (which chunks count), the replay index (which rows are live) and the reports of the buffer. Serial
-mode uses the same object.
+Connects the ledger (counted chunks), the replay index (live rows) and the reports of the buffer. Both modes use it.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ class Accepted(Struct, frozen=True):
     """The result of announcing a chunk."""
 
     fresh: bool
-    """It had not been counted before."""
+    """True if counted for the first time."""
     deletable: tuple[str, ...] = ()
-    """Payload files that are not needed any more."""
+    """Payload files that may be deleted."""
     rejected: str | None = None
-    """Why it is not counted; None also for one that was counted before."""
+    """Reason for refusal; None also for a repeated chunk."""
 
 
 class ReplayAccounting:
-    """Counts chunks, samples rows, and knows which payload files must stay. Opens no file and reads no clock."""
+    """Counts chunks, samples rows, and knows the needed payload files. Opens no file and reads no clock."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class ReplayAccounting:
         self._added: list[IndexedChunk] = []
         self._gone: list[int] = []
         self.ledger = Ledger(None if resumed is None else resumed.counters)
-        """Which chunks count; the counters are here."""
+        """Counted chunks and counters."""
         collectors = 1 if serial else None
         self.plan = row_plan(config, collectors=collectors)
         self._on_policy = on_policy_limiter(config, self.plan)
@@ -75,23 +74,23 @@ class ReplayAccounting:
             chunks_ahead=0 if serial else CHUNKS_AHEAD * config.collector.count,
             on_retire=self._note_gone,
         )
-        """Which rows are live, and drawn."""
+        """Live and drawn rows."""
         self._reporter = BufferReporter(self.index, self.plan, config.log, now_s)
         self.one_batch_per_chunk = serial and buffer.samples_per_insert is None and not self.plan.on_policy
-        """Without buffer.samples_per_insert a learner that works in turn with its collector learns once from each."""
+        """Without buffer.samples_per_insert, a learner in turn with its collector learns once from each chunk."""
         self._newest_is_learned = True
         self._newest_chunk_policy = PolicyRef()
         self._used_up: list[str] = []
         self._used_below_row = 0
         self.dropped_rows = 0
-        """On-policy rows that were too old to be used."""
+        """On-policy rows dropped for their age."""
         self.on_retired: Callable[[IndexedChunk], None] | None = None
-        """Called with every chunk that has no live row any more."""
+        """Called with every chunk without live rows."""
 
     # --- in ---
 
     def accept(self, meta: ChunkMeta, lease: int) -> Accepted:
-        """Count a chunk and make its rows available; a chunk that was counted before changes nothing."""
+        """Count a chunk and make its rows available; a repeated chunk changes nothing."""
         try:
             if not self.ledger.accept(meta, lease, self.index.check_fits):
                 return Accepted(fresh=False)
@@ -100,7 +99,7 @@ class ReplayAccounting:
         return self._insert(meta)
 
     def misfit(self, meta: ChunkMeta) -> str | None:
-        """Why a chunk can never be held; None if it can."""
+        """Return the reason why the buffer can never hold a chunk; None if it can."""
         try:
             self.index.check_fits(meta)
         except ChunkTooLargeError as error:
@@ -108,7 +107,7 @@ class ReplayAccounting:
         return None
 
     def count_late(self, meta: ChunkMeta) -> Accepted:
-        """Count a chunk that an earlier incarnation of the run has left behind; it was not counted before."""
+        """Count an uncounted chunk of an earlier incarnation of the run."""
         try:
             self.index.check_fits(meta)
         except ChunkTooLargeError as error:
@@ -125,7 +124,7 @@ class ReplayAccounting:
         return Accepted(fresh=True, deletable=tuple(inserted.deletable))
 
     def quarantine(self, file: str) -> list[str]:
-        """Never sample this payload file again, since it cannot be read; returns payload files that may be deleted."""
+        """Never sample this unreadable payload file again; return payload files that may be deleted."""
         rows = self.index.rows
         files = self.index.quarantine(file)
         if self._on_policy is not None:
@@ -139,21 +138,21 @@ class ReplayAccounting:
     # --- out ---
 
     def sampleable_batches(self, batch_size: int) -> int:
-        """How many batches may be drawn now."""
+        """Return the number of batches that may be drawn now."""
         if self._config.learner.inference:
             return 0
         batches = self.index.sampleable_rows() // batch_size
         return min(batches, int(not self._newest_is_learned)) if self.one_batch_per_chunk else batches
 
     def allowed_batches(self, wanted: int, train_iter: int) -> int:
-        """How many of the `wanted` batches stop.max_train_iters allows after `train_iter` updates; never negative.
-        On-policy all: one batch is requested at a time, and the commander ends the run."""
+        """Return how many of the `wanted` batches stop.max_train_iters allows after `train_iter` updates; never
+        negative. On-policy all: a request is for one batch, and the commander ends the run."""
         most = None if self.plan.on_policy else self._config.stop.max_train_iters
         return wanted if most is None else max(0, min(wanted, most - train_iter))
 
     def batches_owed(self) -> int | None:
-        """How many batches are missing to reach buffer.samples_per_insert; negative if there were more, None if it sets
-        no number. On-policy: how many are complete and were not drawn yet."""
+        """Return the number of batches missing to reach buffer.samples_per_insert, negative for a surplus; None without
+        that setting. On-policy: the number of complete batches that were not drawn yet."""
         per_insert = self._config.buffer.samples_per_insert
         if self.plan.on_policy:
             return self.sampleable_batches(self.plan.rows_per_update)
@@ -170,12 +169,12 @@ class ReplayAccounting:
         return (self.index.sampled_rows - self._on_policy.finished_rows) // self.plan.rows_per_update
 
     def settle(self, sampled_rows: int) -> None:
-        """On-policy: the learner has used so many rows, and the policy that they made can act."""
+        """On-policy: count rows that the learner has used, once the resulting policy can act."""
         if self._on_policy is not None:
             self._on_policy.finish(sampled_rows)
 
     def drop_stale(self, newest: PolicyRef) -> None:
-        """On-policy: rows that lag too far behind `newest` are dropped and counted."""
+        """On-policy: drop and count rows that lag too far behind `newest`."""
         lag = self._config.buffer.max_policy_lag
         if self._on_policy is None or lag is None:
             return
@@ -187,7 +186,7 @@ class ReplayAccounting:
         self._used_up += files
 
     def _consume_used(self) -> None:
-        """On-policy: drawn rows are used up once the learner has got a message with their chunks."""
+        """On-policy: consume drawn rows once the learner has received their chunks."""
         if self._used_below_row > self.index.first_live_row:
             self._used_up += self.index.consume(self._used_below_row)
 
@@ -202,34 +201,36 @@ class ReplayAccounting:
         return sampled
 
     def hand_out_new(self) -> list[IndexedChunk]:
-        """Chunks that were not announced to the learner yet; they count as announced from now on."""
+        """Return the chunks that the learner does not know, and mark them as announced."""
         new = self.index.hand_out_new()
         if self._on_policy is not None:
             self._consume_used()
         return new
 
     def replay_for_new_learner(self) -> tuple[list[IndexedChunk], list[str]]:
-        """Every live chunk, for a learner with an empty ring; and payload files that only the former learner needed."""
+        """Return all live chunks, for a learner with an empty ring; and payload files that only the former learner
+        needed."""
         deletable = self.index.forget_learner()
         return self.index.hand_out_new(), deletable
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
-        """The learner has loaded every announced row below this one; returns payload files that may be deleted."""
+        """Note that the learner has loaded all announced rows below `loaded_row`; return payload files that may be
+        deleted."""
         used_up, self._used_up = self._used_up, []
         return used_up + self.index.confirm_loaded(loaded_row)
 
     def live_rows_of(self, chunk: IndexedChunk) -> int:
-        """How many of its rows can be sampled."""
+        """Return the number of its rows that can be sampled."""
         return end_row(chunk) - max(chunk.first_row, self.index.first_live_row)
 
     def live_files(self) -> frozenset[str]:
-        """Payload files that the index still refers to."""
+        """Return the payload files of live chunks."""
         return frozenset(self.index.files())
 
     # --- over a restart ---
 
     def snapshot(self) -> ReplaySnapshot:
-        """What is needed to continue after a restart, without its rows, the live chunks and their priorities."""
+        """Return the state for a restart, without rows, live chunks and their priorities."""
         index, limiter = self.index, self._on_policy
         return ReplaySnapshot(
             ledger=self.ledger.snapshot(),
@@ -242,8 +243,8 @@ class ReplayAccounting:
         )
 
     def restore(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
-        """Continue from a snapshot, with these `chunks` still in data/, in row order. Returns payload files that may be
-        deleted: those for which this buffer has no room, if it is smaller than before."""
+        """Continue from a snapshot with these `chunks`, which are still in data/, in row order. Returns payload files
+        that may be deleted because this buffer is smaller than before."""
         self.ledger.restore(snapshot.ledger)
         deletable = self.index.restore(
             chunks, next_row=snapshot.index.next_row, first_live_row=snapshot.index.first_live_row
@@ -261,14 +262,14 @@ class ReplayAccounting:
         return tuple(deletable)
 
     def resume(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
-        """The same for a resumed run, maybe with less room: nothing more comes under earlier leases, and no learner
-        reads what was announced before."""
+        """Continue a resumed run, maybe with a smaller buffer: earlier leases bring no chunks, and no learner reads
+        earlier announcements."""
         ledger = replace(snapshot.ledger, counted=[], has_forgotten=True)
         deletable = self.restore(replace(snapshot, ledger=ledger), chunks, now_s)
         return (*deletable, *self.index.make_room())
 
     def restore_priorities(self, known: Prioritized) -> None:
-        """Set the priorities of a snapshot; rows that came after it get the largest of them, as new rows do."""
+        """Set the priorities of a snapshot; later rows get the largest of them, like new rows."""
         live = np.flatnonzero(np.isfinite(known.priorities))
         if not len(live):
             return
@@ -279,7 +280,7 @@ class ReplayAccounting:
         self.index.update_priorities(newer, np.full(len(newer), largest, np.float32))
 
     def news(self) -> tuple[tuple[IndexedChunk, ...], tuple[int, ...]]:
-        """Chunks that became live, and the first rows of those that are no longer live, since the last call."""
+        """Return new live chunks, and the first rows of chunks that are no longer live, since the last call."""
         news = tuple(self._added), tuple(self._gone)
         self._added, self._gone = [], []
         return news
@@ -293,24 +294,24 @@ class ReplayAccounting:
 
     @property
     def samples_per_insert(self) -> float | None:
-        """How often a row was sampled on average; None before training."""
+        """Average number of samples of a row; None before training."""
         achieved = self.index.achieved_samples_per_insert()
         return None if math.isnan(achieved) else achieved
 
     def policy_lag(self, newest: PolicyRef) -> int:
-        """Versions between the newest policy and the one that collected the newest chunk."""
+        """Return the number of versions between the newest policy and the policy of the newest chunk."""
         seen = self._newest_chunk_policy
         return max(newest.version - seen.version, 0) if seen.epoch == newest.epoch else 0
 
     def start(self, now_s: float) -> None:
-        """Start the time that reports are about."""
+        """Start the period of the reports."""
         self._reporter.start(now_s)
 
     def reports(
         self, counters: Counters, now_s: float, *, newest: PolicyRef | None = None, last: bool = False
     ) -> list[Report]:
-        """What the buffer's log has to show since the last call. `newest` is the newest policy; `last`: also the table
-        of a period that is not over."""
+        """Return the reports of the buffer's log since the last call. `newest` is the newest policy; `last` adds the
+        table of an unfinished period."""
         statistics = self._reporter.due(now_s, last=last)
         if statistics is not None:
             lag = 0 if newest is None else self.policy_lag(newest)

@@ -1,4 +1,4 @@
-"""What the logs show of the replay buffer."""
+"""Reports of the replay buffer for the logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.wire.messages import Counters, LedgerCounts
 
 
 class BufferReporter:
-    """Collects the tables of the buffer's log. Writes none."""
+    """Makes the tables of the buffer's log."""
 
     def __init__(self, index: ReplayIndex, plan: RowPlan, log: LogConfig, now_s: float) -> None:
         self._index = index
@@ -23,7 +23,7 @@ class BufferReporter:
         self.start(now_s)
 
     def start(self, now_s: float) -> None:
-        """Begin a new period: what the index has drawn until now is not reported again."""
+        """Begin a new period, without earlier draws of the index."""
         drawn = self._index.sampled_rows // self._plan.rows_per_update
         self._monitor = BufferMonitor(
             self._index, self._log.buffer_interval_samples, self._log.buffer_interval_s, now_s=now_s, batches=drawn
@@ -36,7 +36,7 @@ class BufferReporter:
             self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=env_step))
 
     def due(self, now_s: float, *, last: bool) -> ThroughputStatistics | None:
-        """What the index did in a period, if that is over; `last`: in any case."""
+        """Return the statistics of a finished period, or of an unfinished one with `last`."""
         return self._monitor.throughput(now_s, last=last)
 
     def period(
@@ -50,8 +50,8 @@ class BufferReporter:
     ) -> None:
         """Add the tables of a period.
 
-        On-policy a batch is all that an update learns from, and few are drawn: the table of what was drawn then comes
-        with each period."""
+        On-policy batches are large and few, so the table of draws comes with each period.
+        """
         drawn = self._monitor.rest() if self._plan.on_policy else None
         if drawn is not None:
             self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
@@ -99,7 +99,7 @@ def throughput_report(
     num_transitions: int,
     payload_bytes: int,
 ) -> BufferThroughputReport:
-    """The table of rows that came and went."""
+    """Return the table of inserted, sampled and removed rows."""
     return BufferThroughputReport(
         train_iter=counters.train_iter,
         env_step=counters.env_step,

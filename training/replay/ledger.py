@@ -1,4 +1,4 @@
-"""Which chunks have been counted, which also gives the value of every counter."""
+"""Counted chunks, which give the value of every counter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.training.snapshot import CountedSnapshot, LedgerSnapshot, Rows
 from remuda.wire.messages import ChunkId, ChunkMeta, Counters, LedgerCounts
 
 REFUSALS_KEPT = 8
-"""Refused chunks that a lease knows, so that none counts twice: a collector repeats at most two."""
+"""Refused chunks remembered for a lease, so that repetitions count once: a collector repeats at most two."""
 
 
 class TooManyGapsError(ValueError):
@@ -19,7 +19,7 @@ class TooManyGapsError(ValueError):
 
 
 class SequenceSet:
-    """A set of numbers that are expected in order, from 0: the highest one seen, and the gaps below it.
+    """A set of numbers expected in order, from 0: the highest number, and the gaps below.
 
     Memory is O(gaps), however long the series and each gap; a number in order costs O(1) time.
     """
@@ -32,17 +32,16 @@ class SequenceSet:
 
     @property
     def missing(self) -> tuple[range, ...]:
-        """The gaps: ranges of numbers below the highest that were not seen, ascending."""
+        """The gaps: ranges of missing numbers below the highest, ascending."""
         return tuple(self._gaps)
 
     def __contains__(self, number: int) -> bool:
         return 0 <= number <= self.high_water and self._gap_of(number) is None
 
     def add(self, number: int) -> bool:
-        """Note `number` as seen; False when it had been seen before.
+        """Add `number`; False if known.
 
-        Raises ValueError for a negative number, and TooManyGapsError, leaving the set as it was, when there would be
-        more than `max_gaps` gaps.
+        Raises ValueError for a negative number, and TooManyGapsError beyond `max_gaps` gaps, without a change.
         """
         if number < 0:
             raise ValueError(f"{number} is below 0, where the series begins")
@@ -82,7 +81,7 @@ class SequenceSet:
 
 
 class UnknownLeaseError(ValueError):
-    """A chunk came under a lease that is not known (any more), or that its worker did not hold."""
+    """A chunk came under an unknown or forgotten lease, or from a worker that did not hold the lease."""
 
 
 @dataclass
@@ -95,17 +94,16 @@ class _Counted:
     """Smaller numbers belong to earlier leases of this incarnation of the worker. -1: unknown until a chunk comes."""
     seen: SequenceSet = field(default_factory=SequenceSet)
     refused: list[int] = field(default_factory=list[int])
-    """The newest numbers that were refused, at most REFUSALS_KEPT."""
+    """The newest refused numbers, at most REFUSALS_KEPT."""
 
 
 class Ledger:
-    """Accepted chunks of one experiment. Counters are sums over accepted chunks and are kept nowhere else; those of a
-    resumed run continue at its checkpoint.
+    """Accepted chunks of one experiment. Counters are sums over accepted chunks; counters of a resumed run continue at
+    its checkpoint.
 
-    For each lease it keeps which sequence numbers have come, as a high-water mark and the gaps below it. An incarnation
-    of a worker numbers all its chunks in one series, whichever run it works for, so between two leases of one run there
-    are chunks of other runs. A lease is known until it is forgotten; chunks that come under it after that are not
-    counted. Does no I/O and keeps no payload.
+    For each lease it keeps the known sequence numbers, as a highest number and gaps. An incarnation of a worker numbers
+    all its chunks in one series over all runs, so chunks of other runs lie between two leases of one run. Chunks under
+    a forgotten lease are not counted. Does no I/O and keeps no payload.
     """
 
     def __init__(self, start: Counters | None = None) -> None:
@@ -127,7 +125,7 @@ class Ledger:
     # --- leases ---
 
     def open(self, lease: int, worker: str, incarnation: int) -> None:
-        """Open a lease under which a worker may announce chunks, numbered above those of its earlier leases."""
+        """Open a lease for a worker's chunks, numbered above the chunks of its earlier leases."""
         known = self._of_worker.setdefault((worker, incarnation), [])
         first = -1 if self._has_forgotten else 0
         if known:
@@ -138,7 +136,7 @@ class Ledger:
         self._changed.put.add(lease)
 
     def forget(self, lease: int) -> None:
-        """Forget a lease: nothing comes under it any more."""
+        """Forget a lease, which brings no further chunk."""
         counted = self._leases.pop(lease, None)
         if counted is None:
             return
@@ -157,9 +155,8 @@ class Ledger:
     # --- chunks ---
 
     def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] = lambda meta: None) -> bool:
-        """Count a chunk. Returns False and counts no more than the repetition if it was counted before. `check` is
-        called for a chunk that was not, and may raise: then it is refused. Raises UnknownLeaseError, and
-        TooManyGapsError."""
+        """Count a chunk. Returns False for a repeated chunk, of which only the repetition is counted. `check` is called
+        for a new chunk and may raise to refuse the chunk. Raises UnknownLeaseError, and TooManyGapsError."""
         counted, sequence = self._find(meta.chunk, lease), meta.chunk.sequence
         if self._is_counted(meta.chunk):
             self._repeated += 1
@@ -177,7 +174,7 @@ class Ledger:
         return True
 
     def lost_collector(self) -> None:
-        """A collector has ended without handing in what it had."""
+        """Count a collector that has ended without handing in its work."""
         self._lost_collectors += 1
 
     def _refuse(self, counted: _Counted, meta: ChunkMeta, lease: int) -> None:
@@ -188,26 +185,26 @@ class Ledger:
             self._refused_env_steps += meta.env_steps
 
     def add(self, meta: ChunkMeta) -> None:
-        """Count a chunk that comes under no lease and is known not to be counted."""
+        """Count a chunk without a lease that is known to be uncounted."""
         self.env_step += meta.env_steps
         self.rows += meta.rows
         self.episode += len(meta.episode_returns)
         self.chunks += 1
 
     def lacks(self, chunk: ChunkId) -> bool:
-        """Whether a payload of this number is known not to be counted: its worker held a known lease, and it did not
-        come under that or any other lease. Payloads that may belong to forgotten leases are not counted any more."""
+        """True if a payload of this number is known to be uncounted: its worker held a known lease, and no lease has
+        the number. Payloads of possibly forgotten leases are not counted any more."""
         return self.lease_of_missing(chunk) is not None
 
     def lease_of_missing(self, chunk: ChunkId) -> int | None:
-        """The lease under which a chunk that `lacks` names was collected; None if it is not known to be missing."""
+        """Return the lease of a chunk named by `lacks`; None if the chunk is not known to be missing."""
         if self._is_counted(chunk):
             return None
         leases = self._of_worker.get((chunk.worker, chunk.incarnation), ())
         return next((lease for lease in reversed(leases) if 0 <= self._leases[lease].first <= chunk.sequence), None)
 
     def _is_counted(self, chunk: ChunkId) -> bool:
-        """Whether it came under a known lease. A worker's numbers rise from lease to lease."""
+        """True if a known lease has the chunk. A worker's numbers rise from lease to lease."""
         for lease in reversed(self._of_worker.get((chunk.worker, chunk.incarnation), ())):
             seen = self._leases[lease].seen
             if 0 <= seen.high_water < chunk.sequence:
@@ -227,7 +224,7 @@ class Ledger:
     # --- over a restart ---
 
     def snapshot(self) -> LedgerSnapshot:
-        """What is needed to continue after a restart, without its rows."""
+        """Return the state for a restart, without its rows."""
         return LedgerSnapshot(
             self.env_step,
             self.rows,
@@ -245,7 +242,7 @@ class Ledger:
         return tuple(self._row(lease) for lease in self._leases)
 
     def changes(self) -> Rows[CountedSnapshot]:
-        """Rows that have changed since the last call."""
+        """Return the rows changed since the last call."""
         return self._changed.take(self._row)
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
@@ -272,5 +269,5 @@ class Ledger:
 
     @property
     def counts(self) -> LedgerCounts:
-        """How the chunks of this run fared."""
+        """Return numbers of accepted, repeated and lost chunks."""
         return LedgerCounts(self.chunks, self._repeated, self._refused, self._refused_env_steps, self._lost_collectors)

@@ -1,4 +1,4 @@
-"""Which limiter and which sampler the config of a run asks for."""
+"""Limiter and sampler for the config of a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan
 
 CHUNKS_AHEAD = 2
-"""Chunks that a collector may have in progress: one being collected while the one before is announced."""
+"""Most unfinished chunks of a collector: one being collected, one being announced."""
 REQUESTS_IN_FLIGHT = 3
-"""The most requests whose batches were sampled and are not trained on yet: one in use, two ahead."""
+"""Most requests with sampled but untrained batches: one in use, two ahead."""
 
 
 def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
-    """The limit on how far collectors may be ahead of an on-policy learner; None for one that learns from replay, or
-    not at all."""
+    """Return the limit on the lead of collectors over an on-policy learner; None for learning from replay and without
+    learning."""
     if not plan.on_policy or config.learner.inference:
         return None
     lag = config.buffer.max_policy_lag
@@ -24,7 +24,7 @@ def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimite
 
 
 def replay_limiter(config: ExperimentConfig, plan: RowPlan, *, serial: bool) -> SamplesPerInsertLimiter:
-    """The limit on how far collectors and a learner from replay may be apart; `serial`: they work in turn."""
+    """Return the limit on the distance between collectors and a learner from replay; `serial`: they work in turn."""
     batches = 1 if serial else REQUESTS_IN_FLIGHT * plan.batches_per_request
     return SamplesPerInsertLimiter(
         None if config.learner.inference else config.buffer.samples_per_insert,
@@ -35,7 +35,7 @@ def replay_limiter(config: ExperimentConfig, plan: RowPlan, *, serial: bool) -> 
 
 
 def sampler_of(buffer: BufferConfig) -> Sampler:
-    """The sampler that draws rows of a replay."""
+    """Return the sampler of replay rows."""
     if buffer.prioritized:
         return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)
     return UniformSampler(buffer.capacity)

@@ -29,7 +29,7 @@ from remuda.environments.rebuild import distrusted_environment, rebuild, trusted
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator import evaluate as evaluating
 from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report, outcome
-from remuda.evaluator.player import seats_against
+from remuda.evaluator.player import players_against
 from remuda.logbook.lines import grid
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.playable import NewestPolicy, Playable, evaluated_at, require_fit
@@ -226,7 +226,7 @@ class EpisodeView:
         names = list(self._agents)
         others = {name: self._player(playable) for name, playable in policies.others.items()}
         judged, agents = names.index(policies.judged), [self._agents[name] for name in names]
-        return lambda number: seats_against(
+        return lambda number: players_against(
             number, judged, [players[name] for name in names], [[others[name]] for name in names], agents
         )
 

@@ -285,14 +285,14 @@ class Recorder:
             self._episodes.abandon(cut_before)
         cuts = self.replacements.cuts(trace)
         over = self._episodes.add(score, real, ended, cuts)
-        told_of = ended if cuts is None else ended & ~cuts
+        counted = ended if cuts is None else ended & ~cuts
         self._acted = who[-rows.kept :]
         self._vector_steps += len(real)
         returns, lengths = over.returns.tolist(), over.lengths.tolist()
-        told = {DISCOUNTED_RETURN: over.discounted.tolist(), **info(over.returns, np.nonzero(told_of)[1])}
+        numbers = {DISCOUNTED_RETURN: over.discounted.tolist(), **info(over.returns, np.nonzero(counted)[1])}
         trace.shift()
         restarts = self.replacements.count
-        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), told, metrics, restarts)
+        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, restarts)
 
     def flush(self, *, without_idle_rows: bool = False) -> Collected:
         """Return the rows waiting for later steps, each cut at the last observation; see `chunk`."""

@@ -60,7 +60,7 @@ class ActingPolicy:
         """Version in use; None before the first."""
         return self._acting
 
-    def hear(self, news: Acting) -> None:
+    def note_newest(self, news: Acting) -> None:
         """Note the newest version and its exploration settings."""
         self._newest = max(self._newest, news.policy)
         if news.exploration:
@@ -94,7 +94,7 @@ CHUNKS_IN_THE_AIR = 2
 
 
 @dataclass(frozen=True)
-class _Seat:
+class _PolicyParts:
     """Parts of one policy of the run."""
 
     acting: ActingPolicy
@@ -134,7 +134,7 @@ class CollectorWork:
         self._credit = assign.credit_env_steps
         self._task = Task()
         """Present task of the environments."""
-        self._told_task = assign.task
+        self._newest_task = assign.task
         self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
         self._problem = ""
@@ -149,8 +149,8 @@ class CollectorWork:
             made = self._make_policies(list(policies.values()))
             explorations = [assign.exploration, *(other.exploration for other in assign.others)]
             explorations += [{}] * (len(policies) - len(explorations))
-            self._seats = [
-                _Seat(
+            self._policies = [
+                _PolicyParts(
                     ActingPolicy(policy, own_stores.policies, exploration, self._warn),
                     own_stores.payloads,
                     CollectSummary.of(own),
@@ -162,7 +162,7 @@ class CollectorWork:
             self._opponents = OpponentLoader(
                 list(policies), stores, self._env.opponents, say=self._say, warn=self._warn
             )
-            self._ahead = min(seat.payloads.ahead for seat in self._seats)
+            self._ahead = min(own.payloads.ahead for own in self._policies)
             self._rollout = self._env.rollout(
                 made,
                 index=assign.index,
@@ -194,7 +194,7 @@ class CollectorWork:
             case Credit():
                 self._allow(message)
             case PolicyAvailable():
-                self._seats[message.policy_index].acting.hear(Acting(message.policy, {}))
+                self._policies[message.policy_index].acting.note_newest(Acting(message.policy, {}))
             case Opponents():
                 self._opponents.add(message)
             case _:
@@ -214,7 +214,7 @@ class CollectorWork:
             return False
         try:
             with self.timers("load policy"):
-                behaviors = [seat.acting.behavior(self._loading()) for seat in self._seats]
+                behaviors = [own.acting.behavior(self._loading()) for own in self._policies]
                 self._opponents.load()
         except NotNowError as error:
             self._wait_for(error)
@@ -231,15 +231,15 @@ class CollectorWork:
         """Announce the rows waiting for later steps; collect no more."""
         self._draining = True
         self._link.activity("waiting", "waiting for acknowledgements")
-        if any(seat.acting.acting is None for seat in self._seats):
+        if any(own.acting.acting is None for own in self._policies):
             return
         rest = self._rollout.flush()
         if any(collected.rows for collected in rest):
             self._hand_in(rest)
-        for place, seat in enumerate(self._seats):
-            report = seat.summary.last(train_iter=_acting(seat).train_iter, env_step=self._taken)
+        for policy_index, own in enumerate(self._policies):
+            report = own.summary.last(train_iter=_acting(own).train_iter, env_step=self._taken)
             if report is not None:
-                self._report(report, place)
+                self._report(report, policy_index)
 
     @property
     def drained(self) -> bool:
@@ -290,15 +290,15 @@ class CollectorWork:
 
     def _allow(self, news: ChunkAccepted | Credit) -> None:
         self._credit = max(self._credit, news.credit_env_steps)
-        if news.task.number > self._told_task.number:
-            self._told_task = news.task
-        told = (Acting(news.policy, news.exploration), *news.others)  # a refusal tells of the first alone
-        for seat, acting in zip(self._seats, told, strict=False):
-            seat.acting.hear(acting)
+        if news.task.number > self._newest_task.number:
+            self._newest_task = news.task
+        newest = (Acting(news.policy, news.exploration), *news.others)  # a refusal tells of the first alone
+        for own, acting in zip(self._policies, newest, strict=False):
+            own.acting.note_newest(acting)
 
     def _follow_task(self) -> None:
         """Continue at the newest task. Raises EnvironmentBuildError."""
-        task = self._told_task
+        task = self._newest_task
         if task == self._task:
             return
         with self._link.during("preparing", f"building the environments of task {task.number}"):
@@ -323,8 +323,8 @@ class CollectorWork:
             chunk, collected = self._at_hand[0]
             try:
                 metas = [
-                    seat.payloads.write_chunk(one.meta(chunk), one.columns)
-                    for seat, one in zip(self._seats, collected, strict=True)
+                    own.payloads.write_chunk(one.meta(chunk), one.columns)
+                    for own, one in zip(self._policies, collected, strict=True)
                 ]
             except NotNowError as error:
                 self._wait_for(error, f"chunk {chunk.sequence} ")
@@ -346,15 +346,15 @@ class CollectorWork:
         return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
 
     def _summarise(self, collected: Sequence[Collected]) -> None:
-        for place, (seat, one) in enumerate(zip(self._seats, collected, strict=True)):
-            seat.summary.add(one)
-            report = seat.summary.due(train_iter=_acting(seat).train_iter, env_step=self._taken)
+        for policy_index, (own, one) in enumerate(zip(self._policies, collected, strict=True)):
+            own.summary.add(one)
+            report = own.summary.due(train_iter=_acting(own).train_iter, env_step=self._taken)
             if report is not None:
-                self._report(report, place)
+                self._report(report, policy_index)
 
-    def _report(self, report: CollectReport, place: int) -> None:
+    def _report(self, report: CollectReport, policy_index: int) -> None:
         self._log.emit(report)
-        self._opponents.log_drawn(place)
+        self._opponents.log_drawn(policy_index)
         statistics = report.window.statistics()
         if report.totals.env_restarts:
             statistics["env_restart_count"] = report.window.env_restarts
@@ -371,7 +371,7 @@ class CollectorWork:
                 reward_std=statistics.pop("reward_std"),
                 statistics=statistics,
                 metrics=dict(report.window.metrics),
-                policy_index=place,
+                policy_index=policy_index,
             )
         )
 
@@ -379,6 +379,6 @@ class CollectorWork:
         self._link.progress(self._link.progressed + env_steps)
 
 
-def _acting(seat: _Seat) -> PolicyRef:
-    assert seat.acting.acting is not None, "it has collected"
-    return seat.acting.acting
+def _acting(own: _PolicyParts) -> PolicyRef:
+    assert own.acting.acting is not None, "it has collected"
+    return own.acting.acting

@@ -154,7 +154,7 @@ class Coordinator:
             case SelfVitals():
                 self._client_requests.load = event.load
                 for member in (member for run in self._catalog.active for member in run.members):
-                    member.parts.vitals.told(COORDINATOR, COORDINATOR, event.vitals)
+                    member.parts.vitals.add(COORDINATOR, COORDINATOR, event.vitals)
                 return []
             case _:
                 return self._handle_disk_event(event, now_s)

@@ -263,7 +263,7 @@ class _Playing:
 
 
 @dataclass(frozen=True)
-class _Seats:
+class _PlayerLanes:
     """Lanes of one player in the next step."""
 
     player: Player
@@ -297,12 +297,12 @@ class _GroupPlaying:
         """State of the player during the episode, float32 [Actor.state_size] by lane."""
         self._known: dict[int, tuple[Player, np.dtype[Any], Components]] = {}
         """By id of the player, kept so that the id stays unique."""
-        self._seats: list[_Seats] | None = None
+        self._player_lanes: list[_PlayerLanes] | None = None
         """None after a change of players or lanes."""
         self._over: Bools = lanes.over.copy()
-        """State of `lanes.over` at the last assignment of seats."""
-        self._seated: Array | slice = np.zeros(0, np.intp)
-        """The lanes of all seats."""
+        """State of `lanes.over` at the last assignment of lanes to players."""
+        self._played_lanes: Array | slice = np.zeros(0, np.intp)
+        """Lanes of all players."""
         factors = [np.ones(count)]
         if discounts is not None:
             factors.append(np.array([discounts[agent] for agent in lanes.group.agents] * copies))
@@ -319,7 +319,7 @@ class _GroupPlaying:
             self._players[lane] = players[agent]
             self._states[lane] = np.zeros(players[agent].actor.state_size, np.float32)
             self._sums[:, lane], self._weights[:, lane] = 0.0, 1.0
-        self._seats = None
+        self._player_lanes = None
 
     def end(self, index: int, returns: dict[str, float], discounted: dict[str, float]) -> None:
         for lane, agent in zip(self.lanes.of_copy(index), self.lanes.group.agents, strict=True):
@@ -327,37 +327,38 @@ class _GroupPlaying:
             if len(self._sums) > 1:
                 discounted[agent] = float(self._sums[1, lane])
             self._players[lane] = None
-        self._seats = None
+        self._player_lanes = None
 
     def act(self, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> Array:
         """Return the actions [lanes, …] of the next step; 0 in lanes without a player. Raises EvaluationError."""
-        if self._seats is None or (self._may_leave and (self._over != self.lanes.over).any()):
-            self._seats = self._seat()
+        if self._player_lanes is None or (self._may_leave and (self._over != self.lanes.over).any()):
+            self._player_lanes = self._group_lanes()
         of_all: Array | None = None
-        for seats in self._seats:
-            actions = self._act(seats, jobs, length)
+        for played in self._player_lanes:
+            actions = self._act(played, jobs, length)
             self._acted(actions)
-            if isinstance(seats.index, slice):
+            if isinstance(played.index, slice):
                 return actions
             if of_all is None:
                 of_all = np.zeros((len(self.lanes), *self._shape), self._dtype)
-            of_all[seats.index] = actions
+            of_all[played.index] = actions
         return np.zeros((len(self.lanes), *self._shape), self._dtype) if of_all is None else of_all
 
-    def _seat(self) -> list[_Seats]:
+    def _group_lanes(self) -> list[_PlayerLanes]:
         count = len(self.lanes)
         self._over = self.lanes.over.copy()
         of_player: dict[int, tuple[Player, list[int]]] = {}
         for lane, player in enumerate(self._players):
             if player is not None and not self._over[lane]:
                 of_player.setdefault(id(player), (player, []))[1].append(lane)
-        seats = [
-            _Seats(player, lanes, _index(lanes, count), *self._needs(player)) for player, lanes in of_player.values()
+        groups = [
+            _PlayerLanes(player, lanes, _index(lanes, count), *self._needs(player))
+            for player, lanes in of_player.values()
         ]
-        self._seated = seats[0].index if seats else np.zeros(0, np.intp)
-        if len(seats) > 1:
-            self._seated = _index(sorted(lane for one in seats for lane in one.lanes), count)
-        return seats
+        self._played_lanes = groups[0].index if groups else np.zeros(0, np.intp)
+        if len(groups) > 1:
+            self._played_lanes = _index(sorted(lane for one in groups for lane in one.lanes), count)
+        return groups
 
     def _needs(self, player: Player) -> tuple[np.dtype[Any], Components]:
         """Return the dtype of a player's observations, and the components of its actions (empty without masks)."""
@@ -369,24 +370,26 @@ class _GroupPlaying:
             known = self._known[id(player)] = player, dtype, components
         return known[1:]
 
-    def _act(self, seats: _Seats, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> Array:
-        player, actor = seats.player, seats.player.actor
-        seen = self.lanes.observations[seats.index]  # of a slice no copy, and the next step overwrites it
-        seen = seen.astype(seats.dtype, copy=isinstance(seats.index, slice))
-        legal = self.lanes.legal(seats.components, seats.lanes) if seats.components else None
+    def _act(self, played: _PlayerLanes, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> Array:
+        player, actor = played.player, played.player.actor
+        seen = self.lanes.observations[played.index]  # of a slice no copy, and the next step overwrites it
+        seen = seen.astype(played.dtype, copy=isinstance(played.index, slice))
+        legal = self.lanes.legal(played.components, played.lanes) if played.components else None
         if legal is not None:
-            self._require_some(legal, seats, jobs, length)
-        state = np.stack([self._states[lane] for lane in seats.lanes]) if actor.state_size else None
+            self._require_some(legal, played, jobs, length)
+        state = np.stack([self._states[lane] for lane in played.lanes]) if actor.state_size else None
         greedy = player.exploration is None
         actions = actor.act(seen, player.exploration or {}, self._rng, deterministic=greedy, legal=legal, state=state)
         if state is not None:
-            self._states.update(zip(seats.lanes, state, strict=True))
+            self._states.update(zip(played.lanes, state, strict=True))
         return actions
 
-    def _require_some(self, legal: Legal, seats: _Seats, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> None:
-        stuck = without_any(legal, seats.components)
+    def _require_some(
+        self, legal: Legal, played: _PlayerLanes, jobs: Mapping[int, EpisodeJob], length: Sequence[int]
+    ) -> None:
+        stuck = without_any(legal, played.components)
         if stuck.any():
-            index, who = self._named(seats.lanes[int(stuck.argmax())])
+            index, who = self._named(played.lanes[int(stuck.argmax())])
             raise EvaluationError(
                 f"{who} has no legal action (info[{ACTION_MASK!r}]) after step {length[index]} of the episode with "
                 f"seed {jobs[index].seed}, which goes on"
@@ -394,13 +397,13 @@ class _GroupPlaying:
 
     def add(self, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> None:
         """Add the rewards of the newest step. Raises EvaluationError."""
-        lanes, seated = self.lanes, self._seated
-        if isinstance(seated, slice):
+        lanes, played = self.lanes, self._played_lanes
+        if isinstance(played, slice):
             self._sums += self._weights * lanes.reward
             self._weights *= self._discounts
         else:
-            self._sums[:, seated] += self._weights[:, seated] * lanes.reward[seated]
-            self._weights[:, seated] *= self._discounts[:, seated]
+            self._sums[:, played] += self._weights[:, played] * lanes.reward[played]
+            self._weights[:, played] *= self._discounts[:, played]
         if not self._checked:
             self._require_finite(self._sums[0], jobs, length)
             if self._checks_observations:

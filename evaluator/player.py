@@ -229,9 +229,9 @@ class EpisodePlayer:
         *,
         progress: Progress = lambda env_steps: None,
     ) -> list[tuple[str, Game]]:
-        """Let one agent of the policy `judged` play against `others`; see `seats_against`. Returns the judged agent
+        """Let one agent of the policy `judged` play against `others`; see `players_against`. Returns the judged agent
         with each episode. Raises like `play`."""
-        seats = [seats_against(number, judged, players, others, self.agents) for number in numbers]
+        seats = [players_against(number, judged, players, others, self.agents) for number in numbers]
         games = self._play(lambda position: seats[position][1], numbers, progress)
         return [(agent, game) for (agent, _), game in zip(seats, games, strict=True)]
 
@@ -292,7 +292,7 @@ def require_evaluated(policies: Mapping[str, ExperimentConfig]) -> None:
             check_evaluated(own, check_environment(own))
 
 
-def seats_against(
+def players_against(
     number: int,
     judged: int,
     players: Sequence[Player],

@@ -138,7 +138,7 @@ class CallbackHost:
         self._states: dict[str, bytes | None] = {name: (states or {}).get(name) for name in self._callbacks}
         for name, state in self._states.items():
             if state is not None:
-                self._remind(name, self._callbacks[name], state)
+                self._restore_state(name, self._callbacks[name], state)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class CallbackHost:
         return tuple(self._callbacks)
 
     @property
-    def told(self) -> str:
+    def log_line(self) -> str:
         """A line for the log."""
         return f"callbacks: {', '.join(self._callbacks)}"
 
@@ -161,12 +161,12 @@ class CallbackHost:
     def decide(self, event: CallbackEvent, env_step: int) -> CallbackAnswer:
         """Deliver an event to all callbacks, after `env_step` environment steps."""
         config = self.config(env_step)
-        verdicts = [self._ask(name, one, event, config) for name, one in self._callbacks.items()]
+        verdicts = [self._call(name, one, event, config) for name, one in self._callbacks.items()]
         has_news = [verdict for verdict in verdicts if verdict != Verdict(verdict.callback)]
         wants = any(_overrides(one, "on_episode") for one in self._callbacks.values())
         return CallbackAnswer(has_news, wants_episodes=wants)
 
-    def _ask(self, name: str, callback: Callback, event: CallbackEvent, config: ExperimentConfig) -> Verdict:
+    def _call(self, name: str, callback: Callback, event: CallbackEvent, config: ExperimentConfig) -> Verdict:
         requests, method = _Requests(config, self._ckpt, self._policy), _METHODS[type(event)]
         try:
             with NoExit():
@@ -202,7 +202,7 @@ class CallbackHost:
         self._states[name] = packed
         return packed
 
-    def _remind(self, name: str, callback: Callback, state: bytes) -> None:
+    def _restore_state(self, name: str, callback: Callback, state: bytes) -> None:
         try:
             with NoExit():
                 callback.load_state(msgspec.msgpack.decode(state, type=dict[str, object]))

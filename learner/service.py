@@ -68,21 +68,21 @@ class LearnerWork(LearnerRole):
         self._folder = stores.folder
         self._payloads = stores.payloads
         self._policy_file = stores.folder.policy / assign.policy_file
-        place = bind_cores(config, "learner", assign.index)
+        binding = bind_cores(config, "learner", assign.index)
         self._algorithm = new_algorithm(config, *check_environment(config))
         self._fence = _fence(self._folder, assign.epoch)
         self.warnings: Sequence[str] = ()
         """Warnings about the checkpoint from which it continues; they are in its own log too."""
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """Lines from the publishing thread; only this thread writes the log."""
-        self._said: PolicyRef | None = None
+        self._logged: PolicyRef | None = None
         """The newest published version in the log."""
         self._draining = False
         self._opened = ExitStack()
         """Closed with the lease, or at once if the lease cannot begin."""
         try:
             train_iter = self._begin()
-            self._log_info(place)
+            self._log_info(binding)
             self._start(train_iter, recruits)
             self._target = self._new_target_publisher()
             self._load(assign.replay)
@@ -186,7 +186,7 @@ class LearnerWork(LearnerRole):
         )
         callbacks = LeaseCallbacks.of(assign, config, ckpt=self._folder.ckpt, send=self._link.send)
         if callbacks.host.names:
-            self._log_info(callbacks.host.told)
+            self._log_info(callbacks.host.log_line)
         super().__init__(
             lease=assign.lease,
             epoch=assign.epoch,
@@ -323,8 +323,8 @@ class LearnerWork(LearnerRole):
 
     def _log_published(self) -> None:
         last = self._publisher.last
-        if last is not None and last != self._said:
-            self._said = last
+        if last is not None and last != self._logged:
+            self._logged = last
             self._log_info(
                 f"published policy version {last.version} of iteration {last.train_iter} in {self._policy_file}"
             )

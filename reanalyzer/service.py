@@ -226,7 +226,7 @@ class _Totals:
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
-        self._told_s: float | None = None
+        self._reported_s: float | None = None
         self._chunks = self._rows = 0
         self._compute_s = 0.0
 
@@ -235,12 +235,12 @@ class _Totals:
         self._chunks += 1
         self._rows += reanalysis.rows
         self._compute_s += reanalysis.compute_s
-        if self._told_s is not None and now_s - self._told_s < self._interval_s:
+        if self._reported_s is not None and now_s - self._reported_s < self._interval_s:
             return None
         time_ms = 1e3 * self._compute_s / self._chunks
         text = (
             f"computed {self._rows} rows of {self._chunks} chunks again, the newest with the target network of "
             f"iteration {reanalysis.target.train_iter}: reanalyze_time_ms {time_ms:.1f} per chunk"
         )
-        self._told_s, self._chunks, self._rows, self._compute_s = now_s, 0, 0, 0.0
+        self._reported_s, self._chunks, self._rows, self._compute_s = now_s, 0, 0, 0.0
         return text

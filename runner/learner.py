@@ -122,7 +122,7 @@ class SerialLearner(LearnerRole):
         self.memory.restore(assign.replay)
         self._offer()
         if self._callbacks.host.names:
-            self._member.logbook.say("learner", self._callbacks.host.told)
+            self._member.logbook.say("learner", self._callbacks.host.log_line)
 
     def handle(self, message: AnyMessage) -> None:
         """Handle a message of the experiment. Raises OSError, DivergedError, and errors of the algorithm."""

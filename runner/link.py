@@ -80,7 +80,7 @@ class ExperimentBrokenError(Exception):
 
 
 @dataclass
-class _Mail:
+class _Requests:
     """Open requests of the experiment. Each kind waits for all kinds above."""
 
     batches: deque[SendToLease] = field(default_factory=deque[SendToLease])
@@ -191,11 +191,11 @@ class SerialLink:
         exploration: np.random.Generator,
         *,
         stop_collecting: Callable[[], None],
-        look_around: Callable[[float], None],
+        do_due_work: Callable[[float], None],
         report_times: Callable[[], None],
     ) -> None:
         """`members` are in the order of the `run`. `stop_collecting` is called at the end of the collector's lease,
-        `look_around` with the time during evaluations, and `report_times` before the last log lines. Raises
+        `do_due_work` with the time during evaluations, and `report_times` before the last log lines. Raises
         UserCodeError if a callback does not accept its state."""
         self._run, self._members, self._clock = run, tuple(members), clock
         self._stop_collecting, self._report_times = stop_collecting, report_times
@@ -203,7 +203,7 @@ class SerialLink:
         self.generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         """Incarnation of the run."""
         self._sender = Sender(SERIAL_WORKER, self.generation)
-        self._mail = _Mail()
+        self._requests = _Requests()
         self.learners = [
             SerialLearner(each, timers, exploration, MemoryLink(self.send), lease)
             for lease, each in enumerate(self._members, 1)
@@ -211,7 +211,7 @@ class SerialLink:
         """Learner of each policy."""
         self._policies = {each.built.name: index for index, each in enumerate(self._members)}
         self.collecting_lease, self._evaluating_lease = len(members) + 1, len(members) + 2
-        self._look_around, self._started_s, self._logged_s = look_around, 0.0, 0.0
+        self._do_due_work, self._started_s, self._logged_s = do_due_work, 0.0, 0.0
         self._evaluator_link = MemoryLink(self.send)
         self._evaluator = EvaluatorWork(
             self._evaluating_lease,
@@ -235,7 +235,7 @@ class SerialLink:
 
     def lease_workers(self) -> None:
         """Lease the workers, without log lines, since they stay to the end."""
-        self._mail.add(self._run.leftover_files())
+        self._requests.add(self._run.leftover_files())
         roles: list[tuple[int, Role]] = [(lease, "learner") for lease in range(1, len(self._members) + 1)]
         roles.append((self.collecting_lease, "collector"))
         if self._members[0].built.config.evaluator.episodes:
@@ -263,13 +263,13 @@ class SerialLink:
 
     def add(self, steps: Iterable[Step]) -> None:
         """Queue requests of the experiment for `pump`."""
-        self._mail.add(steps)
+        self._requests.add(steps)
 
     def abandon(self, *, without_learners: bool) -> None:
         """Drop unfinished and uncommitted work of a failed run. `without_learners`: the learners cannot save."""
-        steps, self._mail = self._mail.steps, _Mail()
+        steps, self._requests = self._requests.steps, _Requests()
         self._evaluates = False
-        self._mail.steps += (step for step in steps if isinstance(_effect(step), DeleteChunks | LogLine | Emit))
+        self._requests.steps += (step for step in steps if isinstance(_effect(step), DeleteChunks | LogLine | Emit))
         if without_learners:
             for lease in range(1, len(self._members) + 1):
                 self.add(self._run.worker_gone(lease, "it has failed", self._clock(), handed_in=True))
@@ -277,22 +277,22 @@ class SerialLink:
     def pump(self) -> None:
         """Carry out all requests of the experiment, and their consequences. Raises OSError, JournalError, and errors of
         learning and playing."""
-        mail = self._mail
+        requests = self._requests
         while True:
-            if mail.batches or mail.calls:
-                step = (mail.batches or mail.calls).popleft()
+            if requests.batches or requests.calls:
+                step = (requests.batches or requests.calls).popleft()
                 self.learners[step.lease - 1].handle(step.message)
-            elif mail.saves:
+            elif requests.saves:
                 self._save()
-            elif mail.uncommitted:
+            elif requests.uncommitted:
                 self._commit()
-            elif mail.steps:
+            elif requests.steps:
                 if self._run.over and not self._is_reported:
                     self._is_reported = True
                     self._report_times()
-                self._carry_out(mail.steps.popleft())
-            elif mail.evaluations and not self._evaluates:
-                self._evaluate(mail.evaluations.popleft())
+                self._carry_out(requests.steps.popleft())
+            elif requests.evaluations and not self._evaluates:
+                self._evaluate(requests.evaluations.popleft())
             else:
                 return
 
@@ -338,7 +338,7 @@ class SerialLink:
         elif lease == self._evaluating_lease:
             if isinstance(message, Drain):
                 self._evaluator.drain()
-                self._mail.evaluations.clear()
+                self._requests.evaluations.clear()
                 if not self._evaluates:
                     self.send(Drained(lease))
         elif isinstance(message, Drain):
@@ -367,7 +367,7 @@ class SerialLink:
     def _is_evaluation_over(self) -> bool:
         """Carry out other requests during an evaluation; return True to stop the evaluation."""
         now_s = self._clock()
-        self._look_around(now_s)
+        self._do_due_work(now_s)
         if now_s - self._logged_s >= LONG_S and not self._evaluator.drained:
             self._logged_s = now_s
             text = f"{self.evaluation} after {now_s - self._started_s:.0f} s"
@@ -376,17 +376,17 @@ class SerialLink:
 
     def _save(self) -> None:
         """Save all policies that have learned, so that all continue from the same moment."""
-        asked = {step.lease for step in self._mail.saves}
+        asked = {step.lease for step in self._requests.saves}
         for lease, each in enumerate(self._members, 1):
             if lease not in asked:
-                self._mail.add(each.experiment.save_now(self._clock()))
-        while self._mail.saves:
-            step = self._mail.saves.popleft()
+                self._requests.add(each.experiment.save_now(self._clock()))
+        while self._requests.saves:
+            step = self._requests.saves.popleft()
             self.learners[step.lease - 1].handle(step.message)
 
     def _commit(self) -> None:
         """Commit the state of all policies: a killed run continues here."""
-        self._mail.uncommitted = False
+        self._requests.uncommitted = False
         now_s, newest_lease = self._clock(), self._evaluating_lease
         with self._timers("save"), together([each.journal for each in self._members]):
             for each, learner in zip(self._members, self.learners, strict=True):

@@ -86,7 +86,7 @@ class TimingReport:
         if now_s < self._due_s and not last:
             return
         self._due_s = now_s + self._interval_s
-        self._vitals.told(self.ROLE, self.ROLE, self._signs.now())
+        self._vitals.add(self.ROLE, self.ROLE, self._signs.now())
         report = self._vitals.due(counters, now_s, last=True)
         if report is not None:
             self._logbook.emit(report)
@@ -126,7 +126,7 @@ class SerialLoop:
             timers,
             collector.rng,
             stop_collecting=self._stop_collecting,
-            look_around=self._meanwhile,
+            do_due_work=self._during_evaluation,
             report_times=lambda: self._timing.report(self.counters(), hooks.clock(), last=True),
         )
         self._collects = True
@@ -161,29 +161,29 @@ class SerialLoop:
         self._link.lease_workers()
         self._follow_task()
         self._link.begin()
-        self._look_around()  # a resumed run may be over already
+        self._do_due_work()  # a resumed run may be over already
         idle = 0
         while not self._run.over:
             idle = 0 if self._learn() or self._collect() else idle + 1
             if idle > MOST_IDLE_TURNS:
                 raise ExperimentBrokenError(f"the run does not end: {self._run.state}")
-            self._look_around()
-        return self._close_books()
+            self._do_due_work()
+        return self._close_logs()
 
     def fail(self, error: Exception, traceback: str) -> End:
         """Save as much as possible after an exception, and log the exception; return the reason for the end."""
         why = f"{type(error).__name__}: {error}"
-        self._complain(f"the run failed:\n{traceback}")
+        self._log_error(f"the run failed:\n{traceback}")
         try:
             self._abandon(End(why, why), without_learners=isinstance(error, DivergedError))
         except Exception as second:  # whatever broke the run may break this too
-            self._complain(f"the last checkpoint could not be saved: {type(second).__name__}: {second}")
+            self._log_error(f"the last checkpoint could not be saved: {type(second).__name__}: {second}")
             try:
                 self._abandon(End(why, why), without_learners=True)
             except Exception:
                 for each in self._members:
                     each.experiment.break_off(why, self._hooks.clock())
-        return self._close_books()
+        return self._close_logs()
 
     def _abandon(self, end: End, *, without_learners: bool) -> None:
         """End the run as failed, and save the learners. Raises like `SerialLink.pump`."""
@@ -193,7 +193,7 @@ class SerialLoop:
         self._link.abandon(without_learners=without_learners)
         self._end()
 
-    def _complain(self, text: str) -> None:
+    def _log_error(self, text: str) -> None:
         for each in self._members:
             each.logbook.say("commander", text, level="error")
 
@@ -206,7 +206,7 @@ class SerialLoop:
                 return
         raise ExperimentBrokenError(f"the run does not end: {self._run.state}")
 
-    def _close_books(self) -> End:
+    def _close_logs(self) -> End:
         for each in self._members:
             results = self._link.results.get(each.built.name, {})
             each.logbook.conclude(settings_of(each.built.config), results)
@@ -285,10 +285,10 @@ class SerialLoop:
                 each.logbook.emit(report)
         self._link.send(Drained(self._link.collecting_lease))
 
-    def _look_around(self) -> None:
+    def _do_due_work(self) -> None:
         """Carry out due work, independent of the time passed."""
         now_s = self._hooks.clock()
-        self._heed_stop(now_s)
+        self._check_stop(now_s)
         self._link.add(self._run.tick(now_s))
         self._link.pump()
         self._show(now_s)
@@ -297,14 +297,14 @@ class SerialLoop:
             self._link.pump()
             self._follow_task()
 
-    def _meanwhile(self, now_s: float) -> None:
+    def _during_evaluation(self, now_s: float) -> None:
         """Carry out due work during an evaluation."""
-        self._heed_stop(now_s)
+        self._check_stop(now_s)
         if self._show(now_s):
             self._link.add(self._run.tick(now_s))
         self._link.pump()
 
-    def _heed_stop(self, now_s: float) -> None:
+    def _check_stop(self, now_s: float) -> None:
         """End the run on request."""
         stop = self._hooks.stop
         if not self._is_stopped and stop.ending:

@@ -103,7 +103,7 @@ class _Continued:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _PolicyFiles:
     """A policy, and the content of its part of the run folder."""
 
     built: BuiltPolicy
@@ -182,7 +182,7 @@ def _take_weights(policies: Sequence[BuiltPolicy]) -> None:
 
 def _find(
     built: BuiltPolicy, folder: RunFolder, journal: RunJournal, known: Recovered | None, *, resumes: bool
-) -> _Found:
+) -> _PolicyFiles:
     own = PolicyFolder(folder.root, built.name) if built.name else folder
     checkpoints = CheckpointIndex(own.ckpt)
     if known is not None:
@@ -191,7 +191,7 @@ def _find(
     recovered = None if continued is None else replay_of(known, continued.state.progress)
     if continued is not None and built.opponents is not None:
         built.opponents.load(checkpoints)
-    return _Found(built, own, checkpoints, journal, continued, recovered)
+    return _PolicyFiles(built, own, checkpoints, journal, continued, recovered)
 
 
 def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
@@ -215,7 +215,7 @@ def counters_of(recovered: Recovered | None, progress: Progress) -> Counters:
     return structs.replace(known, policy_version=saved.policy_version, wall_s=saved.wall_s)
 
 
-def _continue_together(found: Sequence[_Found]) -> None:
+def _continue_together(found: Sequence[_PolicyFiles]) -> None:
     """Restore torch's generator, shared by all policies, from the newest checkpoint."""
     states = [one.continued.state for one in found if one.continued is not None]
     if len(states) > 1:
@@ -224,7 +224,7 @@ def _continue_together(found: Sequence[_Found]) -> None:
 
 def _open(
     config: ExperimentConfig,
-    found: Sequence[_Found],
+    found: Sequence[_PolicyFiles],
     callbacks: Sequence[Sequence[Callback]],
     now_s: float,
     stack: ExitStack,
@@ -257,7 +257,7 @@ def _open(
     return members
 
 
-def _open_logbook(found: _Found, stack: ExitStack) -> tuple[Logbook, ResumePoint | None]:
+def _open_logbook(found: _PolicyFiles, stack: ExitStack) -> tuple[Logbook, ResumePoint | None]:
     config, counters = found.built.config, found.counters
     logbook = stack.enter_context(open_logbook(serial_logbook, found.folder, config, counters))
     logbook.describe(settings_of(config), train_iter=0 if counters is None else counters.train_iter)
@@ -272,7 +272,7 @@ def _open_logbook(found: _Found, stack: ExitStack) -> tuple[Logbook, ResumePoint
     return logbook, resume_point(record, counters, published, found.checkpoints, logbook, config=config, state=state)
 
 
-def _begin(found: _Found, member: Member) -> None:
+def _begin(found: _PolicyFiles, member: Member) -> None:
     """Log the network, and the source of its weights and of the replay."""
     logbook, continued = member.logbook, found.continued
     config, algorithm = found.built.config, found.built.algorithm
@@ -288,7 +288,7 @@ def _begin(found: _Found, member: Member) -> None:
         found.journal.clear()
 
 
-def _continue_exploration(found: Sequence[_Found], collector: Rollout) -> None:
+def _continue_exploration(found: Sequence[_PolicyFiles], collector: Rollout) -> None:
     """Actions are drawn from where the newest checkpoint was."""
     states = [one.continued.state for one in found if one.continued is not None]
     known = [state for state in states if EXPLORATION in state.rngs]

@@ -89,7 +89,7 @@ class Vitals:
         """Start the period of the tables."""
         self._reported_s = now_s
 
-    def told(self, role: str, name: str, vitals: WorkerVitals) -> None:
+    def add(self, role: str, name: str, vitals: WorkerVitals) -> None:
         """Take the report of a process of this role and name about its lease."""
         all_ = self._roles[role]
         totals = all_.processes.get(name)

@@ -102,20 +102,20 @@ def serve(
     if the process may be in a bad state: memory or the GPU has failed, or the work cannot be closed. Raises
     CoordinatorLostError and RefusedError as the link does.
     """
-    desk = _Desk(link, begin, registered)
+    lease_loop = _LeaseLoop(link, begin, registered)
     try:
         while not guard.ending:
-            reason = desk.turn()
+            reason = lease_loop.turn()
             if reason is not None:
                 return reason
         _raise_failure(link)
-        desk.hand_in(hand_in_s)
+        lease_loop.hand_in(hand_in_s)
         return guard.reason
     finally:
-        desk.close()
+        lease_loop.close()
 
 
-class _Desk:
+class _LeaseLoop:
     """The current lease, if there is one, and its work."""
 
     def __init__(self, link: Link, begin: Callable[[Assign], Work], registered: Callable[[Registered], None]) -> None:

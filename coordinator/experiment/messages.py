@@ -119,7 +119,7 @@ class MessageHandlers:
                 return self._refusal_of_reanalysis(message, sender) or self._reanalysis.refusal(message)
             case CheckpointSaved():
                 return self._refusal_of_checkpoint(message.record)
-            case CallbacksDecided() if not self._callbacks.book.was_told(message.number):
+            case CallbacksDecided() if not self._callbacks.book.has_event(message.number):
                 return f"its callbacks have decided about event {message.number}, of which nobody was told"
             case CollectorReport():
                 return self._refusal_of_metrics(message.metrics.keys())
@@ -212,7 +212,7 @@ class MessageHandlers:
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
             case WorkerVitals():
-                self._vitals.told(lease.role, lease.worker, message)
+                self._vitals.add(lease.role, lease.worker, message)
                 return []
             case CollectorReport():
                 return [self._emit(message, lease)]

@@ -205,7 +205,7 @@ class CallbackBook:
             self._flush(Moment(env_step=counters.env_step, train_iter=counters.train_iter))
         return (self.answered + 1, self._events[0]) if self._events else None
 
-    def was_told(self, number: int) -> bool:
+    def has_event(self, number: int) -> bool:
         """True if an event of this number was due."""
         return number <= self.answered + bool(self._events)
 
@@ -231,8 +231,8 @@ class CallbackBook:
             self.states[verdict.callback] = verdict.state
         if verdict.numbers:
             at = {"train_iter": event.train_iter, "env_step": event.env_step}
-            told = CallbackReport(**at, callback=verdict.callback, wall_s=counters.wall_s, numbers=verdict.numbers)
-            effects.append(Emit(self._experiment, told))
+            report = CallbackReport(**at, callback=verdict.callback, wall_s=counters.wall_s, numbers=verdict.numbers)
+            effects.append(Emit(self._experiment, report))
         before = self.changes
         effects += [self._say(f"callback {verdict.callback}: {why}") for why in verdict.refused]
         effects += [self._change(verdict.callback, *change, counters) for change in verdict.changes]

@@ -29,7 +29,7 @@ class End:
     """Condition, value and bound, for people."""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The reason, with the explanation if it differs."""
         return self.reason if self.explanation == self.reason else f"{self.reason}; {self.explanation}"
 

@@ -112,7 +112,7 @@ class Outcomes:
 
     def run_is_over(self, end: End, wall_s: float) -> LogLine:
         """Everything is done; the last line of a run."""
-        return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.told}")
+        return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.text}")
 
     def _reward(self, result: EvaluationResult, *, best: bool) -> RecordReward:
         task, kwargs_json = self._commander.curriculum.name_of(result.task), without_secrets(result.task.kwargs_json)

@@ -47,7 +47,7 @@ class ProgressRows:
         """Episodes and means over steps since the last written row, by chunk, with the waiting rows between them."""
         self._waiting: list[int] = []
         """Positions of these rows in `_ended`."""
-        self._told: int | None = None
+        self._returned: int | None = None
         """Number of entries returned by `news`; None if earlier results of `news` are void."""
         self._test: EvaluationResult | None = None
         """The newest evaluation without a row."""
@@ -150,7 +150,7 @@ class ProgressRows:
         row, position = self._first(), self._waiting[0]
         if row.counters.env_step == counters.env_step:  # nothing was collected since: what was learned belongs to it
             row = self._snapshot_of(row.env_step, counters)
-        ended, self._ended, self._told = self._ended[:position], self._ended[position + 1 :], None
+        ended, self._ended, self._returned = self._ended[:position], self._ended[position + 1 :], None
         self._waiting = [later - position - 1 for later in self._waiting[1:]]
         self._test = None if test is self._test else self._test
         shown = self._row(row, ended, test)
@@ -184,8 +184,8 @@ class ProgressRows:
         """Return the training episodes since the last call, with the waiting rows between them; None without changes.
         Rows written in between are left out."""
         self._given = []
-        told, self._told = self._told, len(self._ended)
-        return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
+        returned, self._returned = self._returned, len(self._ended)
+        return None if returned == self._returned else NewEpisodes(returned or 0, self._ended[returned or 0 :])
 
     def snapshot(self) -> ProgressSnapshot:
         """Return the state for a restart, with rows written since the last call of `news`. Training episodes and
@@ -208,7 +208,7 @@ class ProgressRows:
         self._reached_env_step = snapshot.shown_env_step
         self._ended = [EpisodesSnapshot(snapshot.returns, snapshot.lengths, snapshot.info), *snapshot.ended]
         self._waiting = [position for position, chunk in enumerate(self._ended) if chunk.row is not None]
-        self._told = None
+        self._returned = None
         self._test = None if snapshot.test is None else EvaluationResult.of(snapshot.test)
         self._metrics = snapshot.metrics
         self._newest.extend(snapshot.newest)

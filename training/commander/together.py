@@ -46,6 +46,6 @@ def all_solved(commanders: Sequence[Commander], bound: float | None) -> End | No
     pairs = zip(commanders, evaluated, strict=True)
     if not all(record is not None and commander.may_solve(record) for commander, record in pairs):
         return None
-    told = ", ".join(f"{value:.6g}" for value in returns)
-    text = f"the mean evaluation returns of all policies ({told}) have reached stop_value {bound:.6g}"
+    each = ", ".join(f"{value:.6g}" for value in returns)
+    text = f"the mean evaluation returns of all policies ({each}) have reached stop_value {bound:.6g}"
     return End(STOP_VALUE, text)

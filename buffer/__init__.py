@@ -1,1 +1,1 @@
-"""Experience: payload files, the replay index that samples them, and the learner's ring of rows."""
+"""Experience: payload files, the replay index for sampling, and the learner's ring of rows."""

@@ -38,7 +38,7 @@ ChunkFault = Literal[
 ]
 
 MUST_BE_FINITE = ("obs", "next_obs", "reward", "discount")
-"""Columns that must be finite: a single other number would make training diverge, and end the run."""
+"""Columns with finite numbers only: a single nan or infinity would make training diverge, and end the run."""
 _MAX_HEADER_BYTES = 16 << 20
 MOST_BYTES = 2 << 30
 """Largest payload file. Announced sizes are believed up to here, since a reader takes as much memory."""
@@ -78,7 +78,7 @@ for _kind in _KINDS:
 
 
 def chunk_name(chunk: ChunkId) -> str:
-    """Return the name of the chunk's payload file: worker, incarnation and sequence, so that names sort by age."""
+    """Return the name of the chunk's payload file: worker, incarnation and sequence, so names sort by age."""
     return NAME_FORMAT.format(chunk.worker, chunk.incarnation, chunk.sequence)
 
 
@@ -216,7 +216,7 @@ def read_described_meta(path: Path, kind: type[Described]) -> Described:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file only: no link that leaves data/, no pipe that would block."""
+    """Open a regular file only: a link could leave data/, and a pipe would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Stores images that several stacks share once: names and checks of such columns, and the learner's pool.
+"""Images, shared by several stacks and stored once: names and checks of such columns, and the learner's pool.
 
 Neighbouring rows of Atari share all but one of their frames. So a chunk may hold, in place of a column `obs` of stacks,
 the distinct frames as the one column `frames` [frames, …] and the frame indices of each stack as `frames:obs` int32
@@ -27,7 +27,7 @@ def index_name(name: str) -> str:
 
 
 def stacks_name(column: str) -> str | None:
-    """Return the name of the stacks whose indices this column holds; None for every other column."""
+    """Return the name of the stacks for a column of indices; None for any column without indices."""
     return column.removeprefix(_INDEX_PREFIX) if column.startswith(_INDEX_PREFIX) else None
 
 
@@ -59,8 +59,7 @@ def _check_index(name: str, index: Column, frames: Column) -> None:
 
 
 class StackLayout:
-    """All stacks of a row side by side in one array: its frames are gathered in one call, which saves a third of the
-    time."""
+    """All stacks of a row side by side in one array: gathering the frames in one call saves a third of the time."""
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         """`columns` are a chunk's, whose indices may have any shape per row."""
@@ -126,7 +125,7 @@ class FramePool:
         return self._frames.take(slots, axis=0, mode="clip")  # "raise" would look at each slot first
 
     def _grow(self, frames: int) -> None:
-        """Make room for this number of further frames, and some more, so that growing stays rare."""
+        """Make room for this number of further frames, with a reserve to keep growing rare."""
         size = len(self._frames)
         grown = size + max(frames, size // 16)
         # Reallocation moves no byte where the system can remap pages. No view of the old memory was ever given out.

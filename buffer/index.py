@@ -334,8 +334,7 @@ class ReplayIndex:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _admit(self, chunk: IndexedChunk, end: int) -> None:
-        """Make the rows of the newest chunk live, except evicted rows. Their slots are free. `end`: one above its last
-        row."""
+        """Make the rows of the newest chunk live, except evicted rows, in free slots. `end`: one above the last row."""
         first = max(chunk.first_row, self.first_live_row)
         slots, where = self._slots_of(first, end)
         self._slots.end_row[where] = np.arange(first + 1, end + 1)
@@ -372,7 +371,7 @@ class ReplayIndex:
             self.removed_rows += len(slots)
 
     def _drop(self, chunk: IndexedChunk) -> list[str]:
-        """Evict a chunk at any position in the queue; returns its file if it may be deleted now."""
+        """Evict a chunk at any position in the queue; returns the file if deletable now."""
         self._kill(max(chunk.first_row, self.first_live_row), end_row(chunk))
         self._chunks.remove(chunk)
         return self._retire(chunk)

@@ -84,8 +84,8 @@ class SamplesPerInsertLimiter:
     def __init__(
         self, samples_per_insert: float | None, min_rows: int, *, request_rows: int = 1, chunk_rows: int = 1
     ) -> None:
-        """`samples_per_insert` None holds neither side back (after min_rows). `request_rows`: most rows that a learner
-        draws at once (batches * batch_size, of all its requests in flight). `chunk_rows`: most rows that arrive at once
+        """`samples_per_insert` None holds neither side back (after min_rows). `request_rows`: most rows per draw of a
+        learner (batches * batch_size, of all requests in flight). `chunk_rows`: most rows of a simultaneous arrival
         (rows of a chunk times the collectors)."""
         if samples_per_insert is not None and not 0 < samples_per_insert < math.inf:
             raise ValueError(f"samples_per_insert must be positive, not {samples_per_insert}")
@@ -95,7 +95,7 @@ class SamplesPerInsertLimiter:
         self._min_rows = min_rows
         self.request_rows = request_rows
         self.band = request_rows + (samples_per_insert or 0.0) * chunk_rows
-        """Most samples by which a side may be ahead of the other."""
+        """Most samples by which collecting or learning may be ahead."""
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
         """Return the number of further rows that may come in."""

@@ -68,7 +68,7 @@ class BufferMonitor:
     def sampled(self, sampled: SampledRows) -> SampleStatistics | None:
         """Count the rows of one call; return statistics when a multiple of `interval_samples` batches is reached.
 
-        A call that crosses several multiples gives one table.
+        A call across several multiples gives one table.
         """
         if not sampled.rows.size:
             return None
@@ -96,9 +96,9 @@ class BufferMonitor:
         )
 
     def throughput(self, now_s: float, *, last: bool = False) -> ThroughputStatistics | None:
-        """Return the throughput of the period once `interval_s` seconds have passed, else None.
+        """Return the throughput of the period after `interval_s` seconds, else None.
 
-        `last`: return it after any time, so that the tables of a run cover all its rows.
+        `last` returns the throughput after any time, so the tables of a run cover all rows.
         """
         period_s = now_s - self._period_start_s
         if period_s < self._interval_s and not (last and period_s > 0):

@@ -6,10 +6,10 @@ from remuda.wire.messages import ChunkMeta, IndexedChunk
 
 
 class PayloadFiles:
-    """Files of a replay index's chunks: their bytes, and the progress of announcing and loading.
+    """Files of a replay index's chunks: bytes, and progress of announcing and loading.
 
-    A file may be deleted once none of its rows is live and the learner has either loaded the file or never got a
-    message about it; each file is returned exactly once, by the call that made it deletable.
+    A file may be deleted once all rows are evicted, and the learner has loaded the file or never got a message about
+    the file. Each file is returned exactly once, by the call after which the file may be deleted.
     """
 
     def __init__(self, quota_bytes: int, chunks_ahead: int) -> None:
@@ -46,7 +46,7 @@ class PayloadFiles:
         self.bytes += more_bytes
 
     def retire(self, chunk: IndexedChunk) -> list[str]:
-        """Note the loss of the chunk's last live row; returns its file if it may be deleted now."""
+        """Note the loss of the chunk's last live row; returns the file if deletable now."""
         if self.may_be_read(chunk):
             self._unloaded.append(chunk)
             return []

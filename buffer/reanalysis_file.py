@@ -26,8 +26,7 @@ from remuda.storage.tensor_file import in_file_order
 from remuda.wire.messages import Reanalysis, ReanalysisId
 
 HEADER_AT_MOST_BYTES = 64 << 10
-"""Most bytes of a reanalysis besides its columns, which are columns of the chunk: no honest file exceeds the chunk's
-file by more."""
+"""Most bytes of a reanalysis besides the columns, which are columns of the chunk: bounds the size of an honest file."""
 
 
 def reanalysis_name(id: ReanalysisId) -> str:

@@ -66,8 +66,8 @@ class ColumnRing:
         # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
         self._rows: Rows = np.full(self._size, _NONE, np.int64)
         self._versions: Rows | None = None
-        """[slots]: version of rewritten columns, _NONE for rows as written. Made with the first rewriting: most
-        algorithms have none."""
+        """[slots]: version of rewritten columns, _NONE for rows as written. Created by the first rewriting, which most
+        algorithms never do."""
         self.next_row = 0
         """One above the highest row written."""
 
@@ -173,7 +173,7 @@ class ColumnRing:
         self._columns = {name: np.empty((self._size, *c.shape[1:]), c.dtype) for name, c in kept.items()}
 
     def _pooled(self, columns: Columns, end_row: int) -> Columns:
-        """Put the chunk's frames into the pool, and point its rows to them."""
+        """Put the chunk's frames into the pool, and return the columns with positions in the pool."""
         if self._frames is None:
             return columns
         pool, layout = self._frames

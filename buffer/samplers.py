@@ -21,7 +21,7 @@ DEAD = 0
 
 
 class Sampler(Protocol):
-    """Draws among the live slots of a replay index, which reports every slot that gets or loses a row."""
+    """Draws among the live slots of a replay index. The index reports every filled and every freed slot."""
 
     @property
     def drawable_rows(self) -> int:
@@ -29,7 +29,7 @@ class Sampler(Protocol):
         ...
 
     def on_insert(self, slots: Slots) -> None:
-        """Add `slots` with new rows, oldest first; none was live, and none occurs twice."""
+        """Add `slots` with new rows, oldest first: different slots, all of them free."""
         ...
 
     def on_evict(self, slots: Slots) -> None:
@@ -108,8 +108,8 @@ class UniformSampler:
 class PrioritizedSampler:
     """Draws a row with probability proportional to (|priority| + epsilon)^alpha (Schaul et al. 2016, proportional).
 
-    New rows get the largest priority seen so far, so that each is likely to be seen soon. A batch is stratified: the
-    line of all probabilities is cut into batch_size equal parts and one point is drawn in each.
+    New rows get the largest priority so far, for an early first draw. A batch is stratified: the line of all
+    probabilities is cut into batch_size equal parts, with one random point in each.
     """
 
     def __init__(self, capacity: int, alpha: float, epsilon: float = 1e-6) -> None:

@@ -142,7 +142,7 @@ class NumpySumTree:
         return self._off_empty_leaves(nodes)
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
-        """Return the slot at each share of its part of the line, and the slot's share of the total."""
+        """Return the slot at each share of a part of the line, and the slot's share of the total."""
         parts: int = shares.shape[-1]
         points = (np.arange(parts) + shares) * (self.total / parts)
         slots, values = self.find(points)
@@ -187,7 +187,7 @@ class NumpySumTree:
         self._changed_slots = 0
 
     def _off_empty_leaves(self, slots: Slots) -> tuple[Slots, Values]:
-        """Move points that rounding carried over the end of a node back to the last slot with a value before it."""
+        """Move points beyond the end of a node, due to rounding, back to the last slot with a value."""
         leaves = self._levels[0]
         values = leaves.take(slots)
         for place in np.argwhere(values <= 0):
@@ -233,7 +233,7 @@ class CompiledSumTree:
         return _arrays(self._tree.find(np.ascontiguousarray(points)), points.shape)
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
-        """Return the slot at each share of its part of the line, and the slot's share of the total."""
+        """Return the slot at each share of a part of the line, and the slot's share of the total."""
         return _arrays(self._tree.draw(np.ascontiguousarray(shares)), shares.shape)
 
 

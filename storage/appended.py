@@ -1,4 +1,4 @@
-"""A file that grows by whole records: a record that a full disk took only in part is removed before the next record."""
+"""A file of whole records: a partly written record on a full disk is removed before the next record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a file so that a reader sees all of the new content or none."""
+"""Atomic writes: a reader sees all of the new content or none."""
 
 from __future__ import annotations
 

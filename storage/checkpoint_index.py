@@ -38,7 +38,7 @@ class NewTask(Struct, frozen=True):
     env_step: int
     wall_s: float
     kwargs_json: str | None = None
-    """Arguments over those of `env.kwargs`, as JSON, without secrets; None if not recorded."""
+    """Arguments in addition to `env.kwargs`, as JSON, without secrets; None if not recorded."""
 
 
 class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,10 +74,10 @@ def to_prune(
 
 
 class CheckpointIndex:
-    """Checkpoints of one ckpt/ folder. Every change is on disk, atomically and durably, when its method returns.
+    """Checkpoints of one ckpt/ folder. A change is on disk, atomically and durably, when the method returns.
 
-    Only one process at a time may change an index; other processes may read it at any time. The index does not write
-    checkpoints, but links the best and the interrupted checkpoint and removes old checkpoints.
+    Only one process at a time may change an index; any process may read. The index does not write checkpoints, but
+    links the best and the interrupted checkpoint and removes old checkpoints.
     """
 
     def __init__(self, folder: Path, *, follow_link: bool = True) -> None:
@@ -112,7 +112,7 @@ class CheckpointIndex:
 
     @property
     def last(self) -> CheckpointRecord | None:
-        """Return the last added checkpoint, from which a resumed run continues; None in an empty index."""
+        """Return the last added checkpoint, where a resumed run continues; None in an empty index."""
         return None if self._state.last is None else self.record(self._state.last)
 
     @property

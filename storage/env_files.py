@@ -1,4 +1,5 @@
-"""vars.pkl: a pickled copy of the environment for other tools. Remuda reads it only if a user allows it."""
+"""vars.pkl: a pickled copy of the environment for foreign tools. Remuda reads the file only with a
+user's permission."""
 
 from __future__ import annotations
 

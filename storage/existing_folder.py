@@ -21,7 +21,7 @@ Mode = Literal["serial", "parallel"]
 OnExists = Literal["error", "resume", "force", "rename"]
 
 REPLACED = ".replaced"
-"""Folder inside the run folder to which `force` moves old files, each time into a new folder with the date."""
+"""Folder inside the run folder for old files: `force` moves the files into a new folder with the date."""
 
 _PROBE_BYTES = 64 << 10
 """A run cannot begin with less free space."""
@@ -204,8 +204,8 @@ def _occupied(root: Path) -> str:
 
 
 def _check_replaceable(root: Path, entries: list[str]) -> None:
-    """Refuse to move away files other than a run's, for instance a home folder. A run that died before it wrote its
-    config.json has only earlier files."""
+    """Refuse to move foreign files away, for instance a home folder. A run without a config.json died early, and has
+    early files only."""
     run = RunFolder(root)
     if run.config_json.is_file() and run.log.is_dir():
         return

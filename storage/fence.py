@@ -1,12 +1,12 @@
 """A fence between writers: a writer of an epoch may replace files until a writer of a later epoch has begun.
 
-A replaced writer may only be stopped, between any two system calls, and continue much later. It would then put an old
-file over a newer file, even after a check. So each writer prepares its files in its own folder beside them. The next
-writer removes that folder before it writes anything: the prepared file of the old writer is gone, and its rename fails.
-This needs no lock and no clock.
+A replaced writer may be stopped between any two system calls, and continue much later. The writer would then put an old
+file over a newer file, even after a check. So each writer prepares files in a folder of its own beside them. The next
+writer first removes the folder: the prepared file of the old writer is gone, and the rename fails. The fence needs no
+lock and no clock.
 
-A writer first makes its own folder, and then looks for others. So if two begin at the same time, at least one sees the
-other, and the later epoch remains.
+A writer first makes a folder, and then looks for others. If two begin at the same time, at least one sees the other,
+and the later epoch remains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from remuda.storage import atomic
 
 _ATTEMPTS = 1_000
-"""The old writer may make a few files while its folder is being removed; each attempt removes the present files."""
+"""The old writer may make a few files during the removal of the folder; each attempt removes the present files."""
 _CLAIM = re.compile(r"\.epoch_([0-9]+)_[0-9a-f]{8}")
 _ENDED = ".ended"
 

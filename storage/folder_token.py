@@ -1,4 +1,4 @@
-"""A random file by which a process finds out if it sees the same folder as a process on another host."""
+"""A random file to find out if two processes on different hosts see the same folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda.storage.ownership import boot_id
 _PREFIX = ".seen_"
 _MOST_BYTES = 4_096
 _OLD_S = 30 * 86_400.0
-"""An older token may be a leftover: a process that ends in order removes its own."""
+"""Age in seconds of a probable leftover: a process removes its own token at an orderly end."""
 
 
 class FolderToken:

@@ -87,10 +87,9 @@ class _Git:
         self._end_s = end_s
 
     def ask(self, *command: str, limit_bytes: int = MAX_LOG_BYTES, may_find_nothing: bool = False) -> bytes:
-        """Return the beginning of git's output, one byte more than the limit if it is longer. Raises _GitError,
-        OSError.
+        """Return the beginning of git's output: at most the limit and one byte. Raises _GitError, OSError.
 
-        Git writes to a temporary file, so that a long output takes no memory.
+        Git writes to a temporary file, so a long output takes no memory.
         """
         with TemporaryFile() as output:
             try:
@@ -113,10 +112,10 @@ class _Git:
 
 
 def _no_filters(names: bytes) -> list[str]:
-    """Return options that disable every filter: filters are programs that git runs to compare a changed file.
+    """Return options to disable every filter: a program that git runs to compare a changed file.
 
-    `names` are the keys `filter.<name>.<what>`, each with a null byte at its end. Raises _GitError for a name that
-    cannot be written as an option.
+    `names` are the keys `filter.<name>.<what>`, each with a null byte at the end. Raises _GitError for a name without
+    an equivalent option.
     """
     if len(names) > MAX_LOG_BYTES:
         raise _GitError("its config names too many filters")

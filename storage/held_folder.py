@@ -1,4 +1,4 @@
-"""Temporary folders, locked by their process, so that folders of killed processes can be removed."""
+"""Temporary folders locked by their process: folders of killed processes can be removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _YOUNG_S = 60.0
 
 
 class HeldFolder:
-    """A new private folder in the temporary directory, until it is removed or its process ends."""
+    """A new private folder in the temporary directory, until its removal or the end of the process."""
 
     def __init__(self, prefix: str, name: str) -> None:
         """Make `<prefix><name>`, in place of a former process's folder of this name, and remove all unlocked folders
@@ -28,7 +28,7 @@ class HeldFolder:
         fcntl.flock(self._mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
-        """Remove the folder with its content, unless another process has taken its name. May be called again."""
+        """Remove the folder with its content, unless another process has taken the name. May be called again."""
         if self._mark >= 0:
             if self._is_there():
                 shutil.rmtree(self.path, ignore_errors=True)

@@ -57,7 +57,7 @@ def _sign(descriptor: int) -> None:
 
 
 def _of_this_host(path: Path) -> str | None:
-    """Return the holder from the kernel (Linux): another program that locks the file does not write its name."""
+    """Return the holder from the kernel (Linux): a foreign program locks the file without writing a name."""
     try:
         status = os.stat(path)
         locks = _KERNEL_LOCKS.read_text().splitlines()

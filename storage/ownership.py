@@ -1,4 +1,4 @@
-"""Ownership of a folder while a process lives: one coordinator per runs folder, one process per run."""
+"""Ownership of a folder by a living process: one coordinator per runs folder, one process per run."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class Ownership:
                 raise
 
     def confirm(self) -> None:
-        """Show other machines that the owner is alive; call it every few seconds. Errors are ignored: if the folder is
-        gone or its disk refuses, the owner's next write fails. If the file names another owner or is gone, a line on
-        standard error reports it once, and the file is not changed."""
+        """Show other machines a living owner; call every few seconds. Errors are ignored: without the folder, or on a
+        full disk, the owner's next write fails. If the file is gone or names another owner, a line on standard error
+        reports the fact once, and the file stays unchanged."""
         with contextlib.suppress(OSError):
             if not self._named:
                 self._name_owner()

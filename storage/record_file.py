@@ -13,7 +13,7 @@ import msgpack as untyped  # type: ignore[import-untyped]  # pyright: ignore[rep
 from remuda.storage.untrusted import open_regular
 
 LONGEST_BYTES = 1 << 20
-"""Longest text in a record, and most bytes of read-ahead, so that a damaged length cannot take more memory."""
+"""Longest text in a record, and most bytes of read-ahead: bounds the memory for a damaged length."""
 _BLOCK_BYTES = 64 << 10
 _MOST_ITEMS = 4_096
 """Most items of one list or map in a record."""
@@ -47,7 +47,7 @@ def _unpacker() -> _Unpacker:
 
 @dataclass(frozen=True)
 class Record:
-    """One record, and the bytes of the file that hold it: from `begin` up to `end`."""
+    """One record, and its bytes in the file: from `begin` up to `end`."""
 
     value: object
     begin: int

@@ -23,8 +23,8 @@ def is_onnx(path: Path) -> bool:
 
 
 def target_file(policy_file: str) -> str:
-    """Return the name of the target network's file, beside the policy file of this name. The learner rewrites it and
-    reanalyzers read it."""
+    """Return the name of the target network's file, beside this policy file. The learner writes the file, reanalyzers
+    read."""
     return f"target_{policy_file.removeprefix('policy_')}"
 
 
@@ -103,7 +103,7 @@ class RunFolder:
     """Names the process that has the run open; exists only meanwhile."""
 
     def beginner(self, experiment: str) -> Path:
-        """Return the mark of an experiment that begins in the folder, until it is in the list of runs."""
+        """Return the mark of an experiment in a new folder, until the experiment is in the list of runs."""
         return self.root / f".begun_{experiment}"
 
     policy = _In("policy")

@@ -70,8 +70,8 @@ _ENTRY = msgspec.json.Decoder(_Entry)  # once, before threads: see remuda.traini
 
 
 def in_file_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous little-endian tensors. The widest dtype comes first, so that each tensor is aligned in the
-    file; within one dtype the largest comes first, since reading 8 bytes at a time is twice as fast if aligned.
+    """Return contiguous little-endian tensors. The widest dtype comes first, for aligned tensors in the file; within
+    one dtype the largest comes first, since reading 8 aligned bytes at a time is twice as fast.
 
     Raises TensorFileError for a dtype outside the format.
     """

@@ -56,13 +56,13 @@ def json_of(content: bytes | str) -> object:
 
 
 class NotPrivateError(Exception):
-    """Other users can open or own the file or folder; the text names it and the remedy."""
+    """The file or folder is open to other users, or belongs to another user; the text has the path and the remedy."""
 
 
 def read_private(path: Path, *, most_bytes: int) -> bytes:
-    """Return the first `most_bytes` bytes of a file that only this user may open.
+    """Return the first `most_bytes` bytes of a private file of this user.
 
-    Checks the open file, not its name. Raises NotPrivateError, FileNotFoundError and other OSErrors.
+    Checks the open file, not the name. Raises NotPrivateError, FileNotFoundError and other OSErrors.
     """
     with open_regular(path) as file:
         _check(path, os.fstat(file.fileno()), "600")
@@ -70,8 +70,8 @@ def read_private(path: Path, *, most_bytes: int) -> bytes:
 
 
 def check_private_folder(path: Path) -> None:
-    """Raise NotPrivateError if other users can read or change this folder, FileNotFoundError if it is missing, and
-    NotADirectoryError if it is no folder."""
+    """Raise NotPrivateError for a folder open to other users, FileNotFoundError for a missing folder, and
+    NotADirectoryError for a file."""
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(20, "Not a directory", str(path))

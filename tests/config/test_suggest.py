@@ -45,11 +45,6 @@ def test_one_slip_of_the_finger_is_understood(key: str, data: st.DataObject) -> 
     assert suggested == name or equal_end or as_near
 
 
-@given(st.text())
-def test_any_text_gets_a_hint(name: str) -> None:
-    assert nearest_setting((name,)).startswith(("did you mean ", "valid here: "))
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "hint"),
     [

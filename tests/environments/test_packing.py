@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
+from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
 from remuda.environments.make import make_single
 from remuda.environments.packing import PackObservations, packed_space, packs, unpacked
+from remuda.environments.record import environment_spec
 from remuda.environments.vectors import make_vector, reset_vector
-from remuda.runner.serial import Start
 from remuda.tests.environments.structured import Cells, Grid, WithGraph, WrongShape
-from remuda.tests.runner.runs import run_tiny, tiny_config, write_user_folder
 
 MODULE = "remuda.tests.environments.structured"
 
@@ -103,17 +103,6 @@ def test_vectors_give_the_same_rows(vectorization: str) -> None:
     np.testing.assert_array_equal(rows, np.stack(alone))
 
 
-def test_a_run_learns_from_it_and_says_what_lies_where(tmp_path: Path) -> None:
-    policy = {"type": "dqn", "hidden": [32], "n_step": 1, "epsilon_decay_env_steps": 300}
-    settings = {"env": {"make": f"{MODULE}:Grid", "num_envs": 3}, "policy": policy, "stop": {"max_env_steps": 60}}
-    write_user_folder(tmp_path / "user", **settings)
-    run_tiny(tiny_config(tmp_path / "user"), Start(tmp_path / "run"))
-    told = json.loads((tmp_path / "run" / "env_spec.json").read_text())["observation_space"]
-    assert [part["name"] for part in told["parts"]] == ["direction", "image", "place.0", "place.1", "switches"]
-    assert told["unused_parts"] == ["mission"]
-    assert told["text"].startswith("PackedSpace(direction: int64[], image: uint8[7, 7, 3]")
-
-
 def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "import gymnasium\ngymnasium.register('Packed/Grid-v0', 'remuda.tests.environments.structured:Grid')\n"
     (tmp_path / "registers_a_grid.py").write_text(text)
@@ -122,3 +111,12 @@ def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert packs(env.observation_space)
     with pytest.raises(EnvironmentBuildError, match="No module named 'nobodys_module'"):
         make_single(EnvConfig(id="nobodys_module:Packed/Grid-v0"), source_dir=None)
+
+
+def test_env_spec_says_what_lies_where() -> None:
+    config = EnvConfig(make=f"{MODULE}:Grid", vectorization="sync")
+    told: Any = environment_spec(config, VectorCopies(make_vector(config, num_envs=2, source_dir=None)))
+    told = told["observation_space"]
+    assert [part["name"] for part in told["parts"]] == ["direction", "image", "place.0", "place.1", "switches"]
+    assert told["unused_parts"] == ["mission"]
+    assert told["text"].startswith("PackedSpace(direction: int64[], image: uint8[7, 7, 3]")

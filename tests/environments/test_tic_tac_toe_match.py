@@ -47,10 +47,3 @@ def test_the_perfect_player_draws_with_itself_and_loses_to_nobody(match: Any, be
     won, drawn, lost = match.match(first_square, match.perfect, begins=begins)
     assert won == 0
     assert lost > 0
-
-
-def test_what_moves_are_worth(match: Any) -> None:
-    nothing = (0.0,) * 9
-    assert set(match.values(nothing, nothing).values()) == {0}, "perfect play is a draw"
-    corner = (1.0, *nothing[1:])
-    assert {move for move, value in match.values(nothing, corner).items() if value == 0} == {4}, "the middle alone"

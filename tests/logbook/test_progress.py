@@ -119,12 +119,6 @@ def test_a_header_left_unfinished_is_written_anew(tmp_path: Path) -> None:
     assert epochs(tmp_path / "p") == [1]
 
 
-@pytest.mark.parametrize("columns", [["a\tb"], ["LossQ", "LossQ"], ["Time"], [""]])
-def test_column_names_that_would_break_the_table_are_refused(tmp_path: Path, columns: list[str]) -> None:
-    with pytest.raises(ValueError, match="distinct identifiers"):
-        ProgressFile(tmp_path / "p", ProgressColumns(columns))
-
-
 def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
     write(tmp_path / "p", 1)
     file = ProgressFile(tmp_path / "p", ProgressColumns(["LossPi"]))
@@ -205,3 +199,9 @@ def test_numpy_reads_it(tmp_path: Path) -> None:
     assert table["TotalEnvInteracts"].tolist() == [1_000, 2_000, 3_000]
     assert np.isnan(table["AverageTestEpRet"]).all()
     assert table["Time"].tolist() == [2.5, 5.0, 7.5]
+
+
+@pytest.mark.parametrize("columns", [["a\tb"], ["LossQ", "LossQ"], ["Time"], [""]])
+def test_column_names_that_would_break_the_table_are_refused(tmp_path: Path, columns: list[str]) -> None:
+    with pytest.raises(ValueError, match="distinct identifiers"):
+        ProgressFile(tmp_path / "p", ProgressColumns(columns))

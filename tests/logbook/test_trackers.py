@@ -96,26 +96,6 @@ def test_a_service_that_fails_at_a_row_or_at_its_end_says_so_once() -> None:
         sink.finish(time.monotonic())
 
 
-def test_a_service_that_failed_with_its_queue_full_keeps_no_thread() -> None:
-    hang = threading.Event()
-
-    def fail() -> Tracker:
-        hang.wait(HANG_S)
-        raise ValueError("no such project")
-
-    threads = set(threading.enumerate())
-    sink = BackgroundSink(Path("x"), fail)
-    with pytest.raises(SinkError, match="1000 rows are waiting"):
-        send(sink, 2_000)
-    hang.set()
-    with pytest.raises(SinkError, match="no such project"):
-        sink.finish(time.monotonic() + HANG_S)
-    sink.close()
-    for thread in set(threading.enumerate()) - threads:
-        thread.join(HANG_S)
-        assert not thread.is_alive()
-
-
 def test_a_service_that_hangs_is_not_waited_for() -> None:
     hang = threading.Event()
 
@@ -178,3 +158,23 @@ def test_mlflow_keeps_metrics_and_parameters_and_a_resumed_run_goes_on_in_the_sa
     history = client.get_metric_history(run.info.run_id, "collector/reward_mean")
     assert {(point.step, point.value) for point in history} == {(20, 12.5)}
     assert json.dumps(run.data.metrics["learner/total_loss"]) == "0.25"
+
+
+def test_a_service_that_failed_with_its_queue_full_keeps_no_thread() -> None:
+    hang = threading.Event()
+
+    def fail() -> Tracker:
+        hang.wait(HANG_S)
+        raise ValueError("no such project")
+
+    threads = set(threading.enumerate())
+    sink = BackgroundSink(Path("x"), fail)
+    with pytest.raises(SinkError, match="1000 rows are waiting"):
+        send(sink, 2_000)
+    hang.set()
+    with pytest.raises(SinkError, match="no such project"):
+        sink.finish(time.monotonic() + HANG_S)
+    sink.close()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(HANG_S)
+        assert not thread.is_alive()

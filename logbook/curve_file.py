@@ -100,7 +100,7 @@ class CurveFile:
         self.newest, self._unmarked_bytes = newest, unmarked_bytes
 
     def cut(self, limit: Callable[[str], float]) -> None:
-        """Remove the points of each group after its limit. May be called again after an OSError."""
+        """Remove the points of each group after the group's limit. May be called again after an OSError."""
         if _within(self.newest, limit):
             return
         with _opened(self.path) as descriptor:

@@ -67,7 +67,7 @@ class WorkerUsage(Usage, frozen=True, kw_only=True):
     worker: str
     """UUID of the worker."""
     env_steps: int | None = None
-    """Steps reported within the interval by a collector; None for any other role."""
+    """Steps reported within the interval by a collector; None for an evaluator, learner or coordinator."""
 
 
 class SeriesError(Exception):
@@ -119,7 +119,7 @@ class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval
     buffer_rows: int | None
     """Rows in the replay index; None if unknown."""
     policy_lag: int | None = None
-    """Versions between the newest policy and the policy that collected the newest experience; None if unknown."""
+    """Versions between the newest policy and the collecting policy of the newest experience; None if unknown."""
     samples_per_insert: float | None = None
     """Average count of samples per row since the run began; None if unknown."""
     ledger: Ledger | None = None

@@ -95,13 +95,11 @@ def find(log: Path, source: str) -> list[LogEntry]:
 def policies(log: Path) -> list[str]:
     """Return the names of several policies, each with a folder of logs; empty for a run with one policy."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(log) as entries:
-        found = [entry.name for entry in entries if _POLICY.fullmatch(entry.name) and _is_folder(entry)]
+        found = [
+            entry.name for entry in entries if _POLICY.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+        ]
         return sorted(name for name in found if name not in TAKEN and (log / name / LEARNER).is_dir())
     return []
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
 
 
 def label(file: str) -> str:
@@ -172,17 +170,13 @@ def _logs(log: Path, role: str, beginning: str) -> list[LogEntry]:
     try:
         with os.scandir(log / role) as entries:
             for entry in entries:
-                if entry.name.endswith("_logger.txt") and entry.name.startswith(beginning) and _is_log(entry):
+                is_log = entry.is_file(follow_symlinks=False)  # a link might lead to any file
+                if is_log and entry.name.endswith("_logger.txt") and entry.name.startswith(beginning):
                     status = entry.stat()
                     found.append(LogEntry(f"{role}/{entry.name}", status.st_ino, status.st_size))
     except FileNotFoundError:
         return found
     return sorted(found, key=lambda each: each.file)
-
-
-def _is_log(entry: os.DirEntry[str]) -> bool:
-    """Return True for a file that is not a link: a link might lead to a file that readers of logs must not read."""
-    return entry.is_file(follow_symlinks=False)
 
 
 def _found(log: Path, files: Sequence[str]) -> list[LogEntry]:

@@ -1,4 +1,4 @@
-"""Experiment trackers: Weights & Biases and MLflow, in threads, so that a run never waits."""
+"""Experiment trackers: Weights & Biases and MLflow, in threads, to keep a run from waiting."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Channel:
         self._unanswered: set[int] = set()
         self._replies: dict[int, Envelope] = {}  # answers that may have to be repeated, by the id they answer
         self.kept_bytes = 0
-        """Approximate memory of the messages that the other end has not confirmed."""
+        """Approximate memory of all unconfirmed messages."""
 
     def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
         """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
@@ -115,7 +115,7 @@ class Channel:
         return envelope
 
     def receive(self, envelope: Envelope, now_s: float) -> Received:
-        """Take an arrived envelope. A repeated message gives None and its former answer, if any."""
+        """Take an arrived envelope. A repeated message gives None and the former answer, if any."""
         self._raise_peer_floor(envelope.floor)
         if envelope.reply_to:
             first_answer = self._note_answer(envelope.reply_to, now_s)
@@ -202,7 +202,7 @@ class Channel:
         return self._due_s if self._pending else None
 
     def is_asked(self, id: int) -> bool:
-        """True if this message of the other end still waits for its answer."""
+        """True if the peer still waits for the answer to this message."""
         return id in self._unanswered
 
     def keeps_more_than(self, messages: int, kept_bytes: int) -> bool:

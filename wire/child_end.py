@@ -8,7 +8,7 @@ import subprocess
 from contextlib import suppress
 
 KILLED_S = 5.0
-"""Seconds for the end of a killed process, which first finishes its current disk operation."""
+"""Seconds for the end of a killed process, which first finishes the current disk operation."""
 
 
 def ended(process: subprocess.Popen[bytes], within_s: float) -> bool:

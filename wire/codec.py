@@ -31,7 +31,7 @@ class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     id: Count
     """Counts up from 1 with every reliable message of this end; 0 for messages that are never sent again."""
     reply_to: Count
-    """Id of the other end's message that this message answers and acknowledges; 0: none."""
+    """Id of the answered and acknowledged message of the peer; 0: none."""
     floor: Count
     """The sender's lowest unacknowledged id: answers to older messages need not be kept."""
     message: AnyMessage
@@ -142,7 +142,7 @@ class _ArrayReference(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class _Writer(threading.local):
-    """Encoder of one thread, and the array frames of its present message."""
+    """Encoder of a thread, and the array frames of the present message."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._take_array)
@@ -174,7 +174,7 @@ class _Writer(threading.local):
 
 
 class _Reader(threading.local):
-    """Decoder of one thread, and the array frames of its present message."""
+    """Decoder of a thread, and the array frames of the present message."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.msgpack.Decoder(Envelope, dec_hook=self._give_array)

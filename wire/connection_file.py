@@ -81,7 +81,8 @@ def write(path: Path, connection: ConnectionFile) -> None:
 
 
 def read(path: Path) -> ConnectionFile:
-    """Return the file's content. Raises ConnectionFileError if it is missing, open to others or malformed."""
+    """Return the file's content. Raises ConnectionFileError for a missing or malformed file, or a
+    file open to others."""
     try:
         content = read_private(path, most_bytes=_MAX_BYTES + 1)
     except FileNotFoundError:

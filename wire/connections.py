@@ -30,7 +30,7 @@ are silent for seconds, while their keys are checked."""
 SILENT_SHARE = 0.5
 """Limit of silent connections, as a share of the files that the process may have open."""
 WORKERS_LOOKED_AT = 256
-"""Connections of workers checked in one turn; all other connections are checked in every turn."""
+"""Connections of workers checked in one turn; silent connections and strangers are checked in every turn."""
 _TCP_INFO_BYTES = 136
 _ACKED_AND_RECEIVED = struct.Struct("=QQ")
 _ACKED_OFFSET = 120

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import zmq
 from msgspec.structs import asdict
 
-from remuda.wire.keys.authorized import Identity
+from remuda.wire.keys.authorized import AuthorizedKeys
 from remuda.wire.keys.pair import KeyPair, require_curve
 from remuda.wire.messages import RefusalCounts
 
@@ -63,22 +63,10 @@ def added(one: RefusalCounts, other: RefusalCounts) -> RefusalCounts:
     return RefusalCounts(**{reason: count + more[reason] for reason, count in asdict(one).items()})
 
 
-class Authorized(Protocol):
-    """Knows who is let in."""
-
-    def who(self, public: str) -> Identity | None:
-        """Return the identity of a public key; None for an unknown key. Called for every message."""
-        ...
-
-    def ask(self, public: str) -> Identity | None:
-        """The same, for a new connection; may take longer."""
-        ...
-
-
 class Door:
     """The coordinator's key, the authorized keys, and counts of refusals. Opens no socket."""
 
-    def __init__(self, server: KeyPair, authorized: Authorized) -> None:
+    def __init__(self, server: KeyPair, authorized: AuthorizedKeys) -> None:
         """Raises NoCurveError."""
         require_curve()
         self.server = server
@@ -87,7 +75,7 @@ class Door:
         self.refusals = Refusals()
 
     def guard(self, socket: zmq.Socket[bytes]) -> None:
-        """Restrict this socket, before it is bound, to peers that `answer` accepts."""
+        """Restrict a socket, before binding, to peers that `answer` accepts."""
         socket.curve_server = 1
         socket.curve_secretkey = self.server.secret
         socket.zap_domain = DOMAIN

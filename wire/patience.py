@@ -7,7 +7,7 @@ from collections.abc import Callable
 COORDINATOR_TIMEOUT_S = 3_600.0
 """Longer than a machine, or a person, takes to start a coordinator again."""
 FIRST_WORD_S = 15.0
-"""Silence after which a worker logs its wait; it logs again whenever the silence has doubled."""
+"""Silence before a worker logs the wait; the worker logs again after each doubling of the silence."""
 
 
 class CoordinatorLostError(Exception):

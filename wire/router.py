@@ -38,7 +38,7 @@ _NO_KEY = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_N
 _WHO = cast("int", "User-Id")  # a string; pyzmq's annotation knows numbers only
 _SOURCE = int(zmq.SRCFD)
 _CURVE_EXTRA = 33
-"""Bytes that CURVE adds to each frame: a name of 8, a counter of 8, a check of 16, and one for flags."""
+"""Bytes added to each frame by CURVE: a name of 8, a counter of 8, a check of 16, and 1 for flags."""
 _LONG_FRAME, _SHORT_FRAME_EXTRA, _LONG_FRAME_EXTRA = 256 - _CURVE_EXTRA, 2 + _CURVE_EXTRA, 9 + _CURVE_EXTRA
 """Bytes that ZMTP and CURVE add to a short and to a long frame."""
 

@@ -103,12 +103,12 @@ class Admission:
 
 
 class Arrival(Struct, frozen=True):
-    """An envelope, and the routing id of its peer (empty at a DealerSocket, which has one peer)."""
+    """An envelope, and the routing id of the peer (empty at a DealerSocket, with a single peer)."""
 
     peer: bytes
     envelope: Envelope
     who: Identity | None = None
-    """Identity of the connection's key; None at a DealerSocket, where the one peer has the coordinator's key."""
+    """Identity of the connection's key; None at a DealerSocket, whose single peer has the coordinator's key."""
 
 
 class Malformed(Struct, frozen=True):
@@ -130,7 +130,7 @@ def client_identity() -> bytes:
 
 
 def show_keys(socket: zmq.Socket[bytes], keys: CallerKeys) -> None:
-    """Set the keys of this socket for its coordinator, before it is connected. Raises NoCurveError."""
+    """Set the keys of a socket for the coordinator, before connecting. Raises NoCurveError."""
     require_curve()
     socket.curve_serverkey = bytes.fromhex(keys.server)
     socket.curve_publickey = keys.own.public_bytes
@@ -239,7 +239,7 @@ class EnvelopeSocket:
 
 
 class DealerSocket(EnvelopeSocket):
-    """A worker's or client's end: connected to one coordinator, and again after each broken connection."""
+    """A worker's or client's end: connected to a single coordinator, and again after each broken connection."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Authorized keys of a coordinator: the file `authorized`, with one line per key and its right."""
+"""Authorized keys of a coordinator: the file `authorized`, with a line per key with the right."""
 
 from __future__ import annotations
 

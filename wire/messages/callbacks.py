@@ -23,7 +23,7 @@ MOST_NUMBERS = 1_000
 MOST_CHANGES = 100
 """Most changes that one callback may request at one event."""
 MOST_STATE_BYTES = 1 << 20
-"""Most bytes of a callback's state, which is in the journal and in each event that changes it."""
+"""Most bytes of a callback's state, part of the journal and of each event with a change."""
 
 SettingValue = int | float
 SettingChanges = Annotated[dict[ShortText, list[tuple[Count, SettingValue]]], Meta(max_length=1_000)]
@@ -120,7 +120,7 @@ class Verdict(Part, frozen=True):
 
 
 class CallbackAnswer(Part, frozen=True):
-    """Decisions of all callbacks about one event, without callbacks that decided nothing."""
+    """Decisions of all callbacks about an event, without callbacks that decided nothing."""
 
     verdicts: Annotated[list[Verdict], Meta(max_length=MOST_CALLBACKS)] = field(default_factory=list[Verdict])
     wants_episodes: bool = False

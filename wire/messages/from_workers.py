@@ -1,4 +1,4 @@
-"""Messages of workers to their coordinator: registration, beats, and results of their work."""
+"""Messages of workers to their coordinator: registration, beats, and results of work."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class EvaluationDone(Message, frozen=True):
     """Histograms of the actions in these episodes: `action`, or `action_0`, `action_1` … for a Box. Empty if
     log.histograms is false."""
     cut: Count = 0
-    """Number of these episodes that were stopped at evaluator.max_episode_steps before their end."""
+    """Number of these episodes stopped early, at evaluator.max_episode_steps."""
     policy_index: Count = 0
     """As in Evaluate."""
 
@@ -292,7 +292,7 @@ class WorkerFailed(Message, frozen=True):
     hopeless: bool = False
     """Another worker would fail in the same way: the run is over."""
     hung: bool = False
-    """True if the work hangs without an exception: the worker sends its stacks before its process ends."""
+    """True for hanging work without an exception: the worker sends the stacks before the process ends."""
 
 
 class Bye(Message, frozen=True):

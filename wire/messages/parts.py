@@ -27,9 +27,9 @@ ShortText = Annotated[str, Meta(max_length=_SHORT_CHARACTERS)]
 LongText = Annotated[str, Meta(max_length=200_000)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")]
-"""A bare file name: no separator, no leading dot, so it cannot leave its folder."""
+"""A bare file name, without separators or a leading dot, for a file inside its folder."""
 PolicyText = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,49})?\Z")]
-"""Name of one of several policies; empty in runs with one policy."""
+"""Name of a policy in runs with several; empty in runs with a single policy."""
 OfOthers = Meta(max_length=99)
 """An entry for each policy after the first, in the order of names; empty in runs with one policy."""
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -98,11 +98,11 @@ class LedgerCounts(Part, frozen=True):
     repeated: Count = 0
     """Announcements of chunks that had been counted before."""
     refused: Count = 0
-    """Announced chunks that are not counted, such as a chunk larger than the buffer."""
+    """Announced but uncounted chunks, such as a chunk larger than the buffer."""
     refused_env_steps: Count = 0
     """Environment steps in these."""
     lost_collectors: Count = 0
-    """Collectors that ended without handing in their work: at most two lost chunks each."""
+    """Collectors that ended without handing in their work: at most two lost chunks per collector."""
 
 
 class PolicyRef(Part, frozen=True, order=True):
@@ -127,7 +127,7 @@ class Task(Part, frozen=True):
     number: Count = 0
     """0 is the run's section `env` itself; rises by 1 with each task."""
     kwargs_json: LongText = ""
-    """JSON: arguments that replace or extend those of `env.kwargs`; empty for none."""
+    """JSON: arguments to replace or extend `env.kwargs`; empty for none."""
 
 
 class CheckpointFile(Part, frozen=True):
@@ -178,7 +178,7 @@ class ChunkMeta(Part, frozen=True):
     """The oldest policy that acted in the chunk."""
     collect_s: Seconds
     episode_returns: FiniteReturns = field(default_factory=list[float])
-    """Undiscounted returns of the episodes that ended in the chunk, in the order of their ends."""
+    """Undiscounted returns of episodes that ended in the chunk, in order of the ends."""
     episode_lengths: EpisodeLengths = field(default_factory=list[int])
     """Lengths of the same episodes."""
     episode_info: EpisodeInfo = field(default_factory=dict[str, list[float]])
@@ -194,7 +194,7 @@ class ChunkMeta(Part, frozen=True):
 
 
 class IndexedChunk(Part, frozen=True):
-    """A chunk that is new to the learner, and the ids of its rows."""
+    """A chunk new to the learner, and the ids of the rows."""
 
     first_row: Count
     meta: ChunkMeta
@@ -224,7 +224,7 @@ class ReanalysisId(Part, frozen=True, order=True):
 
 
 class Reanalysis(Part, frozen=True):
-    """Recomputed columns of one chunk, in a file of their own. Also stored in the file's header."""
+    """Recomputed columns of a chunk, in a separate file. Also stored in the file's header."""
 
     id: ReanalysisId
     file: FileName

@@ -36,7 +36,7 @@ from remuda.wire.messages.parts import (
 
 
 class Registered(Message, frozen=True):
-    """The worker is registered: it begins to send beats and its other messages."""
+    """Confirmation of the registration: the worker begins to send beats and messages of its role."""
 
     coordinator: Uuid
     """The coordinator's id, as in its connection file."""
@@ -91,7 +91,7 @@ class Assign(Message, frozen=True):
     policy: PolicyText = ""
     """For a learner of a run with several policies: the name of its policy."""
     policies: Annotated[dict[PolicyText, FileName], Meta(max_length=100)] = field(default_factory=dict[str, str])
-    """For other roles in such a run: the policy file of each policy, by name."""
+    """For all roles but the learner in such a run: the policy file of each policy, by name."""
     others: Annotated[list[Acting], OfOthers] = field(default_factory=list[Acting])
     """Newest versions of the other policies."""
     grant: Grant | None = None

@@ -1,4 +1,4 @@
-"""Messages between a worker without the runs folder and the stream server, which has it."""
+"""Messages between a worker without the runs folder and the stream server with the folder."""
 
 from __future__ import annotations
 

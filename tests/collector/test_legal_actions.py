@@ -9,10 +9,8 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from remuda.collector.collected import CorruptExperienceError
-from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.collector.sequences import SequenceRows
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows
-from remuda.config.environment import EnvConfig
+from remuda.collector.sequences import SequenceRows
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.tests.collector.rollouts import OneRollout

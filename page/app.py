@@ -27,7 +27,7 @@ from remuda.page.curves import Quantity
 from remuda.page.process import PageRight, Tokens
 from remuda.page.requests import READS, WRITES, Query, Read, Write, error_answer, failure, json
 from remuda.page.run_ids import UnknownRunError
-from remuda.page.stream import Follower, Position, StreamOptions, batch
+from remuda.page.stream import Follower, Position, StreamOptions
 from remuda.page.views import MOST_CURVES, Session, Views
 
 API = "/api/"
@@ -210,7 +210,7 @@ class Page:
             while not self._ending.is_set():
                 messages = await self._in_thread(lambda: list(follower.news()))
                 if messages:
-                    yield batch(messages)
+                    yield b"".join(message.encoded() for message in messages)
                 elif silent_s >= KEEP_ALIVE_S:
                     yield b": nothing new\n\n"
                 silent_s = 0.0 if messages or silent_s >= KEEP_ALIVE_S else silent_s + self._round_s

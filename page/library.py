@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, Literal, TypeVar, cast
 
 from remuda.page.growing import GrowingReader
 from remuda.page.progress_reader import ProgressReader
@@ -28,6 +28,7 @@ SOME_BYTES = 8 << 20
 """Unread bytes up to this size are read at once within the budget."""
 _PIECE_S = 0.05
 """Seconds of reading a file before the thread turns to the next file."""
+_Kind = Literal["series", "progress"]
 _R = TypeVar("_R", bound=GrowingReader)
 
 
@@ -59,9 +60,8 @@ class Library:
         self._ids = ids
         self._most_bytes = most_bytes
         self._lock = threading.Condition()
-        self._series: OrderedDict[str, _Entry[SeriesReader]] = OrderedDict()
-        self._progress: OrderedDict[str, _Entry[ProgressReader]] = OrderedDict()
-        self._unread: deque[tuple[str, _Entry[Any]]] = deque()
+        self._kept: OrderedDict[tuple[_Kind, str], _Entry[GrowingReader]] = OrderedDict()
+        self._unread: deque[tuple[str, _Entry[GrowingReader]]] = deque()
         self.whole: dict[str, int] = {}
         """Number of completed reads by the thread, by run: growth means new content."""
         self._answering = 0
@@ -73,26 +73,25 @@ class Library:
     def kept_bytes(self) -> int:
         """Bytes of memory of all readers."""
         with self._lock:
-            series = sum(kept.reader.kept_bytes for kept in self._series.values())
-            return series + sum(kept.reader.kept_bytes for kept in self._progress.values())
+            return sum(kept.reader.kept_bytes for kept in self._kept.values())
 
     def series(
         self, run: str, budget: Callable[[], bool], *, in_part: bool = True
     ) -> AbstractContextManager[SeriesReader]:
         """Lend the reader of a run's time series, after reading within the budget. Without `in_part` a long file is
         read whole or not at all. Raises UnknownRunError, OSError."""
-        return self._lent(self._series, run, lambda: SeriesReader(self._ids.folder(run).series), budget, in_part)
+        return self._lent("series", run, lambda: SeriesReader(self._ids.folder(run).series), budget, in_part)
 
     def progress(
         self, run: str, budget: Callable[[], bool], *, in_part: bool = True
     ) -> AbstractContextManager[ProgressReader]:
         """Lend the reader of a run's progress.txt, like `series`."""
-        return self._lent(self._progress, run, lambda: ProgressReader(self._ids.folder(run).progress), budget, in_part)
+        return self._lent("progress", run, lambda: ProgressReader(self._ids.folder(run).progress), budget, in_part)
 
     def columns(self, run: str) -> list[str]:
         """Return the columns of a run's progress.txt, from its header alone. Raises UnknownRunError, OSError."""
         folder = self._ids.folder(run)
-        kept = self._of(self._progress, run, lambda: ProgressReader(folder.progress))
+        kept = self._of("progress", run, lambda: ProgressReader(folder.progress))
         with kept.lock:
             kept.reader.look()
             return [*kept.reader.names]
@@ -120,28 +119,28 @@ class Library:
     @contextlib.contextmanager
     def _lent(
         self,
-        shelf: OrderedDict[str, _Entry[_R]],
+        kind: _Kind,
         run: str,
         make: Callable[[], _R],
         budget: Callable[[], bool],
         in_part: bool,
     ) -> Generator[_R]:
         self._ids.folder(run)
-        kept = self._of(shelf, run, make)
+        kept = self._of(kind, run, make)
         with kept.lock:
-            self._read_on(run, kept, budget, in_part)
+            self._read_on(run, cast("_Entry[GrowingReader]", kept), budget, in_part)
             yield kept.reader
         self._forget_oldest()
 
-    def _of(self, shelf: OrderedDict[str, _Entry[_R]], run: str, make: Callable[[], _R]) -> _Entry[_R]:
+    def _of(self, kind: _Kind, run: str, make: Callable[[], _R]) -> _Entry[_R]:
         with self._lock:
-            kept = shelf.get(run)
+            kept = self._kept.get((kind, run))
             if kept is None:
-                kept = shelf[run] = _Entry(make())
-            shelf.move_to_end(run)
-            return kept
+                kept = self._kept[kind, run] = _Entry(make())
+            self._kept.move_to_end((kind, run))
+            return cast("_Entry[_R]", kept)
 
-    def _read_on(self, run: str, kept: _Entry[_R], budget: Callable[[], bool], in_part: bool) -> None:
+    def _read_on(self, run: str, kept: _Entry[GrowingReader], budget: Callable[[], bool], in_part: bool) -> None:
         """Read at least a piece, unless only the whole file helps and takes too long; leave the rest to the thread. The
         caller holds the lock of the reader."""
         if kept.waits and not in_part:
@@ -176,12 +175,12 @@ class Library:
                     self._unread.append((run, kept))  # other files come first
             time.sleep(_PAUSE_S)
 
-    def _read_piece(self, kept: _Entry[Any]) -> bool:
+    def _read_piece(self, kept: _Entry[GrowingReader]) -> bool:
         """Read a piece of a file; return True at the end, after an error, or for a removed reader."""
         with kept.lock:
             try:
                 budget = Budget(_PIECE_S)
-                done = kept.forgotten or bool(kept.reader.read(lambda: budget() and not self._answering))
+                done = kept.forgotten or kept.reader.read(lambda: budget() and not self._answering)
             except OSError:
                 done = True  # the next request gets the error
             if done:
@@ -189,12 +188,9 @@ class Library:
             return done
 
     def _forget_oldest(self) -> None:
-        """Remove the least recently used readers, of both kinds in turn, down to a reader per kind."""
+        """Remove the least recently used readers, down to one."""
         while self.kept_bytes > self._most_bytes:
             with self._lock:
-                if max(len(self._series), len(self._progress)) <= 1:
+                if len(self._kept) <= 1:
                     return
-                shelf: OrderedDict[str, Any] = self._series
-                if len(self._series) < len(self._progress):
-                    shelf = self._progress
-                shelf.popitem(last=False)[1].forgotten = True
+                self._kept.popitem(last=False)[1].forgotten = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -62,7 +62,7 @@ class StoredRuns:
             raise UnknownRunError(f"there is no run {run[:100]!r}")
         listed = next((each for each in self._listed if each.run == run), None)
         group = _groups([read])[run] if listed is None else listed.group
-        return stored_run(read, group, _Sweeps(self._ids.runs_dir).of(run))
+        return stored_run(read, group, _sweep_of(self._ids.runs_dir, run, {}))
 
     def _policy(self, id: str) -> StoredRun:
         run, name = self.one(whole_run(id)), policy_of(self._ids.folder(id))
@@ -87,8 +87,8 @@ class StoredRuns:
         reads = [found for run in ids if (found := self._look(run)) is not None]
         self._known = {each.run: self._known[each.run] for each in reads}
         groups = _groups(reads)
-        sweeps = _Sweeps(self._ids.runs_dir)
-        listed = [stored_run(each, groups[each.run], sweeps.of(each.run)) for each in reads]
+        known: dict[str, bool] = {}
+        listed = [stored_run(each, groups[each.run], _sweep_of(self._ids.runs_dir, each.run, known)) for each in reads]
         return sorted(listed, key=lambda each: each.changed_s or 0.0, reverse=True)
 
     def _look(self, run: str) -> FolderFacts | None:
@@ -112,19 +112,11 @@ def _groups(reads: Sequence[FolderFacts]) -> dict[str, str]:
     return {of_root[run.root]: group.label for group in groups for run in group.runs}
 
 
-class _Sweeps:
-    """Finds the sweep of a run; reads each folder once."""
-
-    def __init__(self, runs_dir: Path) -> None:
-        self._runs_dir = runs_dir
-        self._is_sweep: dict[str, bool] = {}
-
-    def of(self, run: str) -> str | None:
-        parts = run.split("/")[:-1]
-        above = ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
-        return next((folder for folder in above if self._look(folder)), None)
-
-    def _look(self, folder: str) -> bool:
-        if folder not in self._is_sweep:
-            self._is_sweep[folder] = (self._runs_dir / folder / SWEEP_FILE).is_file()
-        return self._is_sweep[folder]
+def _sweep_of(runs_dir: Path, run: str, known: dict[str, bool]) -> str | None:
+    """Find the sweep of a run; `known` remembers the folders of sweeps."""
+    for folder in map(str, PurePosixPath(run).parents[:-1]):
+        if folder not in known:
+            known[folder] = (runs_dir / folder / SWEEP_FILE).is_file()
+        if known[folder]:
+            return folder
+    return None

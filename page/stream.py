@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -15,12 +16,22 @@ from msgspec import Struct, structs
 from remuda.logbook import tail
 from remuda.page.commands import RequestedEvaluation
 from remuda.page.coordinator_link import LastStatus, Presence
-from remuda.page.herd import CoordinatorView, HostView, Queue, WorkerView, coordinator_view, hosts, queue, worker_view
+from remuda.page.herd import (
+    CoordinatorView,
+    HostView,
+    QueueEntry,
+    WorkerView,
+    coordinator_view,
+    hosts,
+    queue,
+    worker_view,
+)
 from remuda.page.log_files import known_log
 from remuda.page.run_ids import whole_run
 from remuda.page.run_rows import RunRow, run_ids
 from remuda.page.views import Session, SweepView, Views
 from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import Role
 
 _Item = TypeVar("_Item")
 _RSS_BITS = 24
@@ -75,25 +86,11 @@ def row_key(row: RunRow) -> str:
     return row.run if row.run is not None else row.experiment or row.name
 
 
-def row_summary(row: RunRow) -> Hashable:
-    """Summarize a run without times."""
-    return (
-        row.state,
-        row.reason,
-        row.says,
-        row.priority,
-        row.env_step,
-        row.train_iter,
-        row.episode,
-        row.last_return,
-        row.best_return,
-        row.policy_lag,
-        row.samples_per_insert,
-        row.group,
-        row.live,
-        row.note,
-        *row.tags,
-    )
+row_summary = attrgetter(
+    *("state", "reason", "says", "priority", "env_step", "train_iter", "episode", "last_return", "best_return"),
+    *("policy_lag", "samples_per_insert", "group", "live", "note", "tags"),
+)
+"""Summarizes a run without times."""
 
 
 class Message(Struct, frozen=True):
@@ -158,16 +155,6 @@ class PresenceNews(Struct, frozen=True):
     since_s: float | None
 
 
-def without_time(queue: Queue) -> Queue:
-    """Return the queue without seconds, which always grow, for comparison."""
-    return Queue([structs.replace(each, wall_s=0.0) for each in queue.experiments], queue.free)
-
-
-def batch(messages: Sequence[Message]) -> bytes:
-    """Encode all messages."""
-    return b"".join(message.encoded() for message in messages)
-
-
 @dataclass(frozen=True)
 class Position:
     """Position in a log up to which lines were sent; the content of message ids."""
@@ -215,7 +202,7 @@ class Follower:
         self._position: Position = self._end() if position is None else position
         self._presence: Presence | None = None
         self._number = -1
-        self._queue: Queue | None = None
+        self._queue: tuple[list[QueueEntry], Mapping[Role, int]] | None = None
         self._workers = Changes[WorkerView](lambda worker: worker.uuid, worker_summary)
         self._runs = Changes[RunRow](row_key, row_summary)
         self._row = Changes[RunRow](row_key, row_summary)
@@ -256,7 +243,7 @@ class Follower:
         self._number, status = seen.number, seen.status
         runs = run_ids(status, self._views.ids)
         now = queue(status, runs)
-        still = without_time(now)
+        still = [structs.replace(each, wall_s=0.0) for each in now.experiments], now.free  # seconds always grow
         if still != self._queue:
             self._queue = still
             yield self._message("queue", now)

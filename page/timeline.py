@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from remuda.logbook.series import Event
 from remuda.page.growing import FloatArray, listed
 from remuda.page.herd import OF_USAGE, words
 from remuda.page.library import REQUEST_S, Budget, Library
@@ -89,9 +88,8 @@ def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: f
     rows = rows[(rows[:, INTERVAL_X] > rows[:, 0]) & (rows[:, INTERVAL_X] > from_s) & (rows[:, 0] < to_s)]
     rows = reader.intervals.merged(rows, buckets)
     begin, end = rows[:, 0], rows[:, INTERVAL_X]
-    spans = _Spans(reader)
     roles = [
-        _role(role, rows, at, begin, end, spans)
+        _role(role, rows, at, begin, end, reader)
         for at, role in sorted(enumerate(ROLES), key=lambda each: each[1] == COORDINATOR)
         if _column(rows, at, 0).any() or (role in reader.spans.roles and len(rows))
     ]
@@ -101,7 +99,11 @@ def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: f
         end_s=listed(end),
         roles=roles,
         rates={name: listed(rows[:, INTERVAL_VALUES + 3 * at]) for at, name in enumerate(INTERVAL_NAMES)},
-        events=[event_view(event) for event in reader.events if from_s <= event.wall_s <= to_s],
+        events=[
+            EventView(event.wall_s, event.time_s, event.event, event.role, event.worker, event.text)
+            for event in reader.events
+            if from_s <= event.wall_s <= to_s
+        ],
         events_left_out=reader.events_left_out,
         wall_s=wall_s,
         read=reader.read_share,
@@ -113,11 +115,6 @@ def recent(reader: SeriesReader, past_s: float) -> dict[str, dict[str, float]]:
     until_s = 0.0 if reader.last is None else reader.last.wall_s
     view = timeline(reader, buckets=_RECENT_BUCKETS, from_s=max(until_s - past_s, 0.0))
     return {role.role: role.total for role in view.roles if role.total}
-
-
-def event_view(event: Event) -> EventView:
-    """Return the view of an event."""
-    return EventView(event.wall_s, event.time_s, event.event, event.role, event.worker, event.text)
 
 
 def shares(
@@ -152,27 +149,16 @@ def _total(shares: Sequence[Mapping[str, float] | None], begin: FloatArray, end:
     return {kind: round(sum(one[kind] * seconds for one, seconds in known) / whole_s, 6) for kind in SHARES if known}
 
 
-class _Spans:
-    """Spans without workers, and spans of a held-up disk."""
-
-    def __init__(self, reader: SeriesReader) -> None:
-        until_s = 0.0 if reader.last is None else reader.last.wall_s
-        self._absent = {role: reader.spans.lasting(role, until_s) for role in reader.spans.roles}
-        self._held_up = reader.spans.lasting(HELD_UP, until_s)
-
-    def absent(self, role: str, begin_s: float, end_s: float) -> float:
-        return covered(self._absent.get(role, []), begin_s, end_s)
-
-    def held_up(self, begin_s: float, end_s: float) -> float:
-        return covered(self._held_up, begin_s, end_s)
-
-
 def _column(rows: FloatArray, role: int, number: int) -> FloatArray:
     column: FloatArray = rows[:, INTERVAL_ROLES + role * USAGE_COLUMNS + number]
     return column
 
 
-def _role(name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArray, spans: _Spans) -> RoleTimeline:
+def _role(
+    name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArray, reader: SeriesReader
+) -> RoleTimeline:
+    until_s = 0.0 if reader.last is None else reader.last.wall_s
+    absent, held_up = (reader.spans.lasting(kind, until_s) for kind in (name, HELD_UP))
     past_s = np.where(rows[:, INTERVAL_PAST] > 0, rows[:, INTERVAL_PAST], np.nan)
     whole = {usage: _column(rows, at, number) / past_s for number, usage in enumerate(USAGE_NAMES)}
     seconds = {kind: _column(rows, at, len(USAGE_NAMES) + number) for number, kind in enumerate(KINDS)}
@@ -181,8 +167,8 @@ def _role(name: str, rows: FloatArray, at: int, begin: FloatArray, end: FloatArr
         shares(
             {kind: float(values[bucket]) for kind, values in seconds.items()},
             float(total_s[bucket]),
-            absent=_absent(spans.absent(name, float(begin[bucket]), float(end[bucket])), float(total_s[bucket])),
-            held_up=spans.held_up(float(begin[bucket]), float(end[bucket])),
+            absent=_absent(covered(absent, float(begin[bucket]), float(end[bucket])), float(total_s[bucket])),
+            held_up=covered(held_up, float(begin[bucket]), float(end[bucket])),
         )
         for bucket in range(len(rows))
     ]

@@ -232,3 +232,11 @@ def test_a_record_that_is_longer_than_a_block_is_read(folder: RunFolder) -> None
     reader = SeriesReader(folder.series)
     assert reader.read()
     assert (reader.intervals.rows, reader.read_share) == (4, 1.0)
+
+
+def test_large_intervals_are_found(folder: RunFolder) -> None:
+    usage = WorkerUsage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, worker=WORKER)
+    write_series(folder, [interval(60.0 * n, workers=[usage] * 100) for n in range(1, 40)])
+    found = sampled(folder.series, Interval, 11)
+    assert len(found) == 11
+    assert found[-1].wall_s == 60.0 * 39

@@ -105,3 +105,12 @@ def test_what_is_no_table(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(PlotError, match=said.replace(".", r"\.")):
         read_progress(path)
+
+
+def test_what_is_no_number_is_nan(path: Path) -> None:
+    path.write_text("A\tB\tC\tD\n\tNone\tinf\t1e-3\n")
+    values = {name: column[0] for name, column in read_progress(path).items()}
+    assert np.isnan(values["A"])
+    assert np.isnan(values["B"])
+    assert values["C"] == np.inf
+    assert values["D"] == 1e-3

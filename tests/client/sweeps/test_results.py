@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from remuda.client.sweeps.record import RunRecord, SweepBook, SweepFileError
 from remuda.client.sweeps.results import (
     best_of,
+    by_variant,
     draw,
     runs_table,
     trials_table,
+    variants_table,
 )
 from remuda.client.sweeps.study import Trial
 
@@ -137,3 +139,12 @@ def test_what_is_not_ours(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(SweepFileError, match=said):
         book(tmp_path)
+
+
+def test_the_variants() -> None:
+    assert variants_table(by_variant(RECORDS)) == (
+        "variant      finished            last            best\n"
+        "---------  ----------  --------------  --------------\n"
+        "a_x1              1/2  150.00 ± 50.00  150.00 ± 50.00\n"
+        "a_x2              0/2               -               -"
+    )

@@ -1,4 +1,4 @@
-"""Which policy `remuda evaluate` plays."""
+"""Chooses the policies that `remuda evaluate` plays, and checks its options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # they import torch, which wrong options do not need
 
 
 def check(options: EvaluateOptions) -> None:
-    """Raise InputError where there is no policy to play, or options do not go together."""
+    """Raise InputError for a missing policy, or for contradicting options."""
     run_dir, iteration, follow = options.run_dir, options.iteration, options.follow
     if is_onnx(run_dir):
         if follow or iteration is not None:
@@ -38,7 +38,7 @@ def check(options: EvaluateOptions) -> None:
 
 
 def require_run(folder: Path) -> None:
-    """Raise InputError unless a folder is that of a run."""
+    """Raise InputError for a folder without a run."""
     if not (folder / "config.json").is_file():
         raise InputError(_not_a_run(folder))
 
@@ -52,7 +52,7 @@ def _not_a_run(folder: Path) -> str:
 
 
 def require_playable(options: EvaluateOptions, run: ExperimentConfig | None) -> None:
-    """Raise InputError for options that do not fit the number of agents; `run` are the settings of a run with several
+    """Raise InputError for options that do not fit the number of agents. `run` has the settings of a run with several
     agents."""
     if run is None:
         if options.policy is not None or options.against is not None:
@@ -93,7 +93,7 @@ def chosen(options: EvaluateOptions, run: ExperimentConfig | None) -> PlayedPoli
 
 
 def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) -> Playable:
-    """A checkpoint of one policy of a run with several agents. Raises InputError and CheckpointError."""
+    """Load the checkpoint of one policy of a run with several agents. Raises InputError and CheckpointError."""
     from remuda.cli.playing import folder_of
     from remuda.policy.files.playable import checkpoint_playable
 
@@ -105,8 +105,8 @@ def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) 
 
 
 def _only(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
-    """The policy of a run with one agent, and its record in index.json. Raises InputError, CheckpointError and
-    NoOnnxError."""
+    """Load the policy of a run with one agent, and return its record in index.json. Raises InputError, CheckpointError
+    and NoOnnxError."""
     from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run, onnx_playable
 
     run_dir, iteration = options.run_dir, options.which
@@ -123,7 +123,7 @@ def _only(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
 
 
 def several_agents(run_dir: Path) -> ExperimentConfig | None:
-    """The config of a run whose environment has several agents; None for others."""
+    """Return the config of a run with several agents; None for a run with one agent."""
     from remuda.config.errors import ConfigError
     from remuda.config.load import load_config
 
@@ -135,7 +135,7 @@ def several_agents(run_dir: Path) -> ExperimentConfig | None:
 
 
 def named_checkpoint(ckpt: Path, iteration: str, option: str = "-i", *, also: str = "") -> CheckpointRecord:
-    """The checkpoint that was named by this option; `also` are other values that it can have. Raises InputError."""
+    """Return the checkpoint named by this option. `also` lists further values of the option. Raises InputError."""
     index = _index(ckpt)
     if index.last is None:
         raise InputError(f"{ckpt} has no checkpoint yet: {index.folder / 'index.json'} lists none")
@@ -157,7 +157,8 @@ def named_checkpoint(ckpt: Path, iteration: str, option: str = "-i", *, also: st
 
 
 def newest_if_none_is_best(ckpt: Path) -> str:
-    """The best checkpoint, as `-i` names it; the newest where none was evaluated. Raises InputError."""
+    """Return the value of `-i` for the best checkpoint, or for the newest checkpoint without an evaluation. Raises
+    InputError."""
     return "-1" if _index(ckpt).best is None else "best"
 
 

@@ -45,16 +45,16 @@ LOOK_INTERVAL_S = 0.5
 
 @dataclass(frozen=True)
 class PlayedPolicies:
-    """The policies that play together: of a run with one agent the only one."""
+    """Policies that play together; a run with one agent has one."""
 
     playables: Mapping[str, Playable]
-    """By the name of the policy; empty where a single one acts for all agents."""
+    """Policies by name; the name is empty for a single policy."""
     record: CheckpointRecord | None = None
     """Of the first, in index.json."""
     judged: str | None = None
-    """The policy of which one agent plays against `others`."""
+    """Policy with one agent that plays against `others`."""
     others: Mapping[str, Playable] | None = None
-    """Older ones, by the name of the policy."""
+    """Older policies by name."""
 
     @property
     def first(self) -> Playable:
@@ -63,7 +63,7 @@ class PlayedPolicies:
 
 
 class EpisodeView:
-    """Plays episodes of one or more policies, in environments that are built once, and prints them."""
+    """Plays and prints episodes, in environments built once."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class EpisodeView:
         self._output = output
         self._copies: LocalCopies | None = None
         self._agents: Mapping[str, Sequence[str]] = {"": (AGENT,)}
-        """Of each policy."""
+        """Agents of each policy."""
         self._film: EpisodeFilms | None = None
 
     def __enter__(self) -> EpisodeView:
@@ -176,11 +176,11 @@ class EpisodeView:
         return make_local_copies(run.env, self._agents, num_envs=count, source_dir=source_dir, broke=broke, build=build)
 
     def _at_its_task(self, run: ExperimentConfig, train_iter: int) -> ExperimentConfig:
-        """The settings with the environment that the checkpoints of so many updates were evaluated on."""
+        """Return the settings with the environment in which the checkpoints at this iteration were evaluated."""
         return evaluated_at(run, folder_of(self.options.folder, next(iter(sorted(run.policies)), "")).ckpt, train_iter)
 
     def _played(self, copies: LocalCopies, policies: PlayedPolicies) -> Sequence[Game]:
-        """All episodes, or after Ctrl-C the finished ones, if there are any."""
+        """Return all episodes; after Ctrl-C the finished episodes, if any."""
         options = self.options
         seed = policies.first.seed if options.seed is None else options.seed
         if self._run is not None and options.seed is None:
@@ -218,7 +218,8 @@ class EpisodeView:
         return over
 
     def _seats(self, policies: PlayedPolicies) -> Callable[[int], tuple[str, Mapping[str, Player]]]:
-        """Returns, for the number of an episode, the judged agent (empty: all) and the player of each agent."""
+        """Return a function of the episode's number: the judged agent (empty: all agents) and the
+        player of each agent."""
         players = {name: self._player(playable) for name, playable in policies.playables.items()}
         if policies.judged is None or policies.others is None:
             everybody = {agent: players[name] for name, its in self._agents.items() for agent in its}
@@ -241,7 +242,7 @@ class EpisodeView:
         return f"episode {count}: {game.length} steps; {returns}"
 
     def _outcomes(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, dict[str, float]]:
-        """The summary of each policy, or of the judged one."""
+        """Summarize each policy, or the judged policy."""
         if policies.judged is not None and policies.others is not None:
             own = self._agents[policies.judged]
             alone = [game.of_policy([own[number % len(own)]]) for number, game in enumerate(games)]
@@ -249,7 +250,7 @@ class EpisodeView:
         return {name: outcome([game.of_policy(its) for game in games]) for name, its in self._agents.items()}
 
     def _content(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, object]:
-        """The results as --json prints them."""
+        """Return the results for --json."""
         outcomes, deterministic = self._outcomes(policies, games), self.options.deterministic
         if self._run is None:
             playable = policies.first
@@ -271,18 +272,18 @@ class EpisodeView:
 
 
 def folder_of(run_dir: Path, policy: str) -> RunFolder:
-    """The part of a run folder that belongs to one of several policies; the folder itself for a single one."""
+    """Return the folder of one of several policies; for an empty name, the run folder."""
     return PolicyFolder(run_dir, policy) if policy else RunFolder(run_dir)
 
 
 def _means(games: Sequence[Game]) -> dict[str, float]:
-    """The mean return of each agent."""
+    """Return the mean return of each agent."""
     return {agent: sum(game.returns[agent] for game in games) / len(games) for agent in games[0].returns}
 
 
 @contextmanager
 def _ctrl_c_waits() -> Generator[None]:
-    """Ctrl-C is heard at the end of this block, where Python would have raised KeyboardInterrupt within it."""
+    """Delay Ctrl-C until the end of the body."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

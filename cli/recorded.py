@@ -1,4 +1,4 @@
-"""Observations of a run: those recorded in its data/, or played for once."""
+"""Observations of a run: from its data/, or from episodes played now."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ LEGAL = "legal"
 
 
 def recorded_observations(playable: Playable, run_dir: Path, number: int, *, trust_code: bool) -> Recorded:
-    """So many observations: the newest in the run's data/, or where that has too few what the policy sees when it plays
-    as at the end of its exploration, from the run's seed.
+    """Return `number` observations: the newest in the run's data/, or, if data/ has fewer, the observations of the
+    policy at the end of its exploration, from the run's seed.
 
-    Raises EnvironmentBuildError, EvaluationError, and whatever the environment raises.
+    Raises EnvironmentBuildError, EvaluationError, and the errors of the environment.
     """
     found = _stored(RunFolder(run_dir).data, playable, number)
     return found if found is not None else _played(playable, run_dir, number, trust_code=trust_code)
 
 
 def _stored(data: Path, playable: Playable, number: int) -> Recorded | None:
-    """None if there are not as many."""
+    """Return the newest stored observations; None for fewer than `number`."""
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
     missing = number
     for columns in _chunks(data):
@@ -51,7 +51,7 @@ def _stored(data: Path, playable: Playable, number: int) -> Recorded | None:
 
 
 def _chunks(data: Path) -> Iterator[Columns]:
-    """Those in a folder that can be read, the newest first. The run may go on, and delete some meanwhile."""
+    """Yield the readable chunks of a folder, the newest first. A running run may delete chunks meanwhile."""
     files = [path for path in data.glob("*.safetensors") if not path.name.endswith(REANALYSIS_SUFFIX)]
     for path in sorted(files, key=lambda path: path.name.rpartition("_")[2], reverse=True):
         try:
@@ -63,8 +63,8 @@ def _chunks(data: Path) -> Iterator[Columns]:
 def _observed(
     columns: Mapping[str, np.ndarray], shape: tuple[int, ...], most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
-    """Observations one after another, where sequences begin, and the legal actions, of the first rows of a chunk; None
-    if it has no such observations."""
+    """Return consecutive observations, the begins of sequences, and the legal actions, from the first rows of a chunk;
+    None without such observations."""
     index = columns.get(index_name(OBSERVED))
     seen = columns.get(OBSERVED) if index is None else columns[FRAMES][index[:most]]
     if seen is None or seen.shape[-len(shape) :] != shape[-seen.ndim :]:
@@ -79,7 +79,7 @@ def _observed(
 
 
 class _Recording(Actor):
-    """Acts as a policy does, and keeps what it was given."""
+    """Acts like a policy, and keeps the observations."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -99,7 +99,7 @@ class _Recording(Actor):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See Actor; of one environment."""
+        """See Actor; for one environment."""
         self.seen.append(observations.copy())
         self.begins.append(state is None or not state.any())
         self.legal.append(legal)

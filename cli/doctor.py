@@ -34,7 +34,8 @@ class Finding:
 
 def doctor(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> None:
     """Check whether Remuda works on this machine; exit code 1 if something will not work."""
-    folder = _nearest_existing(runs_dir.absolute())
+    there = runs_dir.absolute()
+    folder = next(path for path in (there, *there.parents) if path.exists())
     findings = [
         *_packages(),
         _replay(),
@@ -198,7 +199,3 @@ def _attempt(what: str, look: Callable[[], Finding]) -> Finding:
         return look()
     except Exception as error:  # any error of the file system is the result of this check
         return Finding(what, "wrong", f"{type(error).__name__}: {error}")
-
-
-def _nearest_existing(path: Path) -> Path:
-    return next(parent for parent in (path, *path.parents) if parent.exists())

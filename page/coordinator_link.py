@@ -149,7 +149,8 @@ class CoordinatorLink:
                     if client is not None:
                         client.close()
                     client = None
-                interval_s = LEAST_INTERVAL_S if client is None else interval_after(self._clock() - begun_s)
+                answer_s = 0.0 if client is None else self._clock() - begun_s
+                interval_s = min(max(answer_s / SHARE, LEAST_INTERVAL_S), MOST_INTERVAL_S)
         finally:
             if client is not None:
                 client.close()
@@ -172,11 +173,6 @@ class CoordinatorLink:
         since_s = None if presence == "up" else before.silent_since_s or time.time()
         self._seen = LastStatus(presence, status or before.status, before.number + 1, why, since_s)
         self._asked_once.set()
-
-
-def interval_after(answer_s: float) -> float:
-    """Return the seconds until the next request, after an answer within `answer_s`."""
-    return min(max(answer_s / SHARE, LEAST_INTERVAL_S), MOST_INTERVAL_S)
 
 
 def _client(connection_file: Path) -> Client:

@@ -294,7 +294,8 @@ def _row(record: Begin | Moment, quantity: Quantity) -> _Row | None:
 def _of_progress(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
     """Yield copies of the cells in the table."""
     with open_regular(folder.progress, follow_link=False) as file:
-        names = _header(os.pread(file.fileno(), _BLOCK_BYTES, 0))
+        start = os.pread(file.fileno(), _BLOCK_BYTES, 0)
+        names = start.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
         if quantity.name not in names:
             return
         at = names.index(quantity.name)
@@ -306,10 +307,6 @@ def _of_progress(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
                 for row in cells
                 if len(row) == len(names) and _is_number(row[at])
             ]
-
-
-def _header(start: bytes) -> list[str]:
-    return start.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
 
 
 def _lines(descriptor: int) -> Iterator[list[str]]:

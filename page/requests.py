@@ -228,18 +228,6 @@ def _log_part(views: Views, query: Query) -> object:
     return log_files.search(folder.log, file, wanted, before=before, case=query.flag("case"))
 
 
-def _settings(views: Views, query: Query) -> object:
-    return views.settings(query.some("run", most=MOST_SETTINGS_RUNS))
-
-
-def _compared(views: Views, query: Query) -> object:
-    return views.compared(query.texts("run", most=MOST_CURVES), query.optional("sweep"))
-
-
-def _examples(views: Views, query: Query) -> object:
-    return Examples([Example(name, text) for name, text in views.examples()])
-
-
 READS: dict[str, Read] = {
     "/api/herd": lambda views, query: views.herd(),
     "/api/queue": lambda views, query: views.queue(),
@@ -251,9 +239,9 @@ READS: dict[str, Read] = {
     "/api/logs": lambda views, query: LogList(views.logs(query.text("run"))),
     "/api/log": _log,
     "/api/checkpoints": lambda views, query: views.checkpoints(query.text("run")),
-    "/api/config": _settings,
-    "/api/compare": _compared,
-    "/api/examples": _examples,
+    "/api/config": lambda views, query: views.settings(query.some("run", most=MOST_SETTINGS_RUNS)),
+    "/api/compare": lambda views, query: views.compared(query.texts("run", most=MOST_CURVES), query.optional("sweep")),
+    "/api/examples": lambda views, query: Examples([Example(name, text) for name, text in views.examples()]),
 }
 """By path. The answers become JSON."""
 

@@ -178,7 +178,7 @@ def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) ->
     """Return rows for all runs: unfinished runs first, then the order of `stored`. Facts of the coordinator replace
     facts of the folder; of several experiments in a folder the newest counts."""
     known = {} if status is None else _by_run(status.experiments, ids)
-    folders = [stored_row(each) for each in stored]
+    folders = [RunRow(**{name: getattr(each, name) for name in RunFacts.__struct_fields__}) for each in stored]
     here = {row.run for row in folders}
     rows = [row if row.run not in known else live_row(row, known[row.run]) for row in folders]
     new = [live_row(None, each, run) for run, each in known.items() if run not in here]
@@ -196,11 +196,6 @@ def with_headline(row: RunRow, queued: QueueEntry | None, recent: Shares, stop: 
 def run_ids(status: Status, ids: RunIds) -> dict[str, str]:
     """Return the run ids by experiment id, for runs below the runs folder."""
     return {each.id: run for each in status.experiments if (run := ids.id_of(each.run_dir)) is not None}
-
-
-def stored_row(stored: StoredRun) -> RunRow:
-    """The row of a run folder alone."""
-    return RunRow(**{name: getattr(stored, name) for name in RunFacts.__struct_fields__})
 
 
 def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = None) -> RunRow:

@@ -128,7 +128,7 @@ def by_experiment(runs: Sequence[Run]) -> list[Group]:
     settings in the labels."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.name, _settings_text(run)), []).append(run)
+        groups.setdefault((run.name, json.dumps(run.settings, sort_keys=True)), []).append(run)
     named: dict[str, list[Run]] = {}
     for (name, _), members in groups.items():
         named.setdefault(name, []).append(members[0])
@@ -159,10 +159,6 @@ def one_by_one(runs: Sequence[Run]) -> list[Group]:
     else:
         labels = []
     return [Group(label, (run,)) for label, run in zip(labels, runs, strict=True)]
-
-
-def _settings_text(run: Run) -> str:
-    return json.dumps(run.settings, sort_keys=True)
 
 
 def _differing(runs: Sequence[Run]) -> set[str]:

@@ -195,8 +195,9 @@ def tasks(
     for run in runs:
         former = known.get(run.name)
         on_exists = beginning(run, mode, force=force)
-        if on_exists == "resume" and former is not None and former.state == "finished" and not _has_new_end(run):
-            records.append(former)
+        over = former if on_exists == "resume" and former is not None and former.state == "finished" else None
+        if over is not None and not any(key.startswith("stop.") for key in changed(run)):
+            records.append(over)
             continue
         new = RunRecord(
             name=run.name,
@@ -226,7 +227,8 @@ def carry_out(
     states = {task.record.name: task.record for task in todo}
 
     def note(news: Sequence[RunRecord]) -> None:
-        if any(_is_step(states[record.name], record) for record in news):
+        before = ((states[record.name], record) for record in news)
+        if any((one.state, one.experiment) != (record.state, record.experiment) for one, record in before):
             book.write(news)
         states.update((record.name, record) for record in news)
         on_change(news)
@@ -244,14 +246,5 @@ def carry_out(
         sleep(POLL_S)
 
 
-def _has_new_end(run: PlannedRun) -> bool:
-    return any(key.startswith("stop.") for key in changed(run))
-
-
 def _is_awaited(record: RunRecord, stopping: bool) -> bool:
     return record.state in ("queued", "running") or (record.state == "waiting" and not stopping)
-
-
-def _is_step(before: RunRecord, after: RunRecord) -> bool:
-    """True for changes to be written to sweep.json."""
-    return (before.state, before.experiment) != (after.state, after.experiment)

@@ -71,3 +71,9 @@ def test_a_run_folder_has_recorded_where_its_settings_came_from(tmp_path: Path, 
     assert sources["seed"] == {"value": 7, "source": "command line"}
     assert sources["env.id"] == {"value": "CartPole-v1", "source": "file"}
     assert sources["buffer.capacity"] == {"value": 100_000, "source": "default"}
+
+
+def test_show_json_is_nothing_but_json(tmp_path: Path, terminal: Terminal) -> None:
+    ended = terminal.remuda("config", "show", write(tmp_path, SMALL), "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["env"]["id"] == "CartPole-v1"

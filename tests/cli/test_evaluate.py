@@ -137,3 +137,9 @@ def test_ctrl_c_does_not_fall_between_counting_an_episode_and_showing_it() -> No
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, former)
+
+
+def test_a_folder_that_is_no_run(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.remuda("evaluate", tmp_path)
+    assert (ended.code, ended.out) == (2, "")
+    assert "is not a run folder: it has no config.json" in ended.err

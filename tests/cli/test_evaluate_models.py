@@ -125,3 +125,17 @@ def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
     assert ended.code == 2
     assert "CartPole-v1 cannot be shown: no window can be opened on the display :4711\nWith -nr the" in ended.err
+
+
+def test_a_model_that_was_copied_elsewhere_plays_too(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run / "model", tmp_path / "walker")
+    content = played(terminal.remuda("evaluate", tmp_path / "walker", "-n", 3, "-nr", "-d", "--json"))
+    other = played(terminal.remuda("evaluate", tiny_run, "-n", 3, "-nr", "-d", "--json"))
+    assert content["each"] == other["each"]
+
+
+@pytest.mark.parametrize("option", [("--follow",), ("-i", "best")])
+def test_a_model_is_one_policy(terminal: Terminal, tiny_run: Path, option: tuple[str, ...]) -> None:
+    ended = terminal.remuda("evaluate", tiny_run / "model", *option)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"is a model/ folder with one policy; for {option[0]} give the run folder" in ended.err

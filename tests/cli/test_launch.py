@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 
+from remuda.cli.errors import RunFailedError
 from remuda.cli.launch import _print_end  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
@@ -136,3 +137,12 @@ def test_nobody_waits_for_torch_before_a_run_with_new_weights_starts(tmp_path: P
     brought = imported_by(program, cwd=tmp_path)
     assert "gymnasium" in brought, "the environment was built"
     assert "torch" not in brought
+
+
+def test_a_failed_run_says_why_and_where_to_read(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = status(
+        state="failed", reason="workers failed 5 times in a row", run_dir="/elsewhere/mine", best_return=None
+    )
+    with pytest.raises(RunFailedError, match=r"workers failed 5 times in a row\n.*commander_logger\.txt"):
+        _print_end(failed)
+    assert "best return none" in capsys.readouterr().out

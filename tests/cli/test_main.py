@@ -145,3 +145,8 @@ def test_options_that_there_are_stay_options() -> None:
     assert foreign_option_error(["evaluate", "--", "--len"]) is None
     assert foreign_option_error(["train", "config.yaml", "--set", "learner.batch_size=8"]) is None
     assert foreign_option_error([]) is None
+
+
+def test_version(terminal: Terminal) -> None:
+    ended = terminal.remuda("--version")
+    assert (ended.code, ended.out, ended.err) == (0, f"remuda {version('remuda')}\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,3 +95,14 @@ def test_what_tells_workers_of_a_killed_coordinators_folder_goes_with_the_next_o
         assert len(list(tmp_path.glob(".seen_*"))) == 2, "its own, and that of another one"
         service.run()
     assert [path.name for path in tmp_path.glob(".seen_*")] == [f".seen_{other}"]
+
+
+@pytest.mark.parametrize("bind", ["192.0.2.77:0", "nohost.invalid:5555", "taken"])
+def test_an_address_that_cannot_be_listened_on_is_wrong_input(terminal: Terminal, tmp_path: Path, bind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}" if bind == "taken" else bind
+        ended = terminal.remuda("coordinator", "--runs-dir", tmp_path / "runs", "--bind", bind)
+    assert ended.code == 2
+    assert ended.err.startswith(f"--bind tcp://{bind}: ")
+    assert ended.err.endswith("choose an address of this machine and a free port\n")
+    assert list(tmp_path.iterdir()) == []

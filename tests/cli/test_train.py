@@ -248,3 +248,19 @@ def test_every_role_of_a_launch_says_where_its_time_went(tmp_path: Path) -> None
     for role, where in (("learner", "learner/loop.py"), ("collector", "collector/"), ("coordinator", "Service.run")):
         stacks = [page.read_text() for page in kept.glob(f"{role}*.folded")]  # the page has the longest alone
         assert any(where in page for page in stacks), role  # one collector may have done all the work
+
+
+def test_an_environment_that_does_not_exist_is_named(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.remuda("train", "ppo", "--env", "CartPol-v1", "--run-dir", tmp_path / "run")
+    assert ended.code == 2
+    assert "--env: env.id = 'CartPol-v1' is not a known environment: did you mean CartPole-v1" in ended.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_are_not_there(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for source, why in ((tmp_path / "nothing", "neither a run folder nor"), (tmp_path / "empty", "no checkpoint is")):
+        ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", "--initialize-from", source)
+        assert ended.code == 2
+        assert why in ended.err
+    assert not (tmp_path / "run").exists()

@@ -4,8 +4,8 @@
     python -m remuda.deploy.job collector --own-dir DIR --count 2
 
 SIGTERM ends this job; SIGUSR1 is an early notice. Both end the processes in order: the coordinator has its runs saved
-and leaves them to its next start, workers hand in their work. After a notice, the job may ask its engine for a restart
-(`--requeue`).
+and leaves them to its next start, workers hand in their work. An engine with jobs of its own kind has its own module
+beside its launcher, with `new_parser`, `run_job` and `run_apart`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from remuda.deploy.slurm.commands import own_job, requeue
-from remuda.deploy.slurm.remote_jobs import NotLetInError, RemoteJob
 from remuda.deploy.supervision import KeptProcess
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
@@ -105,18 +103,18 @@ class Job:
             if gone is not None:
                 return self._handle_exit(*gone)
             time.sleep(POLL_S)
-        _say(f"{self._signal.name}: handing in, then ending")
+        say(f"{self._signal.name}: handing in, then ending")
         if self.noticed:
             time.sleep(self._delay_s)
         self._end_all(self._notice_s - self._delay_s if self.noticed else TERM_S)
-        _say("handed in, and ended")
+        say("handed in, and ended")
         return EXIT_PREEMPTED
 
     def _restarts(self, name: str, process: subprocess.Popen[bytes]) -> bool:
         """True if an ended process is started again, now or after a pause."""
         if name != COORDINATOR:
             return False
-        to_do = self._coordinator.after(process.returncode, time.monotonic(), _say)
+        to_do = self._coordinator.after(process.returncode, time.monotonic(), say)
         if to_do == "start":
             self._start(name)
         return to_do != "give up"
@@ -124,7 +122,7 @@ class Job:
     def _handle_exit(self, name: str, process: subprocess.Popen[bytes]) -> int:
         """Wait for the other processes after an end in order; otherwise end them."""
         if process.returncode:
-            _say(f"the {name} process ended with exit code {process.returncode}")
+            say(f"the {name} process ended with exit code {process.returncode}")
             self._end_all(TERM_S)
             return max(process.returncode, EXIT_FAILED)
         end_s = time.monotonic() + COMPANION_S
@@ -132,7 +130,7 @@ class Job:
             time.sleep(POLL_S)
         late = [name for name, each in self._processes.items() if each.poll() is None]
         if late:
-            _say(f"the {name} process has ended and {', '.join(late)} has not")
+            say(f"the {name} process has ended and {', '.join(late)} has not")
             self._end_all(TERM_S)
         return max((abs(each.returncode) for each in self._processes.values()), default=0) if not late else EXIT_FAILED
 
@@ -147,11 +145,11 @@ class Job:
             process.terminate()
             if ended(process, end_s - later * LATER_S - time.monotonic()):
                 if process.returncode < 0:
-                    _say(f"the {name} process ended with exit code {process.returncode}")
+                    say(f"the {name} process ended with exit code {process.returncode}")
             elif end_within(process, 0.0) is None:
-                _say(f"the {name} process (pid {process.pid}) does not end, even by SIGKILL")
+                say(f"the {name} process (pid {process.pid}) does not end, even by SIGKILL")
             elif within_s:
-                _say(f"the {name} process did not end in time, and was killed")
+                say(f"the {name} process did not end in time, and was killed")
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signal = self._signal or signal.Signals(number)
@@ -193,27 +191,22 @@ def _common(arguments: argparse.Namespace) -> list[str]:
     return connection_file if profile is None else [*connection_file, "--profile", str(profile)]
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line with the time."""
     print(f"{time.time():.3f} {text}", file=sys.stderr, flush=True)
 
 
-def _parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Run what one job of an engine is for.")
+def new_parser() -> argparse.ArgumentParser:
+    """Return the parser of a job's arguments; an engine may add its own."""
+    parser = argparse.ArgumentParser(description="Run the processes of an engine's job.")
     parser.add_argument("kind", choices=("head", *_ROLES), help="the coordinator and its learner, or workers of a role")
     parser.add_argument("--own-dir", type=Path, required=True, help="the folder of the launch, which all jobs see")
     parser.add_argument("--runs-dir", type=Path, required=True, help="the folder of run folders")
     parser.add_argument("--bind", default="tcp://0.0.0.0:0", help="head: the coordinator's address")
     parser.add_argument("--stream-port", default=None, help="head: the port for files of workers without the folder")
-    parser.add_argument("--http", default=None, help="head: where health and metrics are served")
-    parser.add_argument("--keys", type=Path, default=None, help="head: a folder of keys to take, where it has none yet")
+    parser.add_argument("--http", default=None, help="head: address of health and metrics")
+    parser.add_argument("--keys", type=Path, default=None, help="head: a folder of keys to take at the first start")
     parser.add_argument("--limit", action="append", default=[], help="head: see `remuda coordinator --limit`")
-    parser.add_argument(
-        "--guest",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="this node does not see the folder of the launch: Slurm brings what is needed; what is printed is in FILE",
-    )
     parser.add_argument(
         "--brought",
         type=Path,
@@ -224,75 +217,40 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1, help="workers in this job")
     parser.add_argument("--coordinator-timeout", type=float, default=COORDINATOR_TIMEOUT_S)
     parser.add_argument("--notice", type=float, default=TERM_S, help="seconds from SIGUSR1 until all must have ended")
-    parser.add_argument("--requeue", action="store_true", help="after SIGUSR1 have Slurm start this job again")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each process")
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
-    """Entry point of `python -m remuda.deploy.job`."""
-    arguments = _parsed()
-    if arguments.guest is not None:
-        exit_code, noticed = _run_guest(arguments)
-    elif arguments.brought is not None:
-        exit_code, noticed = _run_apart(arguments)
-    else:
-        job = _head(arguments) if arguments.kind == "head" else _workers(arguments)
-        exit_code, noticed = job.run(), job.noticed
-    if noticed and arguments.requeue:
-        _say(requeue(os.environ))
-    if arguments.guest is not None and exit_code in (0, EXIT_PREEMPTED):
-        arguments.guest.unlink(missing_ok=True)
-    sys.exit(exit_code)
-
-
-def _head(arguments: argparse.Namespace) -> Job:
+def run_job(arguments: argparse.Namespace) -> tuple[int, bool]:
+    """Run the job; returns the exit code, and True if the job ends because of a notice."""
+    if arguments.brought is not None:
+        folder = HeldFolder("remuda-job-", str(uuid4()))  # the engine's file may belong to another user
+        try:
+            content = (arguments.brought / CONNECTION_FILE).read_bytes()
+            write_bytes(folder.path / CONNECTION_FILE, content, durable=False, mode=MODE)
+            return run_apart(folder.path, arguments)
+        finally:
+            folder.remove()
+    if arguments.kind != "head":
+        return _run_workers(arguments)
     if arguments.keys is not None:
         copy_keys(arguments.keys, arguments.own_dir / FOLDER)
-    return Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
+    job = Job(head_commands(arguments), notice_s=arguments.notice, delay_s=HEAD_DELAY_S)
+    return job.run(), job.noticed
 
 
-def _workers(arguments: argparse.Namespace) -> Job:
+def run_apart(folder: Path, arguments: argparse.Namespace) -> tuple[int, bool]:
+    """Run workers that see only a connection file of the launch, in this folder of their own; see run_job."""
+    arguments.own_dir, arguments.runs_dir, arguments.profile = folder, folder, None
+    return _run_workers(arguments)
+
+
+def _run_workers(arguments: argparse.Namespace) -> tuple[int, bool]:
     hand_in = ["--hand-in", str(min(arguments.notice, TERM_S) - ENDING_S)]  # fits after either signal
     nanny = _nanny(arguments, arguments.kind, arguments.count)
-    return Job({"workers": [*nanny, *hand_in]}, notice_s=arguments.notice)
-
-
-def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
-    """Wait for access, then run the workers; returns the exit code, and True if the job ends because of a notice."""
-    taken: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, lambda number, frame: taken.append(number))
-    with RemoteJob(own_job(os.environ), _say) as guest:
-        try:
-            guest.ask(arguments.coordinator_timeout, lambda: bool(taken))
-        except NotLetInError as error:
-            _say(str(error))
-            return (EXIT_PREEMPTED, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
-        if taken:  # during the last question
-            return EXIT_PREEMPTED, signal.SIGUSR1 in taken
-        guest.watch()
-        job = _workers_in(guest.folder, arguments)
-        return job.run(), job.noticed
-
-
-def _run_apart(arguments: argparse.Namespace) -> tuple[int, bool]:
-    """As `_run_guest`, with a connection file from the engine, which may belong to another user."""
-    folder = HeldFolder("remuda-job-", str(uuid4()))
-    try:
-        content = (arguments.brought / CONNECTION_FILE).read_bytes()
-        write_bytes(folder.path / CONNECTION_FILE, content, durable=False, mode=MODE)
-        job = _workers_in(folder.path, arguments)
-        return job.run(), job.noticed
-    finally:
-        folder.remove()
-
-
-def _workers_in(folder: Path, arguments: argparse.Namespace) -> Job:
-    """Return workers that see only a connection file of the launch, in a folder of their own."""
-    arguments.own_dir, arguments.runs_dir, arguments.profile = folder, folder, None
-    return _workers(arguments)
+    job = Job({"workers": [*nanny, *hand_in]}, notice_s=arguments.notice)
+    return job.run(), job.noticed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_job(new_parser().parse_args())[0])

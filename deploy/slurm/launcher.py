@@ -14,7 +14,7 @@ from uuid import uuid4
 from remuda.deploy.job import CONNECTION_FILE
 from remuda.deploy.launcher import Launcher, LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.slurm.commands import Fate, JobState, SlurmError, cancel, states, submit, tasks_of
-from remuda.deploy.slurm.remote_jobs import RemoteJobs
+from remuda.deploy.slurm.job import RemoteJobs
 from remuda.deploy.slurm.script import SlurmPlan
 from remuda.storage.existing_folder import make_private
 from remuda.wire.connection_file import ConnectionFileError, read

@@ -114,7 +114,18 @@ class SlurmPlan:
         patience = ["--coordinator-timeout", f"{self.request.settings.coordinator_timeout_s:g}"]
         profile = [] if self.profile is None else ["--profile", str(self.profile)]
         places = ["--own-dir", str(self.own_dir), "--runs-dir", str(self.request.runs_dir)]
-        job = [self.python, "-P", "-m", "remuda.deploy.job", kind, *places, *command, *patience, *notice, *profile]
+        job = [
+            self.python,
+            "-P",
+            "-m",
+            "remuda.deploy.slurm.job",
+            kind,
+            *places,
+            *command,
+            *patience,
+            *notice,
+            *profile,
+        ]
         return filled(
             "slurm_job.sh",
             what=f"{what} of {self.request.name}",

@@ -24,8 +24,8 @@ HEAD = """\
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 
-exec /venv/bin/python -P -m remuda.deploy.job head --own-dir /shared/runs/.launches/horse-1 --runs-dir /shared/runs \
---bind tcp://0.0.0.0:0 --coordinator-timeout 3600 --requeue --notice 110
+exec /venv/bin/python -P -m remuda.deploy.slurm.job head --own-dir /shared/runs/.launches/horse-1 \
+--runs-dir /shared/runs --bind tcp://0.0.0.0:0 --coordinator-timeout 3600 --requeue --notice 110
 """
 
 COLLECTORS = """\
@@ -54,7 +54,7 @@ else  # this node does not see the folder of the launch
   set -- --guest "$printed"
 fi
 module load python
-exec /venv/bin/python -P -m remuda.deploy.job collector --own-dir /shared/runs/.launches/horse-1 \
+exec /venv/bin/python -P -m remuda.deploy.slurm.job collector --own-dir /shared/runs/.launches/horse-1 \
 --runs-dir /shared/runs --count 4 --coordinator-timeout 60 --requeue --notice 290 "$@"
 """
 

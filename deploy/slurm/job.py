@@ -1,15 +1,19 @@
-"""Jobs on nodes without the folder of their launch: job and launch find each other by the comment of the job.
+"""A job of Slurm, as `python -m remuda.deploy.slurm.job`, also on a node without the folder of the launch.
 
+Slurm starts a job again after a notice. Without the folder, job and launch find each other by the comment of the job.
 Other users can read comments, so they hold no secret: first the job's public key, then the same key with the address
 and the public key of the coordinator. Only the job's owner and administrators of Slurm can write them.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import os
 import re
 import secrets
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +24,8 @@ from types import TracebackType
 
 import zmq
 
-from remuda.deploy.slurm.commands import JobState, SlurmError, comment_of, note
+from remuda.deploy.job import CONNECTION_FILE, EXIT_FAILED, EXIT_PREEMPTED, new_parser, run_apart, run_job, say
+from remuda.deploy.slurm.commands import JobState, SlurmError, comment_of, note, own_job, requeue
 from remuda.storage.atomic import write_bytes
 from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
@@ -155,7 +160,7 @@ class RemoteJob:
     @property
     def connection_file(self) -> Path:
         """Connection file of the coordinator, once `ask` has returned."""
-        return self.folder / "connection.json"
+        return self.folder / CONNECTION_FILE
 
     def ask(self, within_s: float, given_up: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
         """Make a key, publish its public part for the launch, and wait for the answer. Raises NotLetInError."""
@@ -233,3 +238,40 @@ def _answers(connection_file: Path) -> bool:
             return door.times_let_in > 0
     except (ConnectionFileError, OSError, zmq.ZMQError):
         return False
+
+
+def main() -> None:
+    """Entry point."""
+    parser = new_parser()
+    parser.add_argument(
+        "--guest", type=Path, metavar="FILE", help="this node does not see the folder of the launch; output is in FILE"
+    )
+    parser.add_argument("--requeue", action="store_true", help="after SIGUSR1 have Slurm start this job again")
+    arguments = parser.parse_args()
+    exit_code, noticed = run_job(arguments) if arguments.guest is None else _run_guest(arguments)
+    if noticed and arguments.requeue:
+        say(requeue(os.environ))
+    if arguments.guest is not None and exit_code in (0, EXIT_PREEMPTED):
+        arguments.guest.unlink(missing_ok=True)
+    sys.exit(exit_code)
+
+
+def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
+    """Wait for access, then run the workers; see run_job."""
+    taken: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: taken.append(number))
+    with RemoteJob(own_job(os.environ), say) as guest:
+        try:
+            guest.ask(arguments.coordinator_timeout, lambda: bool(taken))
+        except NotLetInError as error:
+            say(str(error))
+            return (EXIT_PREEMPTED, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
+        if taken:  # during the last question
+            return EXIT_PREEMPTED, signal.SIGUSR1 in taken
+        guest.watch()
+        return run_apart(guest.folder, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 import numpy as np
-
-from remuda.config.errors import NoExit
-from remuda.environments.seeding import replacement_seed
 
 REPLACED = "environment_replaced"
 """Key of a step's info, bool: the environment broke and was replaced. The step is a reset: it has the first observation
@@ -30,8 +25,6 @@ HOUR_S = 3600.0
 _KINDS_SHOWN = 3
 _MOST_ACTION = 200
 _MOST_TRACEBACK = 20_000
-
-_Begun = TypeVar("_Begun")
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -138,74 +131,3 @@ def shown_action(action: object) -> str:
 def _plain(text: str) -> str:
     """Return the text without characters that messages cannot encode."""
     return text.encode(errors="replace").decode()
-
-
-class Breakages:
-    """Position of an environment, and its faults in a row."""
-
-    def __init__(self, *, index: int, name: str, broke: Callable[[Fault], None]) -> None:
-        """See ReplaceableEnv."""
-        self._index, self._name, self._broke = index, name, broke
-        self._seed: int | None = None
-        self._episode = self._step = self._in_a_row = 0
-
-    def reset(self, seed: int | None) -> None:
-        """Note the begin of an episode."""
-        if seed is not None:
-            self._seed, self._episode = seed, 0
-        self._episode, self._step = self._episode + 1, 0
-
-    def step(self) -> None:
-        """Note the begin of a step."""
-        self._step += 1
-
-    def good_step(self) -> None:
-        """Note a step without a fault."""
-        self._in_a_row = 0
-
-    def broke(self, error: Exception, action: object) -> int | None:
-        """Report a failure; `action` is None at a reset. Returns the seed of the replacement, None without a first
-        seed. Raises BrokenEnvironmentError beyond the limits."""
-        where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
-        fault = Fault(
-            env_index=self._index,
-            env=self._name,
-            seed=self._seed,
-            where=where,
-            action=shown_action(action),
-            problem=problem_of(error),
-            fresh_seed=None if self._seed is None else replacement_seed(self._seed),
-            traceback=traceback_of(error),
-        )
-        self._in_a_row += 1
-        if self._in_a_row >= MOST_IN_A_ROW:
-            raise BrokenEnvironmentError(
-                f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
-            ) from error
-        self._broke(fault)
-        self._seed, self._episode, self._step = fault.fresh_seed, 0, 0
-        return fault.fresh_seed
-
-    def begin_again(
-        self, error: Exception, action: object, *, close: Callable[[], None], begin: Callable[[int | None], _Begun]
-    ) -> _Begun:
-        """Report a failure, see `broke`, close the environment, and return the result of `begin`, which builds a
-        replacement and resets it with the given seed. Repeats after further failures."""
-        while True:
-            seed = self.broke(error, action)
-            self._close(close)
-            try:
-                return begin(seed)
-            except MemoryError:
-                raise  # the process is not to be trusted any more
-            except Exception as again:  # anything that the new one raises
-                error, action = again, None
-
-    def _close(self, close: Callable[[], None]) -> None:
-        """Close a broken environment, and print an error of closing."""
-        try:
-            with NoExit():
-                close()
-        except Exception as error:
-            text = f"environment {self._index} ({self._name}): closing it raised {type(error).__name__}: {error}"
-            print(text, file=sys.stderr, flush=True)

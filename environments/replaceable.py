@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -12,14 +14,19 @@ from remuda.config.errors import NoExit
 from remuda.environments.faults import (
     LARGEST_OBSERVATION,
     LARGEST_REWARD,
+    MOST_IN_A_ROW,
     REPLACED,
-    Breakages,
+    BrokenEnvironmentError,
     Fault,
     UnusableResultError,
+    problem_of,
+    shown_action,
+    traceback_of,
 )
 from remuda.environments.lanes import ParallelEnv, WrappedAgents
 from remuda.environments.make import SingleEnv
 from remuda.environments.probe import FIRST, Remarks
+from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array
 
 _OF_RESET = ("observation", "info")
@@ -32,9 +39,104 @@ _SURELY = 1e37
 
 _Infos = Mapping[str, Mapping[str, Any]]
 _AgentsStep = tuple[Mapping[str, Array], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], _Infos]
+_Env = TypeVar("_Env")
+_Begun = TypeVar("_Begun")
+"""Result of a reset."""
+_Result = TypeVar("_Result")
 
 
-class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
+class _Replaceable(Generic[_Env, _Begun]):
+    """Position of an environment, its faults in a row, and its replacement."""
+
+    def __init__(
+        self,
+        build: Callable[[], _Env],
+        index: int,
+        name: str,
+        broke: Callable[[Fault], None],
+        begins: Callable[[int], None] | None,
+    ) -> None:
+        self._build, self._index, self._name, self._broke, self._begins = build, index, name, broke, begins
+        self._seed: int | None = None
+        self._episode = self._step = self._in_a_row = 0
+        self._open = True
+        self._no_exit = NoExit()
+
+    @abstractmethod
+    def _put(self, env: _Env) -> None:
+        """Take another environment into use."""
+
+    @abstractmethod
+    def _begun(self, seed: int | None) -> _Begun:
+        """Begin an episode. Raises errors of the environment."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the environment, once."""
+
+    def _reset(self, seed: int | None) -> tuple[_Begun, bool]:
+        """Begin an episode; returns True with the result if the environment was replaced. Raises BrokenEnvironmentError
+        beyond the limits."""
+        if self._begins is not None:
+            self._begins(self._index)
+        if seed is not None:
+            self._seed, self._episode = seed, 0
+        self._episode, self._step = self._episode + 1, 0
+        try:
+            with self._no_exit:
+                return self._begun(seed), False
+        except MemoryError:
+            raise  # the process is not to be trusted any more
+        except Exception as error:  # anything that the environment raises
+            return self._replace(error, None), True
+
+    def _replace(self, error: Exception, action: object) -> _Begun:
+        """Report a failure, close the environment, and begin an episode in a replacement. Repeats after further
+        failures. `action` is None at a reset. Raises BrokenEnvironmentError beyond the limits."""
+        while True:
+            seed = self._report(error, action)
+            try:
+                with self._no_exit:
+                    self.close()
+            except Exception as closing:
+                text = (
+                    f"environment {self._index} ({self._name}): closing it raised {type(closing).__name__}: {closing}"
+                )
+                print(text, file=sys.stderr, flush=True)
+            try:
+                with self._no_exit:
+                    self._put(self._build())
+                    self._open, self._episode, self._step = True, 1, 0
+                    return self._begun(seed)
+            except MemoryError:
+                raise
+            except Exception as again:  # anything that the new environment raises
+                error, action = again, None
+
+    def _report(self, error: Exception, action: object) -> int | None:
+        """Report a failure; returns the seed of the replacement, None without a first seed."""
+        where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
+        fault = Fault(
+            env_index=self._index,
+            env=self._name,
+            seed=self._seed,
+            where=where,
+            action=shown_action(action),
+            problem=problem_of(error),
+            fresh_seed=None if self._seed is None else replacement_seed(self._seed),
+            traceback=traceback_of(error),
+        )
+        self._in_a_row += 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            raise BrokenEnvironmentError(
+                f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
+            ) from error
+        self._broke(fault)
+        self._seed, self._episode, self._step = fault.fresh_seed, 0, 0
+        return fault.fresh_seed
+
+
+class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any], _Replaceable[SingleEnv, tuple[Array, dict[str, Any]]]):
     """Steps one environment. After an error or an unusable result the environment is closed and built again with a
     fresh seed; the step then is the reset of the new environment, with REPLACED in its info.
 
@@ -63,22 +165,18 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             begins: receives `index` before each step and reset.
             remarks: checks the first observations; None: no check.
         """
-        super().__init__(build())
-        self._build = build
-        self._index, self._begins = index, begins
-        self._breakages = Breakages(index=index, name=name, broke=broke)
+        gymnasium.Wrapper.__init__(self, build())  # pyright: ignore[reportUnknownMemberType]
+        _Replaceable.__init__(self, build, index, name, broke, begins)
         space = self.env.observation_space
         self._shape: tuple[int, ...] = tuple(space.shape or ())
         self._dtype: np.dtype[Any] = np.dtype(space.dtype)
         self._remarks, self._looks = remarks, 0 if remarks is None else FIRST
-        self._open = True
-        self._no_exit = NoExit()
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
         if self._begins is not None:
             self._begins(self._index)
-        self._breakages.step()
+        self._step += 1
         try:
             with self._no_exit:
                 observation, reward, terminated, truncated, info = _parts_of(
@@ -89,23 +187,16 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         except MemoryError:
             raise  # the process is not to be trusted any more
         except Exception as error:  # anything that the environment raises
-            seen, info = self._replaced(error, action)
-            return seen, 0.0, False, False, info
-        self._breakages.good_step()
+            seen, info = self._replace(error, action)
+            return seen, 0.0, False, False, {**info, REPLACED: True}
+        self._in_a_row = 0
         return seen, paid, ends, cut, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Begin an episode. A failure replaces the environment: then with REPLACED in the info, and a fresh seed.
         Raises BrokenEnvironmentError beyond the limits."""
-        if self._begins is not None:
-            self._begins(self._index)
-        self._breakages.reset(seed)
-        try:
-            return self._begun(seed, options)
-        except MemoryError:
-            raise
-        except Exception as error:  # anything that the environment raises
-            return self._replaced(error, None)
+        (observation, info), replaced = self._reset(seed)
+        return (observation, {**info, REPLACED: True}) if replaced else (observation, info)
 
     def close(self) -> None:
         """Close the environment, once."""
@@ -113,22 +204,12 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             self._open = False
             self.env.close()
 
-    def _begun(self, seed: int | None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        with self._no_exit:
-            observation, info = _parts_of(self.env.reset(seed=seed, options=options), "gymnasium", "reset", _OF_RESET)
-            return self._checked(observation), _checked_info(info)
+    def _put(self, env: SingleEnv) -> None:
+        self.env = env
 
-    def _replaced(self, error: Exception, action: object) -> tuple[Array, dict[str, Any]]:
-        """Close the broken environment, and begin an episode in a new one, repeated after further failures."""
-        observation, info = self._breakages.begin_again(error, action, close=self.close, begin=self._begun_in_another)
-        return observation, {**info, REPLACED: True}
-
-    def _begun_in_another(self, seed: int | None) -> tuple[Array, dict[str, Any]]:
-        with self._no_exit:
-            self.env = self._build()
-        self._open = True
-        self._breakages.reset(None)
-        return self._begun(seed)
+    def _begun(self, seed: int | None) -> tuple[Array, dict[str, Any]]:
+        observation, info = _parts_of(self.env.reset(seed=seed), "gymnasium", "reset", _OF_RESET)
+        return self._checked(observation), _checked_info(info)
 
     def _checked(self, observation: Any) -> Array:
         if self._looks and self._remarks is not None:
@@ -137,7 +218,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return _checked_observation(observation, self._shape, self._dtype)
 
 
-class ReplaceableAgents(WrappedAgents):
+class ReplaceableAgents(WrappedAgents, _Replaceable[ParallelEnv, tuple[Mapping[str, Array], _Infos]]):
     """A ParallelEnv. After an error or an unusable result (see ReplaceableEnv) the environment is closed and built
     again with a fresh seed; the step then is the reset of the new environment, with `replaced` set."""
 
@@ -148,13 +229,11 @@ class ReplaceableAgents(WrappedAgents):
         index: int,
         name: str,
         broke: Callable[[Fault], None],
+        begins: Callable[[int], None] | None = None,
     ) -> None:
         """See ReplaceableEnv. Raises errors of `build`."""
-        super().__init__(build())
-        self._build = build
-        self._breakages = Breakages(index=index, name=name, broke=broke)
-        self._no_exit = NoExit()
-        self._open = True
+        WrappedAgents.__init__(self, build())
+        _Replaceable.__init__(self, build, index, name, broke, begins)
         self.replaced = False
         """True if the environment broke in the newest step or reset and was replaced."""
         spaces = {agent: self.observation_space(agent) for agent in self.possible_agents}
@@ -164,32 +243,32 @@ class ReplaceableAgents(WrappedAgents):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Mapping[str, Array], _Infos]:
         """Begin an episode. Raises BrokenEnvironmentError beyond the limits."""
-        self.replaced = False
-        self._breakages.reset(seed)
-        try:
-            return self._begun(seed)
-        except MemoryError:
-            raise  # the process is not to be trusted any more
-        except Exception as error:  # anything that the environment raises
-            return self._in_its_place(error, None)
+        begun, self.replaced = self._reset(seed)
+        return begun
 
     def step(self, actions: dict[str, Any]) -> _AgentsStep:
         """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
+        if self._begins is not None:
+            self._begins(self._index)
         self.replaced = False
-        self._breakages.step()
+        self._step += 1
         try:
             with self._no_exit:
                 returned = _parts_of(self._env.step(actions), "PettingZoo", "step", _OF_AGENTS_STEP)
                 observations, rewards, terminations, truncations, infos = returned
                 seen = self._checked(observations, dict.fromkeys([*actions, *self._env.agents]))
-                paid = {agent: _paid(rewards, agent) for agent in actions}
-                ends, cut, infos = _flags(terminations), _flags(truncations), _checked_infos(infos)
+                paid = {agent: _of_agent(agent, _checked_reward, rewards.get(agent, 0.0)) for agent in actions}
+                ends, cut = (
+                    {agent: bool(flag) for agent, flag in told.items()} for told in (terminations, truncations)
+                )
+                infos = _checked_infos(infos)
         except MemoryError:
             raise
         except Exception as error:  # anything that the environment raises
-            seen, infos = self._in_its_place(error, [*actions.values()])
+            self.replaced = True
+            seen, infos = self._replace(error, [*actions.values()])
             return seen, {}, {}, {}, infos
-        self._breakages.good_step()
+        self._in_a_row = 0
         return seen, paid, ends, cut, infos
 
     def close(self) -> None:
@@ -198,41 +277,28 @@ class ReplaceableAgents(WrappedAgents):
             self._open = False
             self._env.close()
 
+    def _put(self, env: ParallelEnv) -> None:
+        self._env, self._open = env, True
+        if other := set(env.possible_agents) ^ set(self._expected):
+            raise UnusableResultError(f"made again, only one of the two has an agent {min(other)}")
+
     def _begun(self, seed: int | None) -> tuple[Mapping[str, Array], _Infos]:
-        with self._no_exit:
-            returned = self._env.reset() if seed is None else self._env.reset(seed=seed)
-            observations, infos = _parts_of(returned, "PettingZoo", "reset", _OF_AGENTS_RESET)
-            there = list(self._env.agents)
-            if not there:
-                raise UnusableResultError("it has no agents after its reset")
-            if missing := [agent for agent in there if agent not in observations]:
-                raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
-            return self._checked(observations, there), _checked_infos(infos)
-
-    def _in_its_place(self, error: Exception, actions: object) -> tuple[Mapping[str, Array], _Infos]:
-        """Close the broken environment, and begin an episode in a new one, repeated after further failures."""
-        self.replaced = True
-        return self._breakages.begin_again(error, actions, close=self.close, begin=self._begun_in_another)
-
-    def _begun_in_another(self, seed: int | None) -> tuple[Mapping[str, Array], _Infos]:
-        with self._no_exit:
-            self._env = self._build()
-            self._open = True
-            if other := set(self._env.possible_agents) ^ set(self._expected):
-                raise UnusableResultError(f"made again, only one of the two has an agent {min(other)}")
-        self._breakages.reset(None)
-        return self._begun(seed)
+        returned = self._env.reset() if seed is None else self._env.reset(seed=seed)
+        observations, infos = _parts_of(returned, "PettingZoo", "reset", _OF_AGENTS_RESET)
+        there = list(self._env.agents)
+        if not there:
+            raise UnusableResultError("it has no agents after its reset")
+        if missing := [agent for agent in there if agent not in observations]:
+            raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
+        return self._checked(observations, there), _checked_infos(infos)
 
     def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
         """Return the observations of these agents, if present. Raises UnusableResultError."""
-        seen: dict[str, Array] = {}
-        for agent in agents:
-            if agent in observations and agent in self._expected:
-                try:
-                    seen[agent] = _checked_observation(observations[agent], *self._expected[agent])
-                except UnusableResultError as error:
-                    raise UnusableResultError(f"{error} (agent {agent})") from None
-        return seen
+        return {
+            agent: _of_agent(agent, _checked_observation, observations[agent], *self._expected[agent])
+            for agent in agents
+            if agent in observations and agent in self._expected
+        }
 
 
 def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -299,21 +365,12 @@ def _bad_reward(paid: float) -> str:
 
 def _checked_infos(told: object) -> _Infos:
     """Return a copy of the infos by agent. Raises UnusableResultError."""
-    infos = dict(_checked_info(told))
-    for agent, info in infos.items():
-        try:
-            _checked_info(info)
-        except UnusableResultError as error:
-            raise UnusableResultError(f"{error} (agent {agent})") from None
-    return infos
+    return {agent: _of_agent(agent, _checked_info, info) for agent, info in _checked_info(told).items()}
 
 
-def _flags(told: Mapping[str, Any]) -> Mapping[str, bool]:
-    return {agent: bool(flag) for agent, flag in told.items()}
-
-
-def _paid(rewards: Mapping[str, Any], agent: str) -> float:
+def _of_agent(agent: str, check: Callable[..., _Result], *values: Any) -> _Result:
+    """Return the result of a check; its error names the agent."""
     try:
-        return _checked_reward(rewards.get(agent, 0.0))
+        return check(*values)
     except UnusableResultError as error:
         raise UnusableResultError(f"{error} (agent {agent})") from None

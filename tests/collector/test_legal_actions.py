@@ -10,7 +10,6 @@ from gymnasium.vector import SyncVectorEnv
 
 from remuda.collector.collected import CorruptExperienceError
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows
-from remuda.collector.sequences import SequenceRows
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.tests.collector.rollouts import OneRollout

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.collector.unrolls import UnrollRows
+from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.policy.base import Policy

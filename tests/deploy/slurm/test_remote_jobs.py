@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.deploy.slurm import remote_jobs
+from remuda.deploy.slurm import job as slurm_job
 from remuda.deploy.slurm.commands import JobState, SlurmError
-from remuda.deploy.slurm.remote_jobs import (
+from remuda.deploy.slurm.job import (
     Answer,
     NotLetInError,
     RemoteJob,
@@ -97,8 +97,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     made = Slurm()
-    monkeypatch.setattr(remote_jobs, "note", made.note)
-    monkeypatch.setattr(remote_jobs, "comment_of", made.comment_of)
+    monkeypatch.setattr(slurm_job, "note", made.note)
+    monkeypatch.setattr(slurm_job, "comment_of", made.comment_of)
     monkeypatch.setenv(KEY_FILE, "")
     return made
 
@@ -251,7 +251,7 @@ def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
             raise SlurmError("slurmctld is away")
         slurm.note(id, comment)
 
-    monkeypatch.setattr(remote_jobs, "note", note)
+    monkeypatch.setattr(slurm_job, "note", note)
     launch.look()
     assert answer_in(slurm.comments["7_1"]) is not None
     launch.look()

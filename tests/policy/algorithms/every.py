@@ -77,7 +77,9 @@ CASES: dict[str, Case] = {
         _some_segments,
     ),
     "ppo, continuous": Case(
-        segments.experiment(PpoConfig(hidden=(8,), horizon_steps=9, normalize_observations=True), LEARNER),
+        segments.experiment(
+            PpoConfig(hidden=(8,), horizon_steps=9, epochs=2, minibatches=2, normalize_observations=True), LEARNER
+        ),
         lambda rng: segments.batch(rng, action=segments.PUSH),
         action=segments.PUSH,
     ),

@@ -80,12 +80,11 @@ def test_a_winning_move_is_worth_one() -> None:
     assert 0.5 < tree.root_values()[0] <= 1.0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_illegal_move_is_made_in_whole_games_whatever_the_weights(seed: int) -> None:
+def test_no_illegal_move_is_made_in_whole_games_whatever_the_weights() -> None:
     """The environment raises at an illegal move."""
     told = changed(players=2, simulations=10, consistency_coefficient=0.0)
     state = muzero(told, observation=BOARD, action=SQUARES).acting_state()
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     acting = MuZeroPolicy(told, BOARD, SQUARES)
     acting.load_state({name: rng.uniform(0.1, 2.0, array.shape).astype(np.float32) for name, array in state.items()})
     rows = games(acting, told, env_steps=300, num_envs=8, exploration={"collect_mcts_temperature": 1.0})

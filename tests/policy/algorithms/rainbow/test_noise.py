@@ -11,7 +11,7 @@ from remuda.policy.algorithms.rainbow.learning import NoisyLinear
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
 from remuda.tests.policy.cases import answered
 
-DRAWS = 20_000
+DRAWS = 5_000
 ABSOLUTE_NORMAL = float(np.sqrt(2.0 / np.pi))
 """The mean of |x| of a normal number: the variance of sign(x) sqrt(|x|)."""
 

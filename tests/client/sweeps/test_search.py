@@ -234,3 +234,9 @@ def test_importances_name_what_matters(tmp_path: Path) -> None:
     assert sum(shares.values()) == pytest.approx(1.0)
     (tmp_path / "empty").mkdir()
     assert Study(tmp_path / "empty", "hills", search()).importances() == {}
+
+
+def test_a_failed_run_makes_its_trial_fail_and_stops_no_other(tmp_path: Path) -> None:
+    study, records = Searched(tmp_path, values=(1, 2), trials=3).run(Runs(fails="hills_t001_s0"))
+    assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
+    assert records["hills_t001_s0"].state == "failed"

@@ -20,7 +20,7 @@ from remuda.client import LogReader
 from remuda.config.current import task_of
 from remuda.coordinator.disk import run_folder, run_folders
 from remuda.coordinator.disk.disk import RunWriter
-from remuda.coordinator.disk.run_folder import PIECES, RunEffect, read_log
+from remuda.coordinator.disk.run_folder import PIECES, RunEffect, RunGoneError, read_log
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PrepareRun, ReadLog, Requester
 from remuda.coordinator.events import PreparedRun, RunRefused
@@ -473,3 +473,35 @@ def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(
     carry_out(folders, closing)
     assert not run.owner.exists()
     begin(folders, OTHER, replace(SUBMIT, on_exists="resume"))
+
+
+def test_it_does_not_wait_for_ever(folders: RunFolders, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry_out(folders, recorded(run, 7))
+    monkeypatch.setattr(run_folders, "CLOSING_S", 0.01)
+    folders.about_to_close(EXPERIMENT)
+    rejection = refused(folders, replace(SUBMIT, on_exists="resume"))
+    assert rejection.code == "exists"
+    assert "its disk is slow to close its files: try again later" in rejection.reason
+
+
+def test_what_never_saved_anything_cannot_be_resumed(folders: RunFolders, run: RunFolder) -> None:
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
+    before = tree(run.root)
+    rejection = refused(folders, replace(SUBMIT, on_exists="resume"))
+    assert "no checkpoint yet" in rejection.reason
+    assert tree(run.root) == before
+
+
+def test_what_the_client_measured_is_in_the_log(folders: RunFolders) -> None:
+    submit = replace(SUBMIT, notes=["auto: collector.count 3", "auto: measured on 4 cores"])
+    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, submit))
+    assert isinstance(prepared, PreparedRun)
+    log = (RunFolder(Path(prepared.run_dir)).commander_log).read_text()
+    assert log.index("[INFO] auto: collector.count 3\n") < log.index("[INFO] auto: measured on 4 cores\n")
+
+
+def test_a_run_whose_folder_is_gone_fails_instead_of_being_tried_again_and_again(folders: RunFolders) -> None:
+    run = begin(folders)
+    shutil.rmtree(run.root)
+    with pytest.raises(RunGoneError, match=f"{run.root} is gone"):
+        RunWriter(folders, None, EXPERIMENT).confirm()

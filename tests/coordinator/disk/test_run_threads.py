@@ -390,3 +390,19 @@ def test_queued_runs_hold_no_thread_and_no_file(scene: Scene) -> None:
             RunFolder(run.root).owner.stat()
     until(lambda: not {thread.name for thread in threading.enumerate()} - before, "their threads are gone")
     assert open_files() <= open_before
+
+
+def test_a_submission_that_meets_an_error_is_refused_and_says_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing that a run's folder, config or journal may hold ends the coordinator."""
+
+    def fail(*given: object) -> None:
+        raise MemoryError("cannot allocate")
+
+    monkeypatch.setattr("remuda.coordinator.disk.disk.prepared_experiment", fail)
+    scene.disk.prepare(PrepareRun(Requester(b"client", 7), EXPERIMENT, SUBMIT))
+    refused = scene.found()
+    assert isinstance(refused, RunRefused)
+    assert "MemoryError while the run was prepared: cannot allocate" in refused.rejection.reason
+    assert "Traceback" in capsys.readouterr().err

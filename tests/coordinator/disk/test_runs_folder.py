@@ -489,3 +489,16 @@ def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tm
         f"{tmp_path} cannot be recovered: the journal is gone; to go on from iteration_7.pth.tar, type: "
         f"remuda submit --resume --run-dir {tmp_path}"
     )
+
+
+def test_a_run_in_another_coordinators_hands_is_not_taken_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = in_state(submitted(folders, FIRST, "one"), "running")
+    herd.note(turn)
+    journal(folders, turn)
+    herd.close()  # the folder is free, the run is not
+    assert all_found(tmp_path) == []
+    assert "which is alive" in capsys.readouterr().err
+    folders.close()

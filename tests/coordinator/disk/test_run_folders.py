@@ -38,7 +38,7 @@ from remuda.training.commander.commander import Commander, StartEvaluation
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.effects import LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.recovery import catch_up
-from remuda.wire.messages import CheckpointRecord, LogRequest, LogText, PolicyRef, Rejected, Submit
+from remuda.wire.messages import CheckpointRecord, LogPosition, LogRequest, LogText, PolicyRef, Rejected, Submit
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 ASKED = Requester(b"client", 7)
@@ -381,9 +381,9 @@ def test_who_has_read_everything_opens_no_file(tmp_path: Path, monkeypatch: pyte
     reading = Reading(tmp_path)
     reader = reader_of(reading, None)
     read_all(reader)
-    opened: list[tail.LogPosition] = []
+    opened: list[LogPosition] = []
 
-    def note(log: Path, place: tail.LogPosition, *, to_the_end: bool) -> None:
+    def note(log: Path, place: LogPosition, *, to_the_end: bool) -> None:
         opened.append(place)
 
     monkeypatch.setattr(tail, "read", note)

@@ -203,7 +203,7 @@ def announced(worker: Worker, **changes: object) -> ChunkReady:
 
 def lies(world: World) -> dict[Role, dict[str, AnyMessage]]:
     """By the role that tells them."""
-    learner, collector, evaluator = (world.of(role)[0] for role in ("learner", "collector", "evaluator"))  # type: ignore[arg-type]
+    learner, collector, evaluator = (world.of(role)[0] for role in ("learner", "collector", "evaluator"))
     beyond, lease = PolicyRef(2**53, 1, 1), collector.lease
     visits = {"visit_entropy_mean": MetricMean(1.0, 8)}
     return {

@@ -151,7 +151,7 @@ def test_nothing_is_lost_or_counted_twice_on_a_bad_network_with_deaths(seed: int
             case "":
                 world.crash()
             case role:
-                world.restart(chance.choice(world.of(role)))
+                world.restart(chance.choice([worker for worker in world.workers.values() if worker.role == role]))
         rows = world.experiment().reanalyzed_rows
         assert seen <= rows <= sum(meta.rows for meta in world.reanalyses.values())
         seen = rows

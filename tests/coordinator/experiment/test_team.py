@@ -13,7 +13,7 @@ from remuda.coordinator.experiment.team import Team
 from remuda.coordinator.leases import Sender
 from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import ChunkReady, CollectorReport, Drain, ExperimentStatus, Role, StopExperiment
+from remuda.wire.messages import AnyMessage, ChunkReady, CollectorReport, Drain, ExperimentStatus, Role, StopExperiment
 
 AGENTS = {"fox": 1, "hare": 3}
 COPIES, HORIZON = 4, 16
@@ -132,7 +132,7 @@ def test_a_chunk_counts_for_all_policies_or_for_none() -> None:
     world = world_of()
     worker, ready, sender = collecting(world)
     (other,) = ready.others
-    lies = [
+    lies: list[AnyMessage] = [
         replace(ready, others=[]),
         replace(ready, others=[other, other]),
         replace(ready, others=[replace(other, env_steps=other.env_steps - 1)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
@@ -228,7 +229,7 @@ def names() -> set[str]:
         ("collector", WorkerReport), ("buffer", BufferThroughputReport),
     ):  # fmt: skip
         fields = re.findall(r'^            "([\w/]+)":', inspect.getsource(report), re.M)
-        assert fields
+        fields += [field.name for field in dataclasses.fields(report)]
         known |= {*fields, *(f"{role}_step/{field}" for field in fields)}
     return known
 

@@ -105,7 +105,7 @@ def source_of(code: str) -> Source:
             if isinstance(node.value, str) and node.value in BUILT_IN and node not in docstrings:
                 algorithms.add((node.lineno, repr(node.value)))
         elif isinstance(node, ast.Name | ast.Attribute | ast.alias):
-            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None) or node.name
+            name = str(getattr(node, "attr", "") or getattr(node, "id", "") or getattr(node, "name", ""))
             if name.rpartition(".")[2] in SETTINGS_CLASSES:
                 algorithms.add((node.lineno, name))
         elif isinstance(node, ast.Import):

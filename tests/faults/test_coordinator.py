@@ -167,7 +167,7 @@ def goes_on(herd: Herd) -> None:
 def a_second_coordinator_is_refused(herd: Herd, first: int) -> None:
     """Within two seconds, with exit code 2, and the first notices nothing."""
     begin_s = time.monotonic()
-    command = [REMUDA, "coordinator", "--runs-dir", herd.runs]
+    command = [str(REMUDA), "coordinator", "--runs-dir", str(herd.runs)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     print(f"16: refused after {time.monotonic() - begin_s:.2f} s")
     assert within(time.monotonic() - begin_s, 2.0)

@@ -68,7 +68,8 @@ class _Header(msgspec.Struct):
     metadata: dict[str, str] = msgspec.field(name="__metadata__")
 
 
-_HEADER = msgspec.json.Decoder(_Header)  # these types are inspected here, before threads: see remuda.training.journal
+# Both are inspected by msgspec here, before threads: see remuda.training.journal.
+_HEADER: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
 _KINDS = {ChunkMeta: "chunk", Reanalysis: "reanalysis"}
 for _kind in _KINDS:
     msgspec.json.Decoder(_kind)
@@ -244,7 +245,7 @@ def _header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
 
 def _meta_in(path: Path, header: bytes, kind: type[Described]) -> Described:
     try:
-        metadata = _HEADER.decode(header).metadata
+        metadata: dict[str, str] = _HEADER.decode(header).metadata
         if [*metadata] != [_KINDS[kind]]:
             raise ChunkError("malformed", path, f"its header is of no {_KINDS[kind]}")
         return msgspec.json.decode(metadata[_KINDS[kind]], type=kind)

@@ -1,5 +1,4 @@
-"""vars.pkl: a pickled copy of the environment for foreign tools. Remuda reads the file only with a
-user's permission."""
+"""vars.pkl: a pickled copy of the environment for foreign tools, read only with a user's permission."""
 
 from __future__ import annotations
 

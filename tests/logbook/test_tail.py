@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.logbook import tail
-from remuda.logbook.tail import PIECE_BYTES, LogPosition, NoSuchSourceError, begin, find, label, read
+from remuda.logbook.tail import PIECE_BYTES, NoSuchSourceError, begin, find, label, read
+from remuda.wire.messages import LogPosition
 
 FILE = "coordinator_logger.txt"
 WORKER = "01234567-89ab-4def-8123-456789abcdef"

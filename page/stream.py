@@ -31,7 +31,7 @@ from remuda.page.run_ids import whole_run
 from remuda.page.run_rows import RunRow, run_ids
 from remuda.page.views import Session, SweepView, Views
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import Role
+from remuda.wire.messages import LogPosition, Role
 
 _Item = TypeVar("_Item")
 _RSS_BITS = 24
@@ -281,7 +281,7 @@ class Follower:
         for _ in range(_PIECES):
             before = self._position
             try:
-                piece = tail.read(self._log, tail.LogPosition(file, before.log_inode, before.log_offset))
+                piece = tail.read(self._log, LogPosition(file, before.log_inode, before.log_offset))
             except OSError:
                 return  # not written yet
             inode, end = piece.position.inode, piece.position.offset

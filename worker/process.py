@@ -20,7 +20,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 """More threads do not help small networks, and slow them down when other cores are busy. A process must not have any
 threads when it is forked."""
 FOLLOWS = "REMUDA_THREADS_FOLLOW"
-"""Set if Remuda has chosen the number of threads, so that it may use more for large updates. A number from the user's
+"""Set if Remuda has chosen the number of threads, and may use more for large updates. A number from the user's
 environment stays."""
 NEW_OBJECTS = 20_000
 """New objects between two collections of cyclic garbage, which is rare. With Python's default of 700, every turn of a

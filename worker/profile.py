@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from remuda.storage.atomic import write_text
 
 INTERVAL_S = 0.005
-"""Average pause. Each pause is random, so that samples do not coincide with periodic work of the process."""
+"""Average pause. Pauses are random, so that samples do not coincide with periodic work of the process."""
 ROWS = 25
 """Functions in each table."""
 
@@ -61,7 +61,7 @@ class Profile:
         self.seconds[Sight(thread, tuple(reversed(stack)), line)] += seconds
 
     def text(self, title: str) -> str:
-        """Return a page for people: for each thread, its most expensive functions."""
+        """Return a page for people: the most expensive functions of each thread."""
         by_thread: defaultdict[str, dict[Sight, float]] = defaultdict(dict)
         for sight, seconds in self.seconds.items():
             by_thread[sight.thread][sight] = seconds
@@ -75,7 +75,7 @@ class Profile:
         return "\n".join(parts)
 
     def folded(self) -> str:
-        """Return one line per stack: its functions, outermost first, separated by semicolons, and microseconds."""
+        """Return a line per stack: functions, outermost first, separated by semicolons, and microseconds."""
         stacks: Counter[str] = Counter()
         for sight, seconds in self.seconds.items():
             names = [sight.thread, *(f"{code.co_qualname} ({_file(code)})" for code in sight.stack)]
@@ -102,7 +102,7 @@ class Profiler:
         self._former: Callable[[int, FrameType | None], object] | int | None = None
 
     def start(self) -> None:
-        """Begin. Uses SIGALRM, so the process must not use it otherwise. Raises ValueError in another thread."""
+        """Begin. Uses SIGALRM, which is then unavailable to the process. Raises ValueError in another thread."""
         self._last_s = time.perf_counter()
         self._former = signal.signal(signal.SIGALRM, self._look)
         signal.siginterrupt(signal.SIGALRM, False)

@@ -1,4 +1,4 @@
-"""The loop that every worker runs: take a lease, work under it, hand it back, until told to leave."""
+"""The loop of every worker: take a lease, work under it, hand it back, until dismissed."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.vitals import VitalSigns
 
 IDLE_WAIT_S = 0.2
-"""How long a worker without work sleeps before it checks again whether it was asked to end."""
+"""Seconds between two checks for the end of the process, without work."""
 HAND_IN_S = 3.0
-"""How long a process that is to end waits until what it has made is where others find it, unless it is told another."""
+"""Default limit in seconds on handing in results at the end of a process."""
 LOOK_INTERVAL_S = 0.003
-"""Between two checks for messages, while there is work: a check costs a learner a twentieth of an update."""
+"""Seconds between two checks for messages during work: a check costs a learner a twentieth of an update."""
 WARNINGS_AT_MOST = 100
 _DOUBTS = ("CUDA", "cuDNN", "CUBLAS", "can't allocate memory")
 """Errors with these words may leave the process in a bad state."""
 
 
 class AskedToEndError(Exception):
-    """The process was asked to end, and work stops unfinished. This is not a failure and is not reported as one."""
+    """The process should end, so work stops unfinished. Not a failure, and not reported."""
 
 
 class TakenOverError(Exception):
-    """Another worker does this work now, since this one seemed dead. It ends its lease; this is not a failure."""
+    """Another worker has taken over the work of this seemingly dead worker. Ends the lease without a failure."""
 
 
 class HopelessError(Exception):
-    """The work has failed, and would fail in another worker, too: its run is over."""
+    """The work has failed and would fail in any worker: the run is over."""
 
 
 class LastLeaseError(Exception):
-    """The work has failed, and so would any other in this process: it ends, and is started again."""
+    """The work has failed, and all further work in this process would fail: the process ends and is started again."""
 
 
 class Work(Protocol):
@@ -55,7 +55,7 @@ class Work(Protocol):
 
     @property
     def timers(self) -> Timers:
-        """Where the time of this lease goes."""
+        """Use of time under this lease."""
         ...
 
     @property
@@ -64,21 +64,21 @@ class Work(Protocol):
         ...
 
     def step(self) -> bool:
-        """Do a small piece of work. False if there is nothing to do until the next message."""
+        """Do a small piece of work. False if all work waits for the next message."""
         ...
 
     def drain(self) -> None:
-        """Finish what has begun and begin nothing new; `drained` becomes true when this is done."""
+        """Finish current work and begin nothing new; `drained` becomes true afterwards."""
         ...
 
     @property
     def drained(self) -> bool:
-        """Whether it was asked to drain, and nothing is unfinished or unannounced."""
+        """True after `drain`, with all work finished and announced."""
         ...
 
     @property
     def unstored(self) -> bool:
-        """Whether it has made something that is not where others find it, and that would be lost with this process."""
+        """True while data exists only in this process."""
         ...
 
     def close(self) -> None:
@@ -93,14 +93,12 @@ def serve(
     registered: Callable[[Registered], None] = lambda news: None,
     hand_in_s: float = HAND_IN_S,
 ) -> str:
-    """Work until told to leave or asked to end; returns the reason. `registered` is called when the worker has
-    registered again.
+    """Work until dismissed or asked to end; return the reason. `registered` is called after a new registration.
 
-    A process that is asked to end first hands in what it has collected or learned; for what others cannot find yet, as
-    while its coordinator is away, it waits at most `hand_in_s`. An exception in the work is
-    reported with its traceback and ends the lease, not the process: the worker is free for another lease. It is raised
-    if the process may be in a bad state: memory or the GPU has failed, or the work cannot be closed. Raises
-    CoordinatorLostError and RefusedError as the link does.
+    Before its end a process hands in its results; it waits at most `hand_in_s` for storage, for instance while the
+    coordinator is away. An exception in the work is reported with its traceback and ends the lease, not the process:
+    the worker is free for another lease. The exception is raised if the process may be in a bad state: memory or the
+    GPU has failed, or the work cannot be closed. Raises CoordinatorLostError and RefusedError like the link.
     """
     lease_loop = _LeaseLoop(link, begin, registered)
     try:
@@ -116,7 +114,7 @@ def serve(
 
 
 class _LeaseLoop:
-    """The current lease, if there is one, and its work."""
+    """The current lease, if any, and its work."""
 
     def __init__(self, link: Link, begin: Callable[[Assign], Work], registered: Callable[[Registered], None]) -> None:
         self._registered = registered
@@ -128,7 +126,7 @@ class _LeaseLoop:
         self._look_s = 0.0
 
     def turn(self) -> str | None:
-        """Do a piece of work and handle messages; returns the reason once told to leave."""
+        """Do a piece of work and handle messages; return the reason of a dismissal."""
         try:
             with NoExit():
                 return self._turn()
@@ -142,7 +140,7 @@ class _LeaseLoop:
             return None
 
     def hand_in(self, within_s: float) -> None:
-        """Finish what has begun, and wait until others can find it; not for acknowledgements."""
+        """Finish current work, and wait for its storage, without acknowledgements."""
         if self._work is not None:
             try:
                 with NoExit():
@@ -157,7 +155,7 @@ class _LeaseLoop:
                 raise
 
     def _store(self, end_s: float) -> None:
-        """Go on with what is on its way, over a coordinator that comes back meanwhile; nothing new is begun."""
+        """Continue storing, also with a returned coordinator; begin nothing new."""
         while self._work is not None and self._work.unstored and time.monotonic() < end_s:
             message = self._link.receive(IDLE_WAIT_S)
             if isinstance(message, Registered):
@@ -208,14 +206,14 @@ class _LeaseLoop:
         return None
 
     def _tell(self, message: AnyMessage) -> None:
-        """Let the work handle a message, unless that is about a lease that is over (ChunkAccepted has no lease; its
-        chunk identifies the worker)."""
+        """Pass a message to the work, except messages about finished leases (ChunkAccepted has no lease; its chunk
+        identifies the worker)."""
         if self._work is not None and getattr(message, "lease", self._lease) == self._lease:
             with contextlib.suppress(AskedToEndError):
                 self._work.handle(message)
 
     def _receive(self, busy: bool) -> AnyMessage | None:
-        """The next message, if there is one; without work, wait for it for a moment."""
+        """Return the next message, if any; without work, wait for a moment."""
         if self._work is None:
             return self._link.receive(IDLE_WAIT_S)
         now_s = time.monotonic()
@@ -232,7 +230,7 @@ class _LeaseLoop:
                 self._link.send(vitals)
 
     def _fail(self, error: Exception) -> None:
-        """Tell of the exception and go back to the herd. Raises it where this process had better end."""
+        """Report the exception and leave the lease. Raises the exception if this process should end."""
         self._report(error)
         if self._lease == 0 or leaves_doubt(error):
             raise error
@@ -251,7 +249,7 @@ class _LeaseLoop:
         self._link.send(WorkerFailed(self._lease, _sendable(text), trace, hopeless=hopeless))
 
     def _carry_on(self, registered: Registered) -> None:
-        """The worker is registered again after a lost connection; if its lease is over, so is its work."""
+        """Continue after a new registration; the work ends with its lease."""
         if self._work is None or registered.lease != self._lease:
             return
         if registered.goes_on:
@@ -275,16 +273,16 @@ class _LeaseLoop:
 
 
 def _raise_failure(link: Link) -> None:
-    """If the process ends because its link has failed, raise that error: the exit code must tell it."""
+    """Raise the error of a failed link at the end of the process, for the exit code."""
     while link.receive(0.0) is not None:
         pass
 
 
 def leaves_doubt(error: Exception) -> bool:
-    """Whether the error may harm the next lease of this process: memory, a GPU or other processes have failed."""
+    """True if the error may harm the next lease of this process: memory, a GPU or other processes have failed."""
     return isinstance(error, (MemoryError, LastLeaseError)) or any(doubt in str(error) for doubt in _DOUBTS)
 
 
 def _sendable(text: str) -> str:
-    """Replace characters that cannot be sent, for instance in file names that are not UTF-8."""
+    """Replace characters that messages cannot hold, for instance in file names that are not UTF-8."""
     return text.encode(errors="replace").decode()

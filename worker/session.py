@@ -46,20 +46,19 @@ _log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 1.0
 SILENT_BEATS = 3
-"""Beats without an answer after which the worker checks if its coordinator has moved."""
+"""Beats without an answer before the worker checks if its coordinator has moved."""
 STALE_S = 2.0
-"""A coordinator that has not answered Register for this time may be dead, and its connection file stale."""
+"""Seconds without an answer to Register after which the coordinator may be dead, and its connection file stale."""
 LONGEST_STACKS = 100_000
 """Most characters of sent stacks."""
 AWAY_S = 3.0
 """If this time lies between two turns, this process was stopped, and could not receive anything meanwhile."""
 QUIET_S = 3.0
-"""A coordinator that is silent for this time (or for SILENT_BEATS beats of a large herd) does not listen now."""
+"""Seconds of silence (or SILENT_BEATS beats of a large herd) after which a coordinator counts as deaf."""
 
 
 class Connector:
-    """Makes connections with new identities, so that no message of a former connection is mistaken
-    for a present one."""
+    """Makes connections with new identities, so that messages of former connections are recognised."""
 
     def __init__(
         self, connection: ConnectionFile, register: Register, look_again: Callable[[], ConnectionFile | None]

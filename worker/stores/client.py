@@ -21,8 +21,8 @@ from remuda.worker.stores.transfers import Transfer
 WAIT_S = 0.25
 """Between two attempts without a connection, or with a full queue."""
 LONGEST_WAIT_S, IDLE_WAIT_S = 1.0, 60.0
-"""Longest pauses without due work, while the server owes an answer and while it owes none. A herd has many such
-threads, and each turn takes time."""
+"""Longest pauses without due work, while the server owes an answer and otherwise. A herd has many such threads, and
+each turn takes time."""
 RETRY_S = 1.0
 """Retry delay after a refused connection, or without a key."""
 JOIN_S = 5.0

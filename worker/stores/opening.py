@@ -23,7 +23,7 @@ _PREFIX = "remuda-worker-"
 LOGS_KEPT = 8
 """Most unfinished logs of past leases; the oldest are given up first."""
 LAST_LINES_S = 2.0
-"""Seconds that the end of a process waits for the arrival of its last log lines."""
+"""Seconds to wait for the arrival of the last log lines, at the end of a process."""
 
 
 class NoFolderError(Exception):
@@ -122,7 +122,7 @@ class WorkerStores:
         return path
 
     def _end(self, path: Path) -> None:
-        """End a lease; its log is sent until all of it has arrived."""
+        """End a lease; the rest of its log is still sent."""
         assert self._client is not None
         self._logs[path].hurry()
         self._client.wake()
@@ -137,7 +137,7 @@ class WorkerStores:
 
     def _own_folder(self, worker: str) -> Path:
         """Return this worker's folder, named by the worker, so that the next incarnation removes the folder of a killed
-        one."""
+        process."""
         if self._folder is None:
             self._folder = HeldFolder(_PREFIX, worker)
         return self._folder.path

@@ -22,7 +22,7 @@ from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStor
 from remuda.worker.stores.transfers import LONGEST_PAUSE_S, Download, OneFile, Outgoing, Upload
 
 WAIT_S = 0.1
-"""Seconds that the main thread waits for a file before it looks for messages."""
+"""Seconds that the main thread waits for a file before checking for messages."""
 CHECKPOINTS_KEPT = 2
 """Checkpoints in the worker's folder: the shares of one evaluation play the same file."""
 
@@ -155,7 +155,7 @@ class StreamPolicy:
 
 
 class StreamCheckpoints:
-    """A CheckpointStore: keeps the last few fetched checkpoints, each in a folder named by its checksum."""
+    """A CheckpointStore with the newest fetched checkpoints, in folders named by checksum."""
 
     def __init__(self, client: StreamClient, grant: Grant, folder: Path) -> None:
         self._client, self._grant, self._folder = client, grant, folder

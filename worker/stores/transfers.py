@@ -70,7 +70,7 @@ class Transfer(Protocol):
 
     @property
     def expects(self) -> bool:
-        """True if the server owes an answer, so that its silence matters."""
+        """True if the server owes an answer, so that silence counts."""
         ...
 
     @property
@@ -192,8 +192,8 @@ class Upload(OneFile):
                 pass
 
     def _put(self) -> Outgoing:
-        """Return the opening message, with a short file's bytes, so that each direction has one message; a few columns
-        are not copied."""
+        """Return the opening message, with the bytes of a short file, so that one message is enough in each direction;
+        a few columns are not copied."""
         put = Put(self._number, self._grant, self._kind, self._file, self._size)
         if not 0 < self._size <= WHOLE_BYTES:
             return put, []

@@ -1,4 +1,4 @@
-"""Files for workers: opened once, so that a replaced file is still sent as it was."""
+"""Files for workers, opened once, so that a replaced file is sent unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Download:
 
 
 class Downloads:
-    """All files that workers are fetching. Callers pass the time, and send its messages."""
+    """All outgoing files for workers. Callers pass the time, and send its messages."""
 
     def __init__(self, say: Say) -> None:
         self._say = say

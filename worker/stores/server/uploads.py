@@ -52,7 +52,7 @@ class _Upload:
 
 
 class Uploads:
-    """All files that workers are bringing. Callers pass the time, and send its messages."""
+    """All incoming files of workers. Callers pass the time, and send its messages."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -174,7 +174,7 @@ class Uploads:
                 self._complete(upload, now_s)
 
     def _complete(self, upload: _Upload, now_s: float) -> None:
-        """Check a file with all bytes by its own header, and give it its name."""
+        """Check a complete file by its own header, and rename it to its final name."""
         root = upload.path.parent if upload.put.kind == "description" else upload.path.parent.parent
         if not is_open(root):
             self._drop(upload)

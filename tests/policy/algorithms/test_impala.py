@@ -67,3 +67,14 @@ def test_two_steps_by_hand() -> None:
     assert got["value_loss"] == pytest.approx(((2.5 - 0.25) ** 2 + (3 - 4) ** 2) / 2)
     advantages = 1 + 0.5 * 3 - 0.25, 0.5 * (2 - 4)
     assert got["policy_loss"] == pytest.approx(-HALF * sum(advantages) / 2)
+
+
+@pytest.mark.parametrize("log_prob", [-1000.0, 1000.0])
+def test_policies_however_far_apart_give_finite_numbers(log_prob: float) -> None:
+    got = numbers(tabular(PLAIN).learn(one_slot(reward=1.0, log_prob=log_prob)).metrics)
+    assert all(math.isfinite(value) for value in got.values()), got
+
+
+def test_rounding_is_no_clipping() -> None:
+    got = numbers(tabular(PLAIN).learn(one_slot(reward=1.0, log_prob=math.log(0.5) - 1e-6)).metrics)
+    assert got["clip_fraction"] == 0.0

@@ -70,3 +70,9 @@ def test_an_action_that_is_not_legal_is_no_part_of_a_target() -> None:
     assert isinstance(every, torch.Tensor)
     assert isinstance(worst, torch.Tensor)
     assert every.sum() > worst.sum() + 0.1
+
+
+def test_hidden_layers_are_normalised_unless_told_otherwise() -> None:
+    assert sum(isinstance(layer, torch.nn.LayerNorm) for layer in made().network.modules()) == 2
+    plain = made(POLICY.model_copy(update={"layer_norm": False}))
+    assert not any(isinstance(layer, torch.nn.LayerNorm) for layer in plain.network.modules())

@@ -107,3 +107,9 @@ def test_a_block_is_whole_huge_pages() -> None:
     first, second = memory.empty((LEAST_BYTES,), like=NUMBERS), memory.empty((LEAST_BYTES,), like=NUMBERS)
     assert first.data_ptr() % PAGE_BYTES == 0
     assert second.data_ptr() == first.data_ptr() + 4 * LEAST_BYTES
+
+
+def test_each_is_saved_alone() -> None:
+    """torch saves the whole storage of a tensor."""
+    for tensor in filled(HugePageMemory()):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes

@@ -167,3 +167,21 @@ def test_blocks_of_a_small_image_by_hand() -> None:
     assert first.tolist() == [[[[0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]]]]
     last = folding_of(2, 2, 4, 2, 2, last=True).blocks(image.permute(0, 2, 3, 1).contiguous())
     assert last.tolist() == [[[[0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]]]]
+
+
+def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
+    layout = ImageLayout.of(MINATAR, None)
+    assert layout is not None
+    trunk, seen = ConvolutionTrunk(layout), torch.from_numpy(some(MINATAR, 300))
+    with torch.no_grad():
+        torch.testing.assert_close(trunk(seen), torch.cat([trunk(seen[:7]), trunk(seen[7:50]), trunk(seen[50:])]))
+    features = trunk(seen)
+    assert features.shape == (300, layout.features)
+    torch.autograd.backward(features.square().mean())
+    whole = [parameter.grad.clone() for parameter in trunk.parameters() if parameter.grad is not None]
+    trunk.zero_grad()
+    for part in torch.split(seen, 50):
+        torch.autograd.backward(trunk(part).square().sum() / features.numel())
+    parts = [parameter.grad for parameter in trunk.parameters()]
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other)

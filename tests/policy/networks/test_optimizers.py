@@ -242,3 +242,14 @@ def test_an_optimizer_forgets_gradients_that_ended_long_ago() -> None:
     assert isinstance(square, torch.Tensor)
     assert ((square == 0) | (square >= torch.finfo(torch.float32).tiny)).all()
     assert torch.isfinite(vector).all()
+
+
+def test_settings_and_learning_rate_stay_those_of_the_config_and_counts_go_on(mine: Path) -> None:
+    before, part = parameters(), parameters()
+    saved = made("mine:Counts", {"power": 2}, before, folder=mine)
+    run(before, saved, gradients(4))
+    loaded = made("mine:Counts", {}, part, rate=0.5, folder=mine)
+    loaded.load_state(saved.state())
+    part.vector.zero_()
+    run(part, loaded, [torch.ones(100)])
+    assert torch.equal(part.vector, torch.full((100,), -0.5 / 5)), "step 5, at 0.5, power 1"

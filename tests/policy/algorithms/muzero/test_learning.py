@@ -16,7 +16,7 @@ from torch import nn
 from remuda.config.workers import LogConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.learning import ANALYSIS, MuZero, analysis, dormant_ratio
-from remuda.policy.algorithms.muzero.networks import BatchNorm
+from remuda.policy.algorithms.muzero.networks import BatchNorm, MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms.muzero.cases import (
@@ -209,3 +209,16 @@ def test_units_that_are_switched_off_are_found(kind: Kind) -> None:
     with_bias[0].bias.data[0] = -1e6  # the unit is far below what relu lets through, whatever comes in
     after = analysis(network, kind.seen(5), actions)
     assert float(after[ANALYSIS[0]]) > float(before[ANALYSIS[0]])
+
+
+def test_the_value_of_a_vector_is_the_same_in_training_and_in_a_search() -> None:
+    """Also for a row unlike all others of its batch, such as an observation shortly before the end of an episode."""
+    algorithm = updated(muzero(), range(3))
+    seen = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    seen[0] *= 40.0
+    network, support = algorithm.network.train(), Support(SMALL.support_size)
+    assert isinstance(network, MuZeroNetwork)
+    trained = support.expectation(network.predict(network.represent(torch.tensor(seen))).value)
+    acting = MuZeroPolicy(SMALL, OBSERVATION, ACTION)
+    acting.load_state(algorithm.acting_state())
+    np.testing.assert_allclose(trained.detach().numpy(), acting.value(seen), rtol=1e-4, atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 from remuda.policy.algorithms.rainbow.entry import NoisyDense
 from remuda.policy.algorithms.rainbow.learning import NoisyLinear
 from remuda.tests.policy.algorithms.rainbow.cases import SMALL, acting, rainbow
-from remuda.tests.policy.cases import answered
+from remuda.tests.policy.cases import answered, batch
 
 DRAWS = 5_000
 ABSOLUTE_NORMAL = float(np.sqrt(2.0 / np.pi))
@@ -87,3 +87,17 @@ def test_an_exported_policy_samples_as_collectors_act(noisy_epsilon: bool) -> No
     assert 0.02 < by_noise.mean() < 0.48
     assert acted.mean() == pytest.approx(by_noise.mean() / 2 + 0.25 if noisy_epsilon else by_noise.mean(), abs=0.02)
     assert sampled == pytest.approx(acted.mean(), abs=0.05)
+
+
+def test_the_size_of_the_noise_is_reported_as_the_setting_gives_it() -> None:
+    assert float(layer().relative_sigma()) == pytest.approx(0.5)
+    algorithm = rainbow(SMALL.model_copy(update={"noisy_sigma": 0.3}))
+    algorithm.learn(batch(np.random.default_rng(0)))
+    sizes = []
+    for name, inputs in (("streams", 16), ("advantage", 8), ("value", 8)):  # weights of the parts that have noise
+        sigma = algorithm.acting_state()[f"{name}.weight_sigma"]
+        assert sigma.shape[1] == inputs
+        sizes.append(np.abs(sigma).mean() * np.sqrt(inputs))
+    told = algorithm.learn(batch(np.random.default_rng(1))).metrics["noise_sigma"]  # from before its update
+    assert float(torch.as_tensor(told)) == pytest.approx(np.mean(sizes), rel=1e-5)
+    assert float(torch.as_tensor(told)) == pytest.approx(0.3, abs=0.01)

@@ -11,7 +11,9 @@ import pytest
 
 from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import Floats, SearchSettings
+from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import COMPILED, Tree, new_tree
+from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
 
 NewTree = Callable[[int, int, SearchSettings], Tree]
 TREES: list[NewTree] = [NumpyTree, *([new_tree] if COMPILED else [])]
@@ -190,3 +192,14 @@ def test_arrays_that_are_not_float32_or_not_contiguous_are_refused(new_tree: New
     with pytest.raises(TypeError, match="instead of"):
         tree.expand(value, prior, value.astype(np.float64))
     tree.expand(value, prior, value)
+
+
+@both
+def test_trees_begin_afresh_in_the_same_memory(new_tree: NewTree) -> None:
+    used, fresh = (new_tree(3, 4, SearchSettings(simulations=12)) for _ in range(2))
+    model = RandomModel(4)
+    search(model, np.array([4, 5, 6]), SearchSettings(simulations=12), tree=used)
+    ours, theirs = (search(model, np.arange(3), SearchSettings(simulations=12), tree=tree) for tree in (used, fresh))
+    np.testing.assert_array_equal(ours.visits, theirs.visits)
+    np.testing.assert_array_equal(ours.value, theirs.value)
+    np.testing.assert_array_equal(used.q_values(), fresh.q_values())

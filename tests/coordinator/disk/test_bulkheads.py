@@ -42,7 +42,7 @@ def the_other_is_exact(world: World, said: str) -> None:
     assert all(worker.state == "idle" for worker in world.status().workers)
 
 
-@pytest.mark.parametrize("method", ["accept", "snapshot"])
+@pytest.mark.parametrize("method", ["accept", "reports", "snapshot"])
 def test_an_error_inside_one_experiment_ends_it_alone(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a message, in a tick, and while it says what is to be journaled."""
     world = two_runs()

@@ -145,6 +145,9 @@ def test_a_chunk_counts_for_all_policies_or_for_none() -> None:
     for _ in range(2):  # the second time it is a repetition
         team(world).receive(ready, sender, world.now_s)
         assert env_steps(world) == [before[0] + ready.meta.env_steps] * 2
+    team(world).worker_gone(worker.lease, "lost", world.now_s, handed_in=False, died="lost")
+    assert team(world).receive(ready, sender, world.now_s)
+    assert env_steps(world) == [before[0] + ready.meta.env_steps] * 2, "also once its lease is over"
 
 
 def test_payloads_that_nobody_has_announced_count_if_all_policies_have_theirs() -> None:

@@ -189,3 +189,8 @@ def test_who_died_meanwhile_is_lost_after_the_usual_time() -> None:
 def test_limits_that_make_no_sense_are_refused(settings: list[str], wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
         Limits.of(settings)
+
+
+def test_limits_are_given_by_name() -> None:
+    assert Limits.of([]) == Limits()
+    assert Limits.of(["stuck_after_s=90", "hopeless_after_s=600"]) == Limits(stuck_after_s=90.0, hopeless_after_s=600.0)

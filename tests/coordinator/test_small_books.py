@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.coordinator import assignments, failures
+from remuda.coordinator import assignments, failures, leases
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment.flow import RequestQueue
@@ -177,3 +177,18 @@ def test_a_chunk_counts_that_comes_after_many_leases() -> None:
     assert isinstance(answer.envelope.message, ChunkAccepted)
     assert answer.envelope.message.rejected is None
     assert world.experiment().env_step == counted + meta.env_steps
+
+
+def test_the_oldest_lease_goes_on_over_a_restart_however_many_came_and_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learner's is the first; nothing that it said was heard, once its number was not among the newest."""
+    monkeypatch.setattr(leases, "NUMBERS_KEPT", 3)
+    world = busy_world()
+    for _ in range(2 * KEPT + 3):
+        lease_again(world)
+    learner = next(worker for worker in world.workers.values() if worker.role == "learner")
+    first = learner.lease
+    world.crash()
+    world.run()
+    assert learner.assignments == [first], "it was not replaced"
+    assert world.experiment().state == "finished"
+    assert world.experiment().env_step == world.unique_env_steps()

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from remuda.coordinator.effects import Abandon, FindRoom
-from remuda.coordinator.events import HeldUp, ShutdownRequested, Tick
+from remuda.coordinator.events import HeldUp, RunBroken, ShutdownRequested, Tick
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.limits import Hold
 from remuda.tests.coordinator.configs import config
@@ -185,3 +185,10 @@ def test_a_coordinator_that_ends_does_not_wait_for_a_disk_that_takes_nothing() -
     assert not sick.over, "the next coordinator takes it up"
     assert world.status().experiments[1].state == "stopped"
     world.apply(world.coordinator.handle(Tick(), world.now_s))
+
+
+def test_a_run_that_cannot_be_written_fails_alone() -> None:
+    world = two_runs()
+    world.apply(world.coordinator.handle(RunBroken(sick_of(world).identity.id, "its disk refuses: EIO"), world.now_s))
+    the_other_is_exact(world, "its disk refuses: EIO")
+    assert any("has failed: its disk refuses: EIO" in text for _, text in world.said)

@@ -120,3 +120,10 @@ def test_a_learner_that_comes_no_further_is_waited_for_a_minute() -> None:
     assert took_s == pytest.approx(STAGE_LONGEST_S["draining"], abs=20 * STEP_S)
     assert len(owed_at_the_end(world)) == 1
     assert max(world.records) == status.train_iter
+
+
+def test_nothing_is_owed_where_nothing_says_how_much() -> None:
+    world, _ = at_its_end(per_insert=None)
+    _, took_s = ended(world)
+    assert took_s < 40 * STEP_S
+    assert world.logged("owed") == []

@@ -269,3 +269,17 @@ def test_what_comes_after_its_lease_is_over_is_not_counted() -> None:
     world.steps(20)
     assert world.experiment().reanalyzed_rows == before
     finished(world)
+
+
+def test_a_target_network_that_nobody_has_published_counts_nothing() -> None:
+    world, worker, asked = busy()
+    before = world.experiment().reanalyzed_rows
+    said = honest(world, worker, asked)
+    invented = replace(said.meta.target, version=said.meta.target.version + 1_000, train_iter=10**6)
+    worker.say(replace(said, meta=replace(said.meta, target=invented)))
+    world.step()
+    world.step()
+    assert world.experiment().reanalyzed_rows == before
+    world.reanalyzer_pace = 0.5
+    status = finished(world)
+    assert status.target_train_iter < 10**6

@@ -110,13 +110,14 @@ def _alone(what: str, path: Path, *, threads: int = 1) -> float:
 
 def emulator(config: ExperimentConfig, threads: int) -> float:
     """Env steps/s with random actions and nobody looking."""
-    from remuda.environments.vectors import make_vector, reset_vector
+    from remuda.environments.copies import make_copies
+    from remuda.environments.lanes import AGENT
 
     env = config.env.model_copy(update={"kwargs": {**config.env.kwargs, "num_threads": threads}})
-    vector = make_vector(env, num_envs=GAMES_ALONE, source_dir=None)
-    reset_vector(vector, list(range(GAMES_ALONE)))
+    copies = make_copies(env, {"": (AGENT,)}, num_envs=GAMES_ALONE, source_dir=None)
+    copies.reset(list(range(GAMES_ALONE)))
     rng = np.random.default_rng(0)
-    return GAMES_ALONE / _seconds(lambda: vector.step(rng.integers(0, 6, GAMES_ALONE)))
+    return GAMES_ALONE / _seconds(lambda: copies.step([rng.integers(0, 6, GAMES_ALONE)]))
 
 
 def inference(config: ExperimentConfig, threads: int) -> float:

@@ -61,29 +61,26 @@ def bare_beside_a_busy_core() -> float:
 
 def bare_loop() -> float:
     """Steps/s of acting and stepping; a reset of an environment is no step."""
-    from remuda.environments.vectors import make_vector, reset_vector, single_spaces
+    from remuda.environments.copies import make_copies
+    from remuda.environments.lanes import AGENT
     from remuda.learner.start import new_algorithm
     from remuda.policy.algorithms import make_policy
     from remuda.worker.process import bound_threads
 
     bound_threads()
     num_envs = CONFIG.env.num_envs
-    vector = make_vector(CONFIG.env, num_envs=num_envs, source_dir=None)
-    algorithm = new_algorithm(CONFIG, *single_spaces(vector))
+    copies = make_copies(CONFIG.env, {"": (AGENT,)}, num_envs=num_envs, source_dir=None)
+    (lanes,) = copies.lanes
+    algorithm = new_algorithm(CONFIG, lanes.group.observation, lanes.group.action)
     policy = make_policy(CONFIG, algorithm.observation, algorithm.action)
     policy.load_state(algorithm.published_state())
     rng = np.random.default_rng(0)
-    observations = reset_vector(vector, list(range(num_envs)))
-    ended = np.zeros(num_envs, np.bool_)
+    copies.reset(list(range(num_envs)))
 
     def steps(count: int) -> int:
-        nonlocal observations, ended
         taken = 0
         for _ in range(count):
-            actions = policy.act(observations, EXPLORATION, rng, deterministic=False)
-            observations, _, terminated, truncated, _ = vector.step(actions)
-            taken += num_envs - int(np.count_nonzero(ended))
-            ended = terminated | truncated
+            taken += copies.step([policy.act(lanes.observations, EXPLORATION, rng, deterministic=False)])
         return taken
 
     return steady_rate(steps, warm_up=2_000, at_a_time=100, window_s=WINDOW_S)

@@ -12,7 +12,8 @@ from remuda.config.current import on_task
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import require_same
-from remuda.environments.copies import Copies, make_copies
+from remuda.environments.copies import make_copies
+from remuda.environments.lanes import Copies
 from remuda.environments.record import record_environment
 from remuda.environments.seeding import environment_seeds, generator, incarnation_at
 from remuda.environments.spaces import Space

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from remuda.collector.trace import Bools
-from remuda.environments.copies import Copies
-from remuda.environments.lanes import Lanes
+from remuda.environments.lanes import Copies, Lanes
 from remuda.environments.legal_actions import components_of, without_any
 from remuda.environments.spaces import Array, column_layout
 from remuda.policy.base import Policy

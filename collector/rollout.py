@@ -14,8 +14,7 @@ from remuda.collector.recorder import Recorder, Replacements
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Bools
 from remuda.environments.assignment import AGAINST_PAST, agent_columns
-from remuda.environments.copies import Copies
-from remuda.environments.lanes import Lanes
+from remuda.environments.lanes import Copies, Lanes
 from remuda.environments.spaces import Array
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy

@@ -106,9 +106,9 @@ class EnvConfig(Section):
             raise ValueError("give exactly one of env.id (a gymnasium id) and env.make (module:function)")
         if self.make is not None and self.make.count(":") != 1:
             raise ValueError(f"env.make must look like module:function, not {self.make!r}")
-        if self.kind == "pettingzoo" and self.vectorization not in ("auto", "sync"):
+        if self.kind == "pettingzoo" and self.vectorization in ("native", "envpool"):
             raise ValueError(
-                f"env.vectorization is {self.vectorization}, and environments with several agents are stepped in one "
-                "process: leave it out"
+                f"env.vectorization is {self.vectorization}, which environments with several agents do not have: set "
+                "it to auto, sync or async"
             )
         return self

@@ -23,9 +23,10 @@ from remuda.collector.environments import make_rollout
 from remuda.collector.rollout import Behavior, Rollout
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.sizes import Costs, Curve, interpolated
-from remuda.environments.copies import VectorCopies
+from remuda.environments.copies import make_copies
+from remuda.environments.lanes import AGENT, Copies
 from remuda.environments.make import obstacle_to_native
-from remuda.environments.vectors import Vector, make_vector, single_spaces, usable_cores
+from remuda.environments.processes import usable_cores
 from remuda.learner.precision import choose_precision, device_clock, is_large, update_threads
 from remuda.learner.start import new_algorithm
 from remuda.logbook.timers import Timers
@@ -88,13 +89,14 @@ def measure(config: ExperimentConfig, *, serial: bool, try_threads: bool, clock:
     clock = clock or partial(device_clock, torch.device(config.learner.device))
     vector_s: dict[int, float] = {}
     with torch.random.fork_rng(devices=[]):
-        with closing(_vector(config, 1)) as single:
-            algorithm = new_algorithm(_not_compiled(config), *single_spaces(single))
+        with closing(_copies(config, 1)) as single:
+            group = single.lanes[0].group
+            algorithm = new_algorithm(_not_compiled(config), group.observation, group.action)
             choose_precision(config, algorithm, timed=False, say=lambda line: None)
             collecting = _collecting(config, single, _policy(config, algorithm), clock)
             vector_s[1] = collecting.stepping_s
         if _steps_together(config):
-            with closing(_vector(config, MANY_ENVS)) as many:
+            with closing(_copies(config, MANY_ENVS)) as many:
                 vector_s[MANY_ENVS] = _collecting(config, many, _policy(config, algorithm), clock).stepping_s
         act_s = _act_s(config, algorithm, collecting.recording_s, clock)
         counts = _thread_counts(config, algorithm, serial=serial, several=try_threads)
@@ -122,11 +124,11 @@ def _steps_together(config: ExperimentConfig) -> bool:
     )
 
 
-def _vector(config: ExperimentConfig, num_envs: int) -> Vector:
+def _copies(config: ExperimentConfig, num_envs: int) -> Copies:
     env = config.env
     if not _steps_together(config):
         env = env.model_copy(update={"vectorization": "sync"})
-    return make_vector(env, num_envs=num_envs, source_dir=config.source_dir)
+    return make_copies(env, {"": (AGENT,)}, num_envs=num_envs, source_dir=config.source_dir)
 
 
 def _policy(config: ExperimentConfig, algorithm: Algorithm) -> Policy:
@@ -136,21 +138,20 @@ def _policy(config: ExperimentConfig, algorithm: Algorithm) -> Policy:
     return policy
 
 
-def _collecting(config: ExperimentConfig, vector: Vector, policy: Policy, clock: Clock) -> _Collecting:
+def _collecting(config: ExperimentConfig, copies: Copies, policy: Policy, clock: Clock) -> _Collecting:
     """Collect for ENOUGH_S, and until rows exist."""
-    own = config.model_copy(update={"env": config.env.model_copy(update={"num_envs": vector.num_envs})})
+    own = config.model_copy(update={"env": config.env.model_copy(update={"num_envs": copies.num_envs})})
     timers, plan = Timers(clock), row_plan(own)
-    copies = VectorCopies(vector)
     rollout = make_rollout(
         own, copies, [(own, policy)], index=0, collectors=1, generation=0, clock=clock, timers=timers
     )
     behaviors = [Behavior(declaration(own).exploration_at(_LATE), PolicyRef())]
-    whole_slots = max(plan.chunk_slots // vector.num_envs, 1)
-    (collected,) = rollout.collect(min(FEW_SLOTS, whole_slots) * vector.num_envs, behaviors)
+    whole_slots = max(plan.chunk_slots // copies.num_envs, 1)
+    (collected,) = rollout.collect(min(FEW_SLOTS, whole_slots) * copies.num_envs, behaviors)
     count, stepping_s, acting_s = _blocks(timers)
     at_a_time = int(ENOUGH_S * count / max(stepping_s + acting_s, 1e-9))
     slots = max(min(at_a_time, whole_slots), min(FEW_SLOTS, whole_slots))
-    return _repeated(rollout, collected, slots * vector.num_envs, behaviors, timers)
+    return _repeated(rollout, collected, slots * copies.num_envs, behaviors, timers)
 
 
 def _repeated(

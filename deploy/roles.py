@@ -15,7 +15,7 @@ import psutil
 
 from remuda.collector.service import CollectorWork
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED
-from remuda.environments.vectors import usable_cores
+from remuda.environments.processes import usable_cores
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
 from remuda.logbook.streams import printed

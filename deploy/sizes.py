@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from remuda.config.current import COLLECTORS, NUM_ENVS, THREADS
-from remuda.environments.vectors import ROUND_TRIP_S, processes_for
+from remuda.environments.processes import ROUND_TRIP_S, processes_for
 
 MOST_ENVS, MOST_COLLECTORS = 64, 64
 GOOD_ENOUGH = 0.9

@@ -12,113 +12,15 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
-from remuda.environments.atari import LIFE_LOST
-from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.faults import REPLACED, RestartLimit
-from remuda.environments.lanes import AGENT, NO_INFO, Bools, Group, Infos, Lanes, ParallelEnv
-from remuda.environments.legal_actions import ACTION_MASK
+from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.faults import REPLACED, Fault, RestartLimit
+from remuda.environments.lanes import AGENT, NO_INFO, Bools, Copies, Group, Infos, Lanes, ParallelEnv, Vectorization
 from remuda.environments.make import SingleEnv, make_parallel, make_single
+from remuda.environments.probe import Remarks
+from remuda.environments.processes import ProcessCopies, StepTimer, choose_processes, time_step
 from remuda.environments.replaceable import ReplaceableAgents, ReplaceableEnv
 from remuda.environments.spaces import Array, Space
-from remuda.environments.vectors import (
-    Vector,
-    Vectorization,
-    clips_rewards,
-    make_vector,
-    reset_with_info,
-    single_spaces,
-    tell_legal_actions,
-    vectorization,
-)
-
-
-class Copies(Protocol):
-    """Steps `num_envs` copies of an environment. After the end of an episode the next step resets the copy, without
-    actions (gymnasium's NEXT_STEP)."""
-
-    num_envs: int
-    one_agent: bool
-    """True if each copy has one lane, with an action in every step except the copy's reset."""
-    lanes: tuple[Lanes, ...]
-    """Result of the newest step, of each group."""
-    begun: Bools
-    """[envs]: the newest step was the copy's reset."""
-    replaced: Bools
-    """[envs]: True if the copy broke in the newest step or reset and was replaced: the step was a reset."""
-    any_replaced: bool
-    clips_rewards: bool
-    """True if learners get rewards clipped to [-1, 1]."""
-    vectorization: Vectorization
-    """Way of stepping the copies."""
-
-    def reset(self, seeds: Sequence[int] | None) -> None:
-        """Reset every copy, with a seed for each; None continues their random streams."""
-        ...
-
-    def step(self, actions: Sequence[Array]) -> int:
-        """Take a step with the actions [lanes, …] of each group; return the number of copies that took a step without a
-        reset."""
-        ...
-
-    def tell_legal_actions(self) -> None:
-        """Report legal actions from now on."""
-        ...
-
-    def close(self) -> None:
-        """Close every copy."""
-        ...
-
-
-class VectorCopies:
-    """Copies with one agent each, stepped by a gymnasium vector."""
-
-    one_agent = True
-
-    def __init__(self, vector: Vector) -> None:
-        self.vector = vector
-        self.num_envs = vector.num_envs
-        self.clips_rewards = clips_rewards(vector)
-        self.vectorization: Vectorization = vectorization(vector)
-        self.lanes: tuple[Lanes, ...] = (Lanes.empty(Group((AGENT,), *single_spaces(vector)), self.num_envs),)
-        self._none: Bools = np.zeros(self.num_envs, np.bool_)
-        self.begun = self.replaced = self._none
-        self.any_replaced = False
-        self._resets = 0
-        """Number of copies reset by the next step."""
-
-    def reset(self, seeds: Sequence[int] | None) -> None:
-        """See Copies."""
-        (lanes,) = self.lanes
-        lanes.observations, lanes.info = reset_with_info(self.vector, None if seeds is None else list(seeds))
-        lanes.over, lanes.masked, self._resets = self._none, ACTION_MASK in lanes.info, 0
-        self.begun = ~self._none
-        self.any_replaced = REPLACED in lanes.info
-        self.replaced = np.asarray(lanes.info[REPLACED], np.bool_) if self.any_replaced else self._none
-
-    def step(self, actions: Sequence[Array]) -> int:
-        """See Copies."""
-        lanes = self.lanes[0]
-        lanes.observations, lanes.reward, lanes.terminated, lanes.truncated, info = self.vector.step(actions[0])
-        lanes.info, lanes.masked, lanes.life_lost = info, ACTION_MASK in info, info.get(LIFE_LOST)
-        stepped = self.num_envs - self._resets
-        self.begun = lanes.over
-        if REPLACED in info:
-            self.any_replaced, self.replaced = True, np.asarray(info[REPLACED], np.bool_)
-            stepped -= int(np.count_nonzero(self.replaced & ~self.begun))
-            self.begun = self.begun | self.replaced
-        elif self.any_replaced:
-            self.any_replaced, self.replaced = False, self._none
-        lanes.over = lanes.terminated | lanes.truncated
-        self._resets = int(np.count_nonzero(lanes.over))
-        return stepped
-
-    def tell_legal_actions(self) -> None:
-        """See Copies."""
-        tell_legal_actions(self.vector)
-
-    def close(self) -> None:
-        """See Copies."""
-        self.vector.close()
+from remuda.environments.vectors import VectorCopies, make_vector
 
 
 class AgentsCopy(ParallelEnv, Protocol):
@@ -168,6 +70,12 @@ class LocalCopies:
         """Return copies of a gymnasium environment, which truncates its episodes itself."""
         group = Group((AGENT,), envs[0].observation_space, envs[0].action_space)
         return cls(envs, [group], one_agent=True, checked=checked)
+
+    def write_to(self, lanes: tuple[Lanes, ...], begun: Bools, replaced: Bools) -> None:
+        """Write results into these arrays from now on; a reset comes next."""
+        self.lanes, self.begun, self.replaced = lanes, begun, replaced
+        for each, infos in zip(lanes, self._infos, strict=True):
+            each.info = infos
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         """See Copies."""
@@ -286,21 +194,44 @@ def make_copies(
     source_dir: str | None,
     sharers: int = 1,
     chosen: Callable[[str], None] = lambda why: None,
+    timer: StepTimer = time_step,
     broke: Callable[[str], None] = lambda text: None,
     remark: Callable[[str], None] | None = None,
 ) -> Copies:
-    """Build the copies of a collector, for policies with the `assigned` agents, by name; other arguments: see
-    make_vector. Raises EnvironmentBuildError."""
-    if env.kind == "pettingzoo":
-        each = "; ".join(f"{f'{name}: ' if name else ''}{', '.join(its)}" for name, its in assigned.items())
-        copies = make_local_copies(env, assigned, num_envs=num_envs, source_dir=source_dir, broke=broke)
-        chosen(f"environments: {num_envs} copies in this process, with the agents {each}")
-        return copies
-    return VectorCopies(
-        make_vector(
-            env, num_envs=num_envs, source_dir=source_dir, sharers=sharers, chosen=chosen, broke=broke, remark=remark
-        )
-    )
+    """Build the copies of a collector, stepped as `env.vectorization` says. All ways but envpool give the same numbers.
+
+    Args:
+        env: config of the copies.
+        assigned: agents of each policy, by name; ignored for environments with one agent.
+        num_envs: number of copies.
+        source_dir: folder searched first for the module of env.make.
+        sharers: workers that share the cores, for `auto`.
+        chosen: receives a line about the choice and its reason.
+        timer: measures a step, for `auto`.
+        broke: receives a text for the log about each replaced copy, within env.restarts_per_hour.
+        remark: receives a text for each kind of misfit between the first observations in this process and their space;
+            None: `broke`.
+
+    Raises:
+        EnvironmentBuildError: the environment cannot be built, or not stepped in this way.
+    """
+    if env.kind != "pettingzoo":
+        vector = make_vector(env, num_envs=num_envs, source_dir=source_dir, sharers=sharers, chosen=chosen)
+        if vector is not None:
+            return VectorCopies(vector)
+    limit = RestartLimit(env.restarts_per_hour, broke)
+    build = partial(make_local_copies, env, assigned, num_envs=1, source_dir=source_dir, replaces=False)
+    try:
+        processes, groups = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, timer=timer)
+        if processes:
+            named = dict(zip(assigned, groups, strict=True))
+            return ProcessCopies(env, named, num_envs=num_envs, processes=processes, source_dir=source_dir, limit=limit)
+        remarks = Remarks(str(env.id or env.make), remark or broke)
+        return local_copies(env, assigned, range(num_envs), source_dir=source_dir, limit=limit, remarks=remarks)
+    except EnvironmentBuildError:
+        raise
+    except Exception as error:
+        raise unbuildable(env, error) from error
 
 
 def make_local_copies(
@@ -316,14 +247,36 @@ def make_local_copies(
     """Build copies in this process. `build` makes a copy (None: as in the config); `broke` receives a text for the log
     about each replaced copy. Without `replaces`, steps raise the errors of the environment. Raises
     EnvironmentBuildError."""
-    limit, name = RestartLimit(env.restarts_per_hour if replaces else 0, broke), str(env.id or env.make)
-    several = env.kind == "pettingzoo"
+    limit = RestartLimit(env.restarts_per_hour if replaces else 0, broke)
+    return local_copies(
+        env, assigned, range(num_envs), source_dir=source_dir, limit=limit, build=build, replaces=replaces
+    )
+
+
+def local_copies(
+    env: EnvConfig,
+    assigned: Mapping[str, Sequence[str]],
+    indices: range,
+    *,
+    source_dir: str | None,
+    limit: Callable[[Fault], None],
+    build: Callable[[], Any] | None = None,
+    replaces: bool = True,
+    begins: Callable[[int], None] | None = None,
+    remarks: Remarks | None = None,
+) -> LocalCopies:
+    """Build the copies with these indices; see make_local_copies. `limit`, `begins` and `remarks`: see
+    ReplaceableEnv."""
+    several, name = env.kind == "pettingzoo", str(env.id or env.make)
     make: Callable[[], Any] = build or partial(make_parallel if several else make_single, env, source_dir=source_dir)
+    common: dict[str, Any] = {"name": name, "broke": limit, "begins": begins}
     envs: list[Any] = []
     try:
-        for index in range(num_envs):
-            kind = ReplaceableAgents if several else ReplaceableEnv
-            envs.append(kind(make, index=index, name=name, broke=limit) if several or replaces else make())
+        for index in indices:
+            if several:
+                envs.append(ReplaceableAgents(make, index=index, **common))
+            else:
+                envs.append(ReplaceableEnv(make, index=index, remarks=remarks, **common) if replaces else make())
         if not several:
             return LocalCopies.of_one_agent(envs, checked=replaces)
         groups = [Group.of(envs[0], agents, policy=name) for name, agents in assigned.items()]

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -124,7 +125,9 @@ def shown_action(action: object) -> str:
     """Return an action for people; empty for None."""
     if action is None:
         return ""
-    text = str(np.asarray(action).tolist())
+    actions = cast("list[object]", action) if isinstance(action, list) else None
+    listed = np.asarray(action).tolist() if actions is None else [np.asarray(one).tolist() for one in actions]
+    text = str(listed)
     return text if len(text) <= _MOST_ACTION else text[:_MOST_ACTION] + "…"
 
 

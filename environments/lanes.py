@@ -11,7 +11,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,3 +261,43 @@ def _numbers(values: object, num_envs: int) -> NDArray[np.float64] | None:
 
 def _array(value: object) -> Array | None:
     return cast(Array, value) if isinstance(value, np.ndarray) else None
+
+
+Vectorization = Literal["native", "sync", "async", "envpool"]
+
+
+class Copies(Protocol):
+    """Steps `num_envs` copies of an environment. After the end of an episode the next step resets the copy, without
+    actions (gymnasium's NEXT_STEP)."""
+
+    num_envs: int
+    one_agent: bool
+    """True if each copy has one lane, with an action in every step except the copy's reset."""
+    lanes: tuple[Lanes, ...]
+    """Result of the newest step, of each group."""
+    begun: Bools
+    """[envs]: the newest step was the copy's reset."""
+    replaced: Bools
+    """[envs]: True if the copy broke in the newest step or reset and was replaced: the step was a reset."""
+    any_replaced: bool
+    clips_rewards: bool
+    """True if learners get rewards clipped to [-1, 1]."""
+    vectorization: Vectorization
+    """Way of stepping the copies."""
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """Reset every copy, with a seed for each; None continues their random streams."""
+        ...
+
+    def step(self, actions: Sequence[Array]) -> int:
+        """Take a step with the actions [lanes, …] of each group; return the number of copies that took a step without a
+        reset."""
+        ...
+
+    def tell_legal_actions(self) -> None:
+        """Report legal actions from now on."""
+        ...
+
+    def close(self) -> None:
+        """Close every copy."""
+        ...

@@ -1,10 +1,9 @@
-"""A process that steps a part of a vector of environments; ProcessVector starts it with two file descriptors."""
+"""A process that steps a part of the copies of ProcessCopies, which starts it with two file descriptors."""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
-import functools
 import io
 import mmap
 import os
@@ -14,29 +13,29 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 
 import msgspec
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+import numpy as np
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
-from remuda.environments.lanes import as_columns
-from remuda.environments.legal_actions import components_of, legal_of_vector
-from remuda.environments.make import make_single
+from remuda.environments.copies import local_copies
+from remuda.environments.lanes import Lanes, of_single
+from remuda.environments.legal_actions import components_of
 from remuda.environments.process_peer import (
     DONE,
     PRINTED,
     RESET,
     WARNED,
     ProcessStart,
+    SharedLanes,
     SharedStep,
     broken,
     failure,
     printing,
     receive_body,
 )
-from remuda.environments.replaceable import ReplaceableEnv
-from remuda.environments.vectors import Vector, reset_with_info, single_spaces
 
 _STDERR = 2  # the owner's, since sys.stderr is sent to it by Python code, which a crash ends
 GRACE_S = 1.0
@@ -107,44 +106,65 @@ def main(connection: int, shared_memory: int) -> None:
 def _serve(owner: Owner, shared_memory: int) -> None:
     start = msgspec.json.decode(receive_body(owner.receive), type=ProcessStart)
     env = EnvConfig.model_validate_json(start.env_json)
-    part = slice(start.first, start.first + start.count)
-    shared = SharedStep(start.layout, mmap.mmap(shared_memory, start.layout.nbytes))
+    shared = SharedStep(start.layout, mmap.mmap(shared_memory, 0))
     os.close(shared_memory)
+    part = range(start.first, start.first + start.count)
     shared.stepping[start.first] = start.first
 
     def begins(index: int) -> None:
         shared.stepping[start.first] = index
 
-    replaceable = functools.partial(
-        ReplaceableEnv,
-        functools.partial(make_single, env, source_dir=start.source_dir),
-        name=str(env.id or env.make),
-        broke=lambda fault: owner.tell(broken(fault)),
+    copies = local_copies(
+        env,
+        {name: group.agents for name, group in start.layout.groups.items()},
+        part,
+        source_dir=start.source_dir,
+        limit=lambda fault: owner.tell(broken(fault)),
         begins=begins if start.count > 1 else None,
     )
-    envs = [functools.partial(replaceable, index=start.first + index) for index in range(start.count)]
-    vector: Vector = SyncVectorEnv(envs, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
-    components = components_of(single_spaces(vector)[1])
+    own = slice(part.start, part.stop)
+    groups = [lanes.group for lanes in copies.lanes]
+    copies.write_to(shared.lanes(groups, part), shared.begun[own], shared.replaced[own])
+    pairs = zip(copies.lanes, shared.groups, strict=True)
+    parts = [_Part(lanes, arrays, part, env.episode_info) for lanes, arrays in pairs]
     try:
         owner.tell(DONE)
         while command := owner.receive(1):
             if command == RESET:
-                seeds = msgspec.json.decode(receive_body(owner.receive), type=list[int] | None)
-                shared.observations[part], info = reset_with_info(vector, seeds)
+                copies.reset(msgspec.json.decode(receive_body(owner.receive), type=list[int] | None))
             else:
-                observations, reward, terminated, truncated, info = vector.step(shared.actions[part])
-                shared.observations[part], shared.reward[part] = observations, reward
-                shared.terminated[part], shared.truncated[part] = terminated, truncated
-                if env.episode_info:
-                    shared.episode_info[part] = as_columns(info, env.episode_info, start.count)
-            if shared.wants_legal[0]:
-                legal = legal_of_vector(info, num_envs=start.count, components=components)
-                shared.tells_legal[part] = legal is not None
-                if legal is not None:
-                    shared.legal[part] = legal
+                copies.step([each.actions for each in parts])
+            for each in parts:
+                each.report(legal=bool(shared.wants_legal[0]))
             owner.tell(DONE)
     finally:
-        vector.close()
+        copies.close()
+
+
+class _Part:
+    """The lanes of a group in this process."""
+
+    def __init__(self, lanes: Lanes, arrays: SharedLanes, part: range, names: Sequence[str]) -> None:
+        count = len(lanes.group.agents)
+        own = slice(part.start * count, part.stop * count)
+        self.actions = arrays.actions[own]
+        self._lanes, self._names = lanes, names
+        self._episode_info, self._legal = arrays.episode_info[own], arrays.legal[own]
+        self._tells_legal = arrays.tells_legal[own]
+        self._components = components_of(lanes.group.action)
+
+    def report(self, *, legal: bool) -> None:
+        """Write values of the newest infos into the shared memory."""
+        lanes = self._lanes
+        assert isinstance(lanes.info, list)
+        for lane in np.flatnonzero(lanes.over).tolist() if self._names else ():
+            found = of_single(lanes.info[lane], self._names)
+            self._episode_info[lane] = [found.get(name, np.nan) for name in self._names]
+        if legal and self._components:
+            masks = lanes.legal(self._components)
+            self._tells_legal[:] = masks is not None
+            if masks is not None:
+                self._legal[:] = masks
 
 
 def _end_with_the_owner(connection: int) -> None:

@@ -6,13 +6,13 @@ A command is one byte; so is the answer, unless it has a body, whose length come
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from mmap import mmap
 from typing import Any
 
@@ -21,8 +21,9 @@ import numpy as np
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.faults import Fault
+from remuda.environments.lanes import Group, Lanes
 from remuda.environments.legal_actions import components_of
-from remuda.environments.spaces import Array, Space
+from remuda.environments.spaces import Array, column_layout
 from remuda.wire.child_end import end_within, ended
 
 STEP, RESET, DONE, FAILED = b"s", b"r", b"d", b"f"
@@ -43,14 +44,14 @@ class ProcessStart(msgspec.Struct, frozen=True):
     env_json: str
     source_dir: str | None
     first: int
-    """Index of its first environment in the vector."""
+    """Index of the first copy of the process."""
     count: int
     layout: StepLayout
 
     @classmethod
-    def of(cls, env: EnvConfig, *, source_dir: str | None, part: slice, layout: StepLayout) -> ProcessStart:
-        """For the environments `part` of the vector."""
-        return cls(env.model_dump_json(), source_dir, part.start, part.stop - part.start, layout)
+    def of(cls, env: EnvConfig, *, source_dir: str | None, part: range, layout: StepLayout) -> ProcessStart:
+        """Return the message for the copies `part`."""
+        return cls(env.model_dump_json(), source_dir, part.start, len(part), layout)
 
 
 class EnvironmentProcessError(RuntimeError):
@@ -218,82 +219,105 @@ def _exactly(receive: Callable[[int], bytes], count: int) -> bytes:
 
 
 _ALIGNMENT = 64
-"""Bytes of a cache line: no two arrays share one."""
+"""Bytes of a cache line: no two arrays share a line."""
 
 
-class _Field(msgspec.Struct, frozen=True):
-    dtype: str
-    shape: tuple[int, ...]
+class LanesLayout(msgspec.Struct, frozen=True):
+    """Sizes of the arrays of a group; shapes and dtypes are those of a lane."""
 
-    @property
-    def nbytes(self) -> int:
-        data_bytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
-        return -(-data_bytes // _ALIGNMENT) * _ALIGNMENT
+    agents: tuple[str, ...]
+    seen_shape: tuple[int, ...]
+    seen_dtype: str
+    action_shape: tuple[int, ...]
+    action_dtype: str
+    values: int
+    """Values of a mask."""
 
 
 class StepLayout(msgspec.Struct, frozen=True):
-    """Dtypes and shapes [num_envs, …] of what goes in and out of a step."""
+    """Sizes of all arrays of a step."""
 
-    observations: _Field
-    actions: _Field
-    reward: _Field
-    terminated: _Field
-    truncated: _Field
-    episode_info: _Field
-    """[num_envs, names]: values of env.episode_info of episodes that have just ended; nan if there is none."""
-    legal: _Field
-    """[num_envs, values]: which values of the components of actions are legal now."""
-    tells_legal: _Field
-    """[num_envs]: whether the environment says so. Both are also filled by a reset."""
-    wants_legal: _Field
-    """[1]: whether anybody reads them."""
-    stepping: _Field
-    """[num_envs]: at the first environment of each process, which of its environments it is stepping or resetting."""
+    num_envs: int
+    groups: dict[str, LanesLayout]
+    """By the name of the policy."""
+    names: int
+    """Number of names in env.episode_info."""
 
     @classmethod
-    def of(cls, observation: Space, action: Space, *, num_envs: int, episode_info: int = 0) -> StepLayout:
-        """The layout for environments with these spaces, which column_layout supports; `episode_info` is the number of
-        names in env.episode_info."""
-        return cls(
-            _field(observation, num_envs),
-            _field(action, num_envs),
-            _Field("float64", (num_envs,)),
-            _Field("bool", (num_envs,)),
-            _Field("bool", (num_envs,)),
-            _Field("float64", (num_envs, episode_info)),
-            _Field("bool", (num_envs, sum(components_of(action)))),
-            _Field("bool", (num_envs,)),
-            _Field("bool", (1,)),
-            _Field("int64", (num_envs,)),
-        )
+    def of(cls, groups: Mapping[str, Group], *, num_envs: int, names: int = 0) -> StepLayout:
+        """Return the layout for copies with these groups."""
+        return cls(num_envs, {name: _layout(group) for name, group in groups.items()}, names)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        fields = (self.observations, self.actions, self.reward, self.terminated, self.truncated)
-        masks = (self.legal, self.tells_legal, self.wants_legal)
-        return sum(field.nbytes for field in (*fields, self.episode_info, *masks, self.stepping))
+
+def _layout(group: Group) -> LanesLayout:
+    seen_shape, seen_dtype = column_layout(group.observation, what="observation", keeps_float64=True)
+    action_dtype: np.dtype[Any] = np.dtype(group.action.dtype)
+    values = sum(components_of(group.action))
+    return LanesLayout(
+        group.agents, seen_shape, str(seen_dtype), tuple(group.action.shape or ()), str(action_dtype), values
+    )
+
+
+@dataclass(frozen=True)
+class SharedLanes:
+    """Arrays of a group, [lanes, …]."""
+
+    observations: Array
+    actions: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    over: Array
+    episode_info: Array
+    """[lanes, names]: values of env.episode_info of lanes that are over; nan without a value."""
+    legal: Array
+    """[lanes, values]: legal values of the components of actions."""
+    tells_legal: Array
+    """[lanes]: True if the environment reports legal actions."""
 
 
 class SharedStep:
-    """The arrays, as views into the memory."""
+    """The arrays of a step, as views into memory of several processes."""
 
-    def __init__(self, layout: StepLayout, memory: mmap) -> None:
-        offset = 0
+    def __init__(self, layout: StepLayout, memory: mmap | None) -> None:
+        """None: arrays of this process alone, for `nbytes`."""
+        self._memory = memory
+        self.nbytes = 0
+        """Bytes of all arrays."""
+        num_envs, view = layout.num_envs, self._view
+        self.begun, self.replaced = view("bool", num_envs), view("bool", num_envs)
+        self.stepping = view("int64", num_envs)
+        """[num_envs]: at the first copy of each process, the index of the copy that the process steps or resets."""
+        self.wants_legal = view("bool", 1)
+        """True if legal actions are to be reported."""
+        self.groups: list[SharedLanes] = []
+        for group in layout.groups.values():
+            lanes = num_envs * len(group.agents)
+            self.groups.append(
+                SharedLanes(
+                    observations=view(group.seen_dtype, lanes, *group.seen_shape),
+                    actions=view(group.action_dtype, lanes, *group.action_shape),
+                    reward=view("float64", lanes),
+                    terminated=view("bool", lanes),
+                    truncated=view("bool", lanes),
+                    over=view("bool", lanes),
+                    episode_info=view("float64", lanes, layout.names),
+                    legal=view("bool", lanes, group.values),
+                    tells_legal=view("bool", lanes),
+                )
+            )
 
-        def view(field: _Field) -> Array:
-            nonlocal offset
-            array: Array = np.ndarray(field.shape, np.dtype(field.dtype), memory, offset)
-            offset += field.nbytes
-            return array
+    def lanes(self, groups: Sequence[Group], part: range) -> tuple[Lanes, ...]:
+        """Return the lanes of some copies, which write here."""
+        found: list[Lanes] = []
+        for group, arrays in zip(groups, self.groups, strict=True):
+            count = len(group.agents)
+            own = slice(part.start * count, part.stop * count)
+            written = (arrays.observations, arrays.reward, arrays.terminated, arrays.truncated, arrays.over)
+            found.append(Lanes(group, *(array[own] for array in written), info={}))
+        return tuple(found)
 
-        self.observations, self.actions = view(layout.observations), view(layout.actions)
-        self.reward, self.terminated, self.truncated = map(view, (layout.reward, layout.terminated, layout.truncated))
-        self.episode_info, self.legal = view(layout.episode_info), view(layout.legal)
-        self.tells_legal, self.wants_legal = view(layout.tells_legal), view(layout.wants_legal)
-        self.stepping = view(layout.stepping)
-
-
-def _field(space: Space, num_envs: int) -> _Field:
-    dtype: np.dtype[Any] = np.dtype(space.dtype)
-    return _Field(str(dtype), (num_envs, *(space.shape or ())))
+    def _view(self, dtype: str, *shape: int) -> Array:
+        array: Array = np.ndarray(shape, np.dtype(dtype), self._memory, 0 if self._memory is None else self.nbytes)
+        self.nbytes += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return array

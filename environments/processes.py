@@ -1,11 +1,11 @@
-"""Environments in several processes: each steps a part of the vector, with results in shared memory.
+"""Copies of an environment in several processes, with results in shared memory, and the number of processes.
 
-A step costs a byte in each direction: the process reads its actions from shared memory and writes its results there.
-Its part is gymnasium's SyncVectorEnv, so that it behaves like objects in one process, and the output of its Python code
-is printed by the owner. It ends when the socket to its owner is closed, however the owner died.
+A step costs a byte in each direction: a process reads its actions from shared memory and writes its results there. The
+process steps its part as LocalCopies do, and the output of its Python code is printed by the owner. The process ends
+when the socket to its owner is closed, however the owner died.
 
-An environment that raises, or returns what cannot be learned from, is made again in its process. One that hangs, or
-ends its process, costs all that are in it: another process takes their place.
+A copy that raises an error, or returns unusable results, is replaced in its process. A copy that hangs, or ends its
+process, costs all copies of the process: another process replaces them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import statistics
 import tempfile
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.faults import MOST_IN_A_ROW, REPLACED, BrokenEnvironmentError, Fault, shown_action
-from remuda.environments.legal_actions import ACTION_MASK, components_of
+from remuda.config.errors import NoExit
+from remuda.environments.faults import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, shown_action
+from remuda.environments.lanes import Copies, Group, Lanes, Vectorization
+from remuda.environments.legal_actions import ACTION_MASK, sample_legal
 from remuda.environments.process_peer import (
     RESET,
     STEP,
@@ -37,60 +39,63 @@ from remuda.environments.process_peer import (
     StepLayout,
 )
 from remuda.environments.seeding import replacement_seed
-from remuda.environments.spaces import Array, Space
+from remuda.environments.spaces import Array
 
 Hangs = Callable[[float], bool]
-"""Whether an environment that has taken so many seconds for one step or reset hangs."""
+"""True for the seconds of a step or reset that hangs."""
 
 
-class ProcessVector(VectorEnv[Array, Array, Array]):
-    """Steps `num_envs` environments in `processes` processes; resets as in AutoresetMode.NEXT_STEP.
+class ProcessCopies:
+    """Steps `num_envs` copies in `processes` processes."""
 
-    The `info` that is returned has the names in env.episode_info, with nan where nothing is reported, action masks once
-    somebody has asked for them, and REPLACED where environments were made again.
-    """
+    vectorization: Vectorization = "async"
+    clips_rewards = False
 
     def __init__(
         self,
         env: EnvConfig,
+        groups: Mapping[str, Group],
         *,
         num_envs: int,
         processes: int,
         source_dir: str | None,
-        spaces: tuple[Space, Space],
         limit: Callable[[Fault], None],
         hangs: Hangs | None = None,
     ) -> None:
         """Raises EnvironmentProcessError.
 
         Args:
-            env: their config.
-            num_envs: how many there are.
-            processes: which they share evenly.
-            source_dir: where the module of env.make is looked up first.
-            spaces: one environment's, observation and action.
-            limit: is called with each fault; raises where the environment must not be made again.
+            env: config of the copies.
+            groups: agents of each policy, by name.
+            num_envs: number of copies.
+            processes: number of processes, with even shares of the copies.
+            source_dir: folder searched first for the module of env.make.
+            limit: receives each fault; raises to refuse a replacement.
             hangs: None for env.step_timeout_s.
         """
-        self.num_envs = num_envs
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.single_observation_space, self.single_action_space = spaces
-        self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
-        self._has_masks = bool(components_of(spaces[1]))
-        self._episode_info = env.episode_info
+        self.num_envs, self.one_agent = num_envs, env.kind != "pettingzoo"
         self._name = str(env.id or env.make)
         self._limit = limit
         self._hangs = hangs or _longer_than(env.step_timeout_s)
-        layout = StepLayout.of(*spaces, num_envs=num_envs, episode_info=len(env.episode_info))
-        self._descriptor = _anonymous_memory(layout.nbytes)
-        self._shared = SharedStep(layout, mmap.mmap(self._descriptor, layout.nbytes))
+        layout = StepLayout.of(groups, num_envs=num_envs, names=len(env.episode_info))
+        size = SharedStep(layout, None).nbytes
+        self._descriptor = _anonymous_memory(size)
+        self._shared = shared = SharedStep(layout, mmap.mmap(self._descriptor, size))
+        self.begun, self.replaced = shared.begun, shared.replaced
+        self.any_replaced = False
+        self.lanes: tuple[Lanes, ...] = shared.lanes(list(groups.values()), range(num_envs))
+        self._infos: list[Mapping[str, object]] = []
+        for lanes, arrays in zip(self.lanes, shared.groups, strict=True):
+            lanes.observations[:] = lanes.group.absent
+            lanes.over[:] = True
+            self._infos.append({name: arrays.episode_info[:, column] for column, name in enumerate(env.episode_info)})
         bounds = [num_envs * number // processes for number in range(processes + 1)]
-        self._slices = [slice(first, end) for first, end in itertools.pairwise(bounds)]
-        self._starts = [ProcessStart.of(env, source_dir=source_dir, part=part, layout=layout) for part in self._slices]
+        self._parts = [range(first, end) for first, end in itertools.pairwise(bounds)]
+        self._starts = [ProcessStart.of(env, source_dir=source_dir, part=part, layout=layout) for part in self._parts]
         self._seeds: list[int | None] = [None] * num_envs
         self._lost_in_a_row = [0] * processes
         self._stepping = False
-        """Whether the present command is a step."""
+        """True if the present command is a step."""
         self._peers: list[Peer] = []
         try:
             for start in self._starts:
@@ -101,56 +106,31 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
             self.close()
             raise
 
-    def reset(
-        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        """Reset all environments; a list has one seed for each, a number is the first of consecutive seeds."""
-        seeds = [seed + index for index in range(self.num_envs)] if isinstance(seed, int) else seed
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """See Copies."""
         if seeds is not None:
             self._seeds = list(seeds)
         self._stepping = False
-        for peer, part in zip(self._peers, self._slices, strict=True):
-            peer.tell(RESET, msgspec.json.encode(None if seeds is None else seeds[part]))
-        replaced = self._finish()
-        return self._shared.observations.copy(), self._action_masks() | replaced
+        for peer, part in zip(self._peers, self._parts, strict=True):
+            peer.tell(RESET, msgspec.json.encode(None if seeds is None else [seeds[index] for index in part]))
+        self._finish()
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Step all environments. Raises BrokenEnvironmentError if one breaks beyond the limits, and
-        EnvironmentProcessError if a process cannot go on."""
-        self.send(actions)
-        return self.receive()
-
-    def send(self, actions: Array) -> None:
-        """Start a step in all environments, and return at once."""
-        self._shared.actions[:] = actions
+    def step(self, actions: Sequence[Array]) -> int:
+        """See Copies. Raises BrokenEnvironmentError if a copy breaks beyond the limits, and EnvironmentProcessError if
+        a process cannot continue."""
+        for arrays, acted in zip(self._shared.groups, actions, strict=True):
+            arrays.actions[:] = acted
         self._stepping = True
         for peer in self._peers:
             peer.tell(STEP)
-
-    def receive(self) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Wait for the end of the step that `send` started."""
-        replaced = self._finish()
-        shared = self._shared
-        info = {name: shared.episode_info[:, column].copy() for column, name in enumerate(self._episode_info)}
-        return (
-            shared.observations.copy(),
-            shared.reward.copy(),
-            shared.terminated.copy(),
-            shared.truncated.copy(),
-            info | self._action_masks() | replaced,
-        )
+        self._finish()
+        return self.num_envs - int(np.count_nonzero(self.begun))
 
     def tell_legal_actions(self) -> None:
-        """Put action masks into `info` from now on, where environments have them and actions are counted."""
-        self._shared.wants_legal[0] = self._has_masks
+        """See Copies."""
+        self._shared.wants_legal[0] = True
 
-    def _action_masks(self) -> dict[str, Any]:
-        shared = self._shared
-        if not shared.tells_legal.any():
-            return {}
-        return {ACTION_MASK: shared.legal.copy(), f"_{ACTION_MASK}": shared.tells_legal.copy()}
-
-    def close_extras(self, **kwargs: Any) -> None:
+    def close(self) -> None:
         """End the processes."""
         for peer in self._peers:
             peer.hang_up()
@@ -160,8 +140,8 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _finish(self) -> dict[str, Any]:
-        """Wait for all processes; returns what `info` says of environments that were made again."""
+    def _finish(self) -> None:
+        """Wait for all processes, and replace lost processes."""
         faults: list[Fault] = []
         lost: dict[int, LostProcessError] = {}
         failed: list[EnvironmentProcessError] = []
@@ -175,17 +155,18 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
                 failed.append(error)
         if failed:
             raise failed[0]
-        if not faults and not lost:
-            return {}
         self._count(faults)
         for number, ended in lost.items():
             self._start_another(number, ended)
-        indices = [fault.env_index for fault in faults]
-        return _replaced(self.num_envs, [*indices, *(index for number in lost for index in self._part(number))])
+        self.any_replaced = bool(faults or lost)
+        for lanes, arrays, info in zip(self.lanes, self._shared.groups, self._infos, strict=True):
+            lanes.masked = bool(arrays.tells_legal.any())
+            told = {ACTION_MASK: arrays.legal, f"_{ACTION_MASK}": arrays.tells_legal}
+            lanes.info = {**info, **told} if lanes.masked else info
 
     def _patience(self, number: int) -> Hangs:
-        """For one process, whose environments take their steps one after the other."""
-        first, since_s = self._slices[number].start, 0.0
+        """Return the limit for a process, whose copies are stepped one after another."""
+        first, since_s = self._parts[number].start, 0.0
         stepping = int(self._shared.stepping[first])
 
         def hangs(waited_s: float) -> bool:
@@ -219,14 +200,14 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
                     f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
                 ) from lost
             self._limit(fault)
-            part = self._part(number)
+            part = self._parts[number]
             for index in part:
                 seed = self._seeds[index]
                 self._seeds[index] = None if seed is None else replacement_seed(seed)
             self._shared.stepping[part.start] = part.start
             peer = self._peers[number] = Peer(self._starts[number], self._descriptor)
             _build(peer)
-            seeds = self._seeds[self._slices[number]]
+            seeds = [self._seeds[index] for index in part]
             peer.tell(RESET, msgspec.json.encode(None if None in seeds else seeds))
             try:
                 faults = peer.wait(self._patience(number))
@@ -234,14 +215,12 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
                 lost, self._stepping = again, False
                 continue
             self._count(faults)
-            shared, those = self._shared, self._slices[number]
-            shared.reward[those], shared.episode_info[those] = 0.0, np.nan
-            shared.terminated[those] = shared.truncated[those] = False
+            self.begun[part.start : part.stop] = self.replaced[part.start : part.stop] = True
             return
 
     def _fault(self, number: int, lost: LostProcessError) -> Fault:
-        """Of the environment that the process was busy with."""
-        part = self._part(number)
+        """Return the fault of the copy that the process was busy with."""
+        part = self._parts[number]
         index = int(self._shared.stepping[part.start])
         index = index if index in part else part.start
         seed = self._seeds[index]
@@ -251,27 +230,24 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
             env=self._name,
             seed=seed,
             where=f"in a {'step' if self._stepping else 'reset'}{shared}",
-            action=shown_action(self._shared.actions[index]) if self._stepping else "",
+            action=shown_action(self._acted(index)) if self._stepping else "",
             problem=str(lost),
             fresh_seed=None if seed is None else replacement_seed(seed),
         )
 
-    def _part(self, number: int) -> range:
-        return range(self.num_envs)[self._slices[number]]
+    def _acted(self, index: int) -> object:
+        """Return the newest actions of a copy, for people."""
+        pairs = zip(self.lanes, self._shared.groups, strict=True)
+        acted = [arrays.actions[lane] for lanes, arrays in pairs for lane in lanes.of_copy(index)]
+        return acted[0] if self.one_agent else acted
 
 
 def _build(peer: Peer) -> None:
-    """Wait until its environments are built. Raises EnvironmentProcessError."""
+    """Wait until the copies of a process are built. Raises EnvironmentProcessError."""
     try:
         peer.wait()
     except LostProcessError as lost:
         raise EnvironmentProcessError(f"{peer.environments} could not be built: {lost}") from lost
-
-
-def _replaced(num_envs: int, indices: list[int]) -> dict[str, Any]:
-    those = np.zeros(num_envs, np.bool_)
-    those[indices] = True
-    return {REPLACED: those, f"_{REPLACED}": those.copy()}
 
 
 def _longer_than(limit_s: float | None) -> Hangs:
@@ -287,3 +263,103 @@ def _anonymous_memory(size: int) -> int:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, size)
     return descriptor
+
+
+ROUND_TRIP_S = 200e-6
+"""Assumed cost of sending a step to processes and waiting for them (measured: 100 us)."""
+WORTH_IT = 1.3
+"""Expected speedup above which processes are used: a smaller one is within the noise, and objects need less memory."""
+
+_STEPS = 20
+_LONGEST_S = 1.0
+
+StepTimer: TypeAlias = Callable[[Copies], float]
+"""Steps a copy a few times; returns the seconds of a step."""
+
+
+def time_step(copies: Copies, *, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the median duration of a few random steps of a copy by legal actions, in seconds; resets are not timed.
+
+    Takes fewer steps if they last longer than a second in total. Raises errors of the environment.
+    """
+    for lanes in copies.lanes:
+        lanes.group.action.seed(0)
+    copies.reset([0])
+    durations_s: list[float] = []
+    while len(durations_s) < _STEPS and sum(durations_s) < _LONGEST_S:
+        actions = [_random_actions(lanes) for lanes in copies.lanes]
+        start_s = clock()
+        copies.step(actions)
+        durations_s.append(clock() - start_s)
+        if all(lanes.over.all() for lanes in copies.lanes):
+            copies.reset(None)
+    return statistics.median(durations_s)
+
+
+def _random_actions(lanes: Lanes) -> Array:
+    space = lanes.group.action
+    assert isinstance(lanes.info, list)
+    return np.array([sample_legal(space, info) for info in lanes.info], space.dtype)
+
+
+def choose_processes(
+    env: EnvConfig,
+    build: Callable[[], Copies],
+    *,
+    num_envs: int,
+    sharers: int,
+    chosen: Callable[[str], None],
+    timer: StepTimer = time_step,
+) -> tuple[int, Sequence[Group]]:
+    """Choose the number of processes for the copies, 0 for none; return the groups for processes, too.
+
+    Builds a copy if processes are possible, times the copy with `timer`, and closes it. Raises errors of `build`.
+    """
+    cores = usable_cores()
+    fair_share = max(cores // sharers, 1)
+    if env.vectorization == "sync" or (env.vectorization == "auto" and min(fair_share, num_envs) < 2):
+        chosen("environments: sync, objects in one process")
+        return 0, ()
+    copy = build()
+    try:
+        groups = [lanes.group for lanes in copy.lanes]
+        if env.vectorization == "async":
+            processes, why = min(cores, num_envs), "as the config says"
+        else:
+            processes, why = _timed(copy, timer, num_envs, fair_share)
+    finally:
+        copy.close()
+    how = f"async, {processes} processes" if processes else "sync, objects in one process"
+    chosen(f"environments: {how}, {why}")
+    return processes, groups
+
+
+def _timed(copy: Copies, timer: StepTimer, num_envs: int, cores: int) -> tuple[int, str]:
+    """How many processes, and why."""
+    try:
+        with NoExit():
+            step_s = timer(copy)
+    except Exception as error:  # an environment that always fails will do so again where failures are counted
+        return 0, f"since a copy could not be timed: {type(error).__name__}: {error}"
+    processes = processes_for(step_s, num_envs=num_envs, cores=cores)
+    return processes, f"since a step takes {step_s * 1e6:.0f} us and {num_envs} may share {cores} cores"
+
+
+def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:
+    """Return how many processes should step `num_envs` environments whose step takes `step_s`; 0 is none at all.
+
+    Objects in one process take num_envs steps in turn; processes divide them evenly and cost a round trip.
+    """
+    processes = min(cores, num_envs)
+    if processes < 2:
+        return 0
+    in_turn_s = num_envs * step_s
+    shared_out_s = -(-num_envs // processes) * step_s + ROUND_TRIP_S
+    return processes if in_turn_s >= WORTH_IT * shared_out_s else 0
+
+
+def usable_cores() -> int:
+    """Cores that the operating system lets this process use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -16,7 +16,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
 from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.copies import Copies
+from remuda.environments.lanes import Copies
 from remuda.environments.make import make_single
 from remuda.environments.packing import packs
 from remuda.environments.spaces import Space, space_structure

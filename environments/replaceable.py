@@ -48,7 +48,7 @@ _Result = TypeVar("_Result")
 class _Replaceable(Generic[_Env, _Begun]):
     """Position of an environment, its faults in a row, and its replacement."""
 
-    def __init__(
+    def _prepare(
         self,
         build: Callable[[], _Env],
         index: int,
@@ -166,7 +166,7 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any], _Replaceable[Sin
             remarks: checks the first observations; None: no check.
         """
         gymnasium.Wrapper.__init__(self, build())  # pyright: ignore[reportUnknownMemberType]
-        _Replaceable.__init__(self, build, index, name, broke, begins)
+        self._prepare(build, index, name, broke, begins)
         space = self.env.observation_space
         self._shape: tuple[int, ...] = tuple(space.shape or ())
         self._dtype: np.dtype[Any] = np.dtype(space.dtype)
@@ -233,7 +233,7 @@ class ReplaceableAgents(WrappedAgents, _Replaceable[ParallelEnv, tuple[Mapping[s
     ) -> None:
         """See ReplaceableEnv. Raises errors of `build`."""
         WrappedAgents.__init__(self, build())
-        _Replaceable.__init__(self, build, index, name, broke, begins)
+        self._prepare(build, index, name, broke, begins)
         self.replaced = False
         """True if the environment broke in the newest step or reset and was replaced."""
         spaces = {agent: self.observation_space(agent) for agent in self.possible_agents}
@@ -257,11 +257,10 @@ class ReplaceableAgents(WrappedAgents, _Replaceable[ParallelEnv, tuple[Mapping[s
                 returned = _parts_of(self._env.step(actions), "PettingZoo", "step", _OF_AGENTS_STEP)
                 observations, rewards, terminations, truncations, infos = returned
                 seen = self._checked(observations, dict.fromkeys([*actions, *self._env.agents]))
-                paid = {agent: _of_agent(agent, _checked_reward, rewards.get(agent, 0.0)) for agent in actions}
-                ends, cut = (
-                    {agent: bool(flag) for agent, flag in told.items()} for told in (terminations, truncations)
-                )
-                infos = _checked_infos(infos)
+                paid = _by_agent(_checked_reward, {agent: rewards.get(agent, 0.0) for agent in actions})
+                ends = {agent: bool(flag) for agent, flag in terminations.items()}
+                cut = {agent: bool(flag) for agent, flag in truncations.items()}
+                infos = _by_agent(_checked_info, _checked_info(infos))
         except MemoryError:
             raise
         except Exception as error:  # anything that the environment raises
@@ -290,15 +289,19 @@ class ReplaceableAgents(WrappedAgents, _Replaceable[ParallelEnv, tuple[Mapping[s
             raise UnusableResultError("it has no agents after its reset")
         if missing := [agent for agent in there if agent not in observations]:
             raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
-        return self._checked(observations, there), _checked_infos(infos)
+        return self._checked(observations, there), _by_agent(_checked_info, _checked_info(infos))
 
     def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
         """Return the observations of these agents, if present. Raises UnusableResultError."""
-        return {
-            agent: _of_agent(agent, _checked_observation, observations[agent], *self._expected[agent])
-            for agent in agents
-            if agent in observations and agent in self._expected
-        }
+        expected, agent = self._expected, ""
+        seen: dict[str, Array] = {}
+        try:
+            for agent in agents:
+                if agent in observations and agent in expected:
+                    seen[agent] = _checked_observation(observations[agent], *expected[agent])
+        except UnusableResultError as error:
+            raise UnusableResultError(f"{error} (agent {agent})") from None
+        return seen
 
 
 def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -363,14 +366,13 @@ def _bad_reward(paid: float) -> str:
     return f"it returned the reward {paid:g}{why}"
 
 
-def _checked_infos(told: object) -> _Infos:
-    """Return a copy of the infos by agent. Raises UnusableResultError."""
-    return {agent: _of_agent(agent, _checked_info, info) for agent, info in _checked_info(told).items()}
-
-
-def _of_agent(agent: str, check: Callable[..., _Result], *values: Any) -> _Result:
-    """Return the result of a check; its error names the agent."""
+def _by_agent(check: Callable[[Any], _Result], values: Mapping[str, Any]) -> dict[str, _Result]:
+    """Return the checked values. Raises UnusableResultError with the name of the agent."""
+    found: dict[str, _Result] = {}
+    agent = ""
     try:
-        return check(*values)
+        for agent, value in values.items():
+            found[agent] = check(value)
     except UnusableResultError as error:
         raise UnusableResultError(f"{error} (agent {agent})") from None
+    return found

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from remuda.collector.collected import Collected
 from remuda.collector.environments import make_rollout
 from remuda.collector.rollout import Behavior, PolicySetup, Rollout
 from remuda.collector.rows import Rows
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.copies import VectorCopies
-from remuda.environments.vectors import Vector
+from remuda.environments.lanes import Copies
+from remuda.environments.vectors import Vector, VectorCopies
 from remuda.policy.base import Policy
 from remuda.wire.messages import PolicyRef
 
@@ -23,7 +24,7 @@ class OneRollout:
 
     def __init__(
         self,
-        vector: Vector,
+        vector: Vector | Copies,
         policy: Policy,
         *,
         rows: Rows,
@@ -35,14 +36,14 @@ class OneRollout:
     ) -> None:
         setup = PolicySetup(policy=policy, rows=rows, metrics=metrics, episode_info=episode_info)
         rng = np.random.default_rng(0) if rng is None else rng
-        self.rollout = Rollout(VectorCopies(vector), [setup], rng=rng, seeds=seeds, **options)
+        self.rollout = Rollout(_copies(vector), [setup], rng=rng, seeds=seeds, **options)
 
     @classmethod
-    def made(cls, config: ExperimentConfig, vector: Vector, policy: Policy, **options: Any) -> OneRollout:
+    def made(cls, config: ExperimentConfig, vector: Vector | Copies, policy: Policy, **options: Any) -> OneRollout:
         """As a collector makes it."""
         one = cls.__new__(cls)
         options = {"index": 0, "collectors": 1, "generation": 0} | options
-        one.rollout = make_rollout(config, VectorCopies(vector), [(config, policy)], **options)
+        one.rollout = make_rollout(config, _copies(vector), [(config, policy)], **options)
         return one
 
     def collect(
@@ -57,9 +58,13 @@ class OneRollout:
         (collected,) = self.rollout.collect(env_steps, [behavior], longest_s=longest_s)
         return collected
 
-    def move(self, vector: Vector, seeds: Sequence[int]) -> None:
-        self.rollout.move(VectorCopies(vector), seeds)
+    def move(self, vector: Vector | Copies, seeds: Sequence[int]) -> None:
+        self.rollout.move(_copies(vector), seeds)
 
     def flush(self) -> Collected:
         (collected,) = self.rollout.flush()
         return collected
+
+
+def _copies(vector: Vector | Copies) -> Copies:
+    return VectorCopies(vector) if isinstance(vector, VectorEnv) else vector

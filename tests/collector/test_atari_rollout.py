@@ -14,8 +14,8 @@ from remuda.collector.rows import NStepRows
 from remuda.config.environment import EnvConfig
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import make_vector
 from remuda.tests.collector.rollouts import OneRollout
+from remuda.tests.environments.stepping import copies_of
 from remuda.tests.policy.algorithms.untaught import Untaught
 
 ENVS, SEEDS, DISCOUNT = 2, [3, 4], 0.9
@@ -52,7 +52,7 @@ def gathered(collected: Collected) -> dict[str, Array]:
 def test_every_step_is_a_row_once_and_returns_are_the_games_own() -> None:
     """One environment's rows against the same game played alone by hand."""
     config = breakout(episodic_life=True, reward_clipping=True)
-    vector = make_vector(config, num_envs=1, source_dir=None)
+    vector = copies_of(config, num_envs=1, source_dir=None)
     collector = OneRollout(
         vector,
         RandomPolicy(),

@@ -20,13 +20,13 @@ from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
 from remuda.collector.summary import CollectSummary
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.vectors import Vector, make_vector
+from remuda.environments.lanes import Copies
 from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import publish
 from remuda.policy.networks.tensors import DeviceError
 from remuda.tests.environments import faulty
+from remuda.tests.environments.stepping import copies_of
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
@@ -303,18 +303,19 @@ def test_a_lease_that_cannot_begin_leaves_no_environment_behind(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker serves on: environments may be processes."""
-    made: list[Vector] = []
+    closed: list[Copies] = []
 
-    def make(env: EnvConfig, assigned: Any, **settings: Any) -> VectorCopies:
-        made.append(make_vector(env, **settings))
-        return VectorCopies(made[-1])
+    def make(env: EnvConfig, assigned: Any, **settings: Any) -> Copies:
+        copies = copies_of(env, **settings)
+        monkeypatch.setattr(copies, "close", lambda: closed.append(copies))
+        return copies
 
     monkeypatch.setattr(collector_environments, "make_copies", make)
     env = {"id": "CartPole-v1", "num_envs": 4, "vectorization": "sync"}
     coordinator.config = small_config(env=env, collector={"device": "cuda:77"})
     with pytest.raises(DeviceError):
         coordinator.begin()
-    assert [vector.closed for vector in made] == [True]
+    assert len(closed) == 1
 
 
 @pytest.fixture

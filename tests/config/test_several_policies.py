@@ -98,7 +98,7 @@ def test_a_resumed_run_tells_the_settings_that_have_changed(tmp_path: Path) -> N
             r"policies.a: buffer.min_rows \(1000\) is more than buffer.capacity \(10\)",
         ),
         ({"self_play": {"share": 0.5, "keep": 6}}, r"self_play.keep \(6\) is more than checkpoint.keep \(5\)"),
-        ({"env": {"kind": "pettingzoo", "make": "m:f", "vectorization": "async"}}, "stepped in one process"),
+        ({"env": {"kind": "pettingzoo", "make": "m:f", "vectorization": "native"}}, "env.vectorization is native"),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy import measuring
 from remuda.deploy.measuring import MANY_ENVS, MOST, SLOW_S, NoRowsError, measure, seconds
-from remuda.environments.vectors import usable_cores
+from remuda.environments.processes import usable_cores
 from remuda.learner import precision as learner_precision
 from remuda.tests.runner.runs import tiny_config
 

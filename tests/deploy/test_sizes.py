@@ -20,7 +20,7 @@ from remuda.deploy.sizes import (
     log_lines,
     monotone,
 )
-from remuda.environments.vectors import ROUND_TRIP_S
+from remuda.environments.processes import ROUND_TRIP_S
 
 US = 1e-6
 ALL = SizingTask(collectors=None, num_envs=None)

@@ -17,13 +17,14 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.atari import LIFE_LOST, AtariGame, AtariVector
 from remuda.environments.check import check_environment
-from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.lanes import Copies
 from remuda.environments.make import make_single
 from remuda.environments.record import record_environment
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector, clips_rewards, make_vector, reset_vector, single_spaces, vectorization
+from remuda.environments.vectors import VectorCopies
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.environments.stepping import begun, copies_of, spaces_of, stepped
 from remuda.tests.environments.timers import quick
 
 PONG = EnvConfig(id="ALE/Pong-v5")
@@ -33,32 +34,33 @@ def breakout(**kwargs: Any) -> EnvConfig:
     return EnvConfig(id="ALE/Breakout-v5", kwargs={"repeat_action_probability": 0.0, **kwargs})
 
 
-def vector_of(env: EnvConfig, num_envs: int = 2) -> Vector:
-    return make_vector(env, num_envs=num_envs, source_dir=None, timer=quick)
+def vector_of(env: EnvConfig, num_envs: int = 2) -> Copies:
+    return copies_of(env, num_envs=num_envs, source_dir=None, timer=quick)
 
 
 def played(env: EnvConfig, num_envs: int, steps: int) -> list[tuple[Array, Array, Array, Array, dict[str, Any]]]:
     """Random steps, the same for every vector of that size."""
     vector, rng = vector_of(env, num_envs), np.random.default_rng(0)
-    reset_vector(vector, list(range(num_envs)))
-    return [vector.step(rng.integers(4, size=num_envs)) for _ in range(steps)]
+    begun(vector, list(range(num_envs)))
+    return [stepped(vector, rng.integers(4, size=num_envs)) for _ in range(steps)]
 
 
 def test_a_game_is_stepped_by_the_emulators_own_vector() -> None:
     vector = vector_of(PONG)
-    assert isinstance(vector, AtariVector)
-    assert vectorization(vector) == "native"
-    observation, action = single_spaces(vector)
+    assert isinstance(vector, VectorCopies)
+    assert isinstance(vector.vector, AtariVector)
+    assert vector.vectorization == "native"
+    observation, action = spaces_of(vector)
     assert (observation.shape, str(observation.dtype), str(action)) == ((4, 84, 84), "uint8", "Discrete(6)")
-    assert clips_rewards(vector)
-    assert not clips_rewards(vector_of(EnvConfig(id="ALE/Pong-v5", kwargs={"reward_clipping": False})))
-    assert not clips_rewards(vector_of(EnvConfig(id="CartPole-v1")))
+    assert vector.clips_rewards
+    assert not vector_of(EnvConfig(id="ALE/Pong-v5", kwargs={"reward_clipping": False})).clips_rewards
+    assert not vector_of(EnvConfig(id="CartPole-v1")).clips_rewards
 
 
 def test_settings_reach_the_emulator() -> None:
     kwargs = {"img_height": 64, "img_width": 32, "stack_num": 2, "grayscale": False, "full_action_space": True}
     config = EnvConfig.model_validate({"id": "ALE/Pong-v5", "kwargs": kwargs})
-    observation, action = single_spaces(vector_of(config))
+    observation, action = spaces_of(vector_of(config))
     assert (observation.shape, str(action)) == ((2, 64, 32, 3), "Discrete(18)")
     single = make_single(config, source_dir=None)
     assert (single.observation_space, single.action_space) == (observation, action)
@@ -67,29 +69,29 @@ def test_settings_reach_the_emulator() -> None:
 def test_each_environment_plays_as_its_seed_says() -> None:
     seeds, steps = [7, 8, 7], 30
     vector = vector_of(PONG, 3)
-    observations = reset_vector(vector, seeds)
+    observations = begun(vector, seeds)
     for row, seed in enumerate(seeds):
         first, _ = make_single(PONG, source_dir=None).reset(seed=seed)
         np.testing.assert_array_equal(observations[row], first)
     for _ in range(steps):
-        observations = vector.step(np.full(3, 2))[0]
+        observations = stepped(vector, np.full(3, 2))[0]
     np.testing.assert_array_equal(observations[0], observations[2])
     assert not np.array_equal(observations[0], observations[1])
-    again = reset_vector(vector, None)
-    assert not np.array_equal(again, reset_vector(vector, seeds)), "without seeds the random streams go on"
+    again = begun(vector, None)
+    assert not np.array_equal(again, begun(vector, seeds)), "without seeds the random streams go on"
 
 
 def test_a_single_game_is_the_vectors_game_and_starts_anew_at_any_time() -> None:
     game, vector = make_single(breakout(), source_dir=None), vector_of(breakout(), 1)
     for _ in range(2):
         observation, _ = game.reset(seed=5)
-        np.testing.assert_array_equal(observation, reset_vector(vector, [5])[0])
+        np.testing.assert_array_equal(observation, begun(vector, [5])[0])
         rng = np.random.default_rng(1)
         ended = False
         while not ended:
             action = rng.integers(4)
             observation, reward, terminated, truncated, _ = game.step(action)
-            seen, rewards, ends, cuts, _ = vector.step(np.array([action]))
+            seen, rewards, ends, cuts, _ = stepped(vector, np.array([action]))
             np.testing.assert_array_equal(observation, seen[0])
             assert (reward, terminated, truncated) == (rewards[0], ends[0], cuts[0])
             ended = terminated or truncated
@@ -137,10 +139,10 @@ def test_the_emulator_pays_raw_scores_whatever_the_learner_sees() -> None:
 
 def test_an_action_that_does_not_exist_is_an_error_and_not_a_wait_forever() -> None:
     vector = vector_of(PONG)
-    reset_vector(vector, [0, 1])
+    begun(vector, [0, 1])
     for actions in ([0, 6], [-1, 0]):
         with pytest.raises(ValueError, match="not all below 6"):
-            vector.step(np.array(actions))
+            stepped(vector, np.array(actions))
     game = make_single(PONG, source_dir=None)
     game.reset(seed=0)
     with pytest.raises(ValueError, match="6 is not an action"):
@@ -167,8 +169,8 @@ def test_settings_that_cannot_be_are_named(kwargs: dict[str, Any], message: str)
 def test_what_the_vector_does_not_know_is_gymnasiums_plain_game_in_both_places() -> None:
     config = EnvConfig(id="ALE/Pong-v5", kwargs={"obs_type": "ram"})
     vector, single = vector_of(config), make_single(config, source_dir=None)
-    assert vectorization(vector) == "sync"
-    assert single_spaces(vector)[0] == single.observation_space
+    assert vector.vectorization == "sync"
+    assert spaces_of(vector)[0] == single.observation_space
     plain = EnvConfig(id="ALE/Pong-v5", vectorization="sync")
     assert make_single(plain, source_dir=None).observation_space.shape == (210, 160, 3)
 
@@ -196,13 +198,13 @@ def test_a_run_folder_describes_and_pickles_it(tmp_path: Path) -> None:
     config = ExperimentConfig(name="pong", env=PONG)
     assert check_environment(config)[0].shape == (4, 84, 84)
     vector = vector_of(PONG)
-    assert record_environment(RunFolder(tmp_path), config, VectorCopies(vector)) == []
+    assert record_environment(RunFolder(tmp_path), config, vector) == []
     spec = json.loads((tmp_path / "env_spec.json").read_text())
     assert (spec["vectorization"], spec["autoreset"]) == ("native", "NextStep")
     with (tmp_path / "vars.pkl").open("rb") as file:
         copy = pickle.load(file)["env"]  # noqa: S301
     assert isinstance(copy, AtariGame)
-    np.testing.assert_array_equal(copy.reset(seed=3)[0], reset_vector(vector, [3, 4])[0])
+    np.testing.assert_array_equal(copy.reset(seed=3)[0], begun(vector, [3, 4])[0])
 
 
 def test_closing_ends_the_emulators_threads_and_twice_does_no_harm() -> None:
@@ -214,12 +216,12 @@ def test_closing_ends_the_emulators_threads_and_twice_does_no_harm() -> None:
     for each in (vector, vector, game, game):
         each.close()
     assert psutil.Process().num_threads() == before
-    assert reset_vector(other, [1, 2]).shape == (2, 4, 84, 84), "another's threads go on"
+    assert begun(other, [1, 2]).shape == (2, 4, 84, 84), "another's threads go on"
 
 
 def test_the_longest_game_is_truncated() -> None:
     config = breakout(noop_max=1).model_copy(update={"max_episode_steps": 6})
     vector = vector_of(config, 1)
-    reset_vector(vector, [0])
-    endings = [(bool(s[2][0]), bool(s[3][0])) for s in (vector.step(np.zeros(1, int)) for _ in range(7))]
+    begun(vector, [0])
+    endings = [(bool(s[2][0]), bool(s[3][0])) for s in (stepped(vector, np.zeros(1, int)) for _ in range(7))]
     assert endings == [(False, False)] * 5 + [(False, True), (False, False)]

@@ -13,18 +13,17 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.make import make_single
 from remuda.environments.record import environment_spec
 from remuda.environments.spaces import column_layout, space_structure
-from remuda.environments.vectors import make_vector
 from remuda.storage.env_files import pickle_environment
+from remuda.tests.environments.stepping import copies_of
 
 
 def test_the_spec_of_cartpole() -> None:
     config = EnvConfig(id="CartPole-v1", kwargs={"sutton_barto_reward": True}, num_envs=8)
-    spec = environment_spec(config, VectorCopies(make_vector(config, num_envs=4, source_dir=None)))
+    spec = environment_spec(config, copies_of(config, num_envs=4, source_dir=None))
     assert json.loads(json.dumps(spec, allow_nan=False)) == spec
     observation = spec.pop("observation_space")
     assert isinstance(observation, dict)

@@ -12,54 +12,55 @@ import pytest
 from remuda.config.environment import EnvConfig
 from remuda.environments.envpool_vector import auto_takes_pool
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.vectors import Vector, make_vector, reset_vector, single_spaces, vectorization
+from remuda.environments.lanes import Copies
+from remuda.tests.environments.stepping import begun, copies_of, spaces_of, stepped
 
 
 def config(**settings: Any) -> EnvConfig:
     return EnvConfig.model_validate({"id": "CartPole-v1", "vectorization": "envpool"} | settings)
 
 
-def built(env: EnvConfig, num_envs: int = 4) -> Vector:
-    return make_vector(env, num_envs=num_envs, source_dir=None)
+def built(env: EnvConfig, num_envs: int = 4) -> Copies:
+    return copies_of(env, num_envs=num_envs, source_dir=None)
 
 
 @pytest.fixture
-def pool() -> Iterator[Vector]:
+def pool() -> Iterator[Copies]:
     pytest.importorskip("envpool", reason="pip install 'remuda[envpool]'")
     vector = built(config())
     yield vector
     vector.close()
 
 
-def test_an_episode_is_followed_by_its_reset(pool: Vector) -> None:
+def test_an_episode_is_followed_by_its_reset(pool: Copies) -> None:
     """Who always pushes to the right falls after some ten steps; the next step resets, and brings nothing."""
-    reset_vector(pool, [3, 4, 5, 6])
+    begun(pool, [3, 4, 5, 6])
     over, length = np.zeros(4, np.bool_), np.zeros(4, np.int64)
     for _ in range(60):
-        observations, reward, terminated, truncated, _ = pool.step(np.ones(4, np.int64))
+        observations, reward, terminated, truncated, _ = stepped(pool, np.ones(4, np.int64))
         np.testing.assert_array_equal(reward, np.where(over, 0.0, 1.0))
         assert np.abs(observations[over]).max(initial=0.0) <= 0.05, "the first observation of an episode"
         assert not truncated.any()
         length = np.where(over, 0, length + 1)
         over = terminated
         assert (length[over] < 15).all()
-    assert vectorization(pool) == "envpool"
-    assert single_spaces(pool)[0].dtype == np.float32
+    assert pool.vectorization == "envpool"
+    assert spaces_of(pool)[0].dtype == np.float32
 
 
-def test_the_same_seed_gives_the_same_numbers(pool: Vector) -> None:
-    first, again = reset_vector(pool, [3, 4, 5, 6]).copy(), reset_vector(pool, [3, 4, 5, 6]).copy()
+def test_the_same_seed_gives_the_same_numbers(pool: Copies) -> None:
+    first, again = begun(pool, [3, 4, 5, 6]).copy(), begun(pool, [3, 4, 5, 6]).copy()
     np.testing.assert_array_equal(first, again)
     assert len(np.unique(first[:, 0])) == 4, "each environment has a beginning of its own"
-    assert not np.array_equal(first, reset_vector(pool, [9, 4, 5, 6]))
-    assert not np.array_equal(first, reset_vector(pool, None))
+    assert not np.array_equal(first, begun(pool, [9, 4, 5, 6]))
+    assert not np.array_equal(first, begun(pool, None))
 
 
 def test_the_limit_of_steps_truncates() -> None:
     pytest.importorskip("envpool")
     vector = built(config(max_episode_steps=5))
-    reset_vector(vector, [1, 2, 3, 4])
-    outcomes = [vector.step(np.zeros(4, np.int64))[3].all() for _ in range(5)]
+    begun(vector, [1, 2, 3, 4])
+    outcomes = [stepped(vector, np.zeros(4, np.int64))[3].all() for _ in range(5)]
     vector.close()
     assert outcomes == [False, False, False, False, True]
 
@@ -112,8 +113,8 @@ class Same(Stub):
 def auto(num_envs: int, **settings: Any) -> tuple[str, list[str]]:
     said: list[str] = []
     env = config(id="Acrobot-v1", vectorization="auto", **settings)
-    vector = make_vector(env, num_envs=num_envs, source_dir=None, sharers=10_000, chosen=said.append)
-    way = vectorization(vector)
+    vector = copies_of(env, num_envs=num_envs, source_dir=None, sharers=10_000, chosen=said.append)
+    way = vector.vectorization
     vector.close()
     return way, said
 
@@ -139,7 +140,7 @@ def test_auto_keeps_to_what_gymnasium_has_and_to_native_classes(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "envpool", Stub())
     vector = built(config(vectorization="auto"))
     vector.close()
-    assert vectorization(vector) == "native", "of CartPole, which it would know"
+    assert vector.vectorization == "native", "of CartPole, which it would know"
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

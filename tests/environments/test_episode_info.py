@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.lanes import as_columns, of_single, of_vector
-from remuda.environments.vectors import Vector, make_vector, reset_vector
+from remuda.environments.lanes import Copies, as_columns, of_single, of_vector
+from remuda.tests.environments.stepping import begun, copies_of, stepped
 
 NAMES = ("boxes", "won", "note", "missing")
 
@@ -66,12 +66,12 @@ def test_one_environments_last_step() -> None:
     assert of_single(info, "abcdefgh") == {"a": 1.0, "b": 0.5, "c": 2.0, "d": 1.0}
 
 
-def reports(vector: Vector, steps: int) -> list[dict[str, list[float]]]:
-    reset_vector(vector, [1, 2, 3, 4, 5])
+def reports(vector: Copies, steps: int) -> list[dict[str, list[float]]]:
+    begun(vector, [1, 2, 3, 4, 5])
     found: list[dict[str, list[float]]] = []
     for _ in range(steps):
-        _, _, terminated, truncated, info = vector.step(np.zeros(5, int))
-        found.append(of_vector(info, NAMES, terminated | truncated))
+        _, _, terminated, truncated, _ = stepped(vector, np.zeros(5, int))
+        found.append(vector.lanes[0].reported(NAMES, terminated | truncated))
     return found
 
 
@@ -83,7 +83,7 @@ def test_objects_and_processes_report_alike(folder: Path) -> None:
         config = EnvConfig.model_validate(
             {"make": "reporting_env:make_env", "vectorization": how, "episode_info": NAMES}
         )
-        vector = make_vector(config, num_envs=5, source_dir=str(folder))
+        vector = copies_of(config, num_envs=5, source_dir=str(folder))
         try:
             found.append(reports(vector, 30))
         finally:

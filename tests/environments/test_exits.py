@@ -12,7 +12,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit, UserExitError
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
-from remuda.environments.vectors import make_vector
+from remuda.tests.environments.stepping import copies_of
 
 WALK = """
 import gymnasium, numpy as np, sys
@@ -72,7 +72,7 @@ def test_building_one_that_exits_is_a_build_error(folder: Path, make: str, said:
 
 
 def test_a_copy_that_exits_while_it_is_timed_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.environments.vectors.usable_cores", lambda: 2)
+    monkeypatch.setattr("remuda.environments.processes.usable_cores", lambda: 2)
     said: list[str] = []
-    make_vector(EnvConfig(make="walk_exits:make"), num_envs=2, source_dir=str(folder), chosen=said.append).close()
+    copies_of(EnvConfig(make="walk_exits:make"), num_envs=2, source_dir=str(folder), chosen=said.append).close()
     assert "SystemExit('no more') was raised in" in said[0]

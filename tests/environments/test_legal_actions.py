@@ -12,6 +12,8 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
+from remuda.environments.copies import LocalCopies
+from remuda.environments.lanes import Copies
 from remuda.environments.legal_actions import (
     components_of,
     legal_of_each,
@@ -21,15 +23,9 @@ from remuda.environments.legal_actions import (
     without_any,
 )
 from remuda.environments.process_peer import EnvironmentProcessError
-from remuda.environments.vectors import (
-    Vector,
-    make_vector,
-    reset_vector,
-    reset_with_info,
-    tell_legal_actions,
-    time_step,
-)
+from remuda.environments.processes import time_step
 from remuda.tests.environments.masked import ACTIONS, FIRST, Choosy, legal_in
+from remuda.tests.environments.stepping import begun, copies_of, stepped
 
 CHOOSY = EnvConfig(make="remuda.tests.environments.masked:make", vectorization="async")
 
@@ -98,21 +94,21 @@ def taken(legal: np.ndarray | None, num_envs: int, step: int) -> np.ndarray:
     return np.asarray(FIRST + (rows.argmax(axis=1) if step % 2 else last))
 
 
-def assert_told_right(vector: Vector, num_envs: int) -> None:
+def assert_told_right(vector: Copies, num_envs: int) -> None:
     """Over resets of the whole vector and of single environments."""
     for seeds in (list(range(num_envs)), None):
-        observations, info = reset_with_info(vector, seeds)
+        observations = begun(vector, seeds)
         for step in range(40):
-            legal = legal_of_vector(info, num_envs=num_envs, components=(ACTIONS,))
+            legal = vector.lanes[0].legal((ACTIONS,))
             told = np.ones((num_envs, ACTIONS), np.bool_) if legal is None else legal
             told[without_any(told, (ACTIONS,))] = True  # where an episode is over
             assert told.tolist() == legal_in(observations).tolist()
-            observations, _, _, _, info = vector.step(taken(legal, num_envs, step))
+            observations, *_ = stepped(vector, taken(legal, num_envs, step))
 
 
 def test_a_copy_that_is_timed_is_stepped_by_legal_actions() -> None:
     """Any other is an error of this environment, and `auto` would know nothing of its speed."""
-    assert time_step(Choosy()) > 0.0
+    assert time_step(LocalCopies.of_one_agent([Choosy()])) > 0.0
     space = spaces.Discrete(3, start=4, seed=0)
     assert {sample_legal(space, {"action_mask": [1, 0, 1]}) for _ in range(30)} == {4, 6}
     assert {sample_legal(space, {}) for _ in range(30)} == {4, 5, 6}
@@ -128,10 +124,11 @@ def test_a_copy_that_is_timed_is_stepped_by_legal_actions() -> None:
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("num_envs", [1, 5])
 def test_those_in_processes_tell_once_they_are_asked(num_envs: int) -> None:
-    vector = make_vector(CHOOSY, num_envs=num_envs, source_dir=None)
+    vector = copies_of(CHOOSY, num_envs=num_envs, source_dir=None)
     try:
-        assert reset_with_info(vector, None)[1] == {}
-        tell_legal_actions(vector)
+        vector.reset(None)
+        assert vector.lanes[0].legal((ACTIONS,)) is None
+        vector.tell_legal_actions()
         assert_told_right(vector, num_envs)
     finally:
         vector.close()
@@ -141,12 +138,12 @@ def test_those_in_processes_tell_once_they_are_asked(num_envs: int) -> None:
 @pytest.mark.usefixtures("forked")
 def test_a_mask_of_another_shape_is_an_error_of_a_process_too_but_only_where_it_is_read() -> None:
     config = CHOOSY.model_copy(update={"make": "remuda.tests.environments.test_legal_actions:misshapen"})
-    vector = make_vector(config, num_envs=2, source_dir=None)
+    vector = copies_of(config, num_envs=2, source_dir=None)
     try:
-        reset_vector(vector, None)
-        tell_legal_actions(vector)
+        begun(vector, None)
+        vector.tell_legal_actions()
         with pytest.raises(EnvironmentProcessError, match=r"has shape \(9,\), not \(4,\)"):
-            reset_vector(vector, None)
+            begun(vector, None)
     finally:
         vector.close()
 

@@ -12,14 +12,14 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.lanes import Copies
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector, make_vector, reset_vector, vectorization
 from remuda.tests.environments.scripted import SameStepVector, ScriptedEnv
+from remuda.tests.environments.stepping import begun, copies_of, stepped
 from remuda.tests.environments.timers import quick
 from remuda.tests.patience import HANG_S
 
@@ -39,18 +39,18 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del gymnasium.registry[name]
 
 
-def vector_of(env: EnvConfig, num_envs: int = 2, source_dir: str | None = None) -> Vector:
-    return make_vector(env, num_envs=num_envs, source_dir=source_dir, timer=quick)
+def vector_of(env: EnvConfig, num_envs: int = 2, source_dir: str | None = None) -> Copies:
+    return copies_of(env, num_envs=num_envs, source_dir=source_dir, timer=quick)
 
 
 def test_auto_takes_the_native_class_and_what_it_can_take() -> None:
     vector = vector_of(EnvConfig(id="CartPole-v1", kwargs={"sutton_barto_reward": True}, max_episode_steps=7), 3)
-    assert vectorization(vector) == "native"
-    reset_vector(vector, [1, 2, 3])
+    assert vector.vectorization == "native"
+    begun(vector, [1, 2, 3])
     rewards: list[Array] = []
     dones: list[Array] = []
     for step in range(7):
-        _, reward, terminated, truncated, _ = vector.step(np.full(3, step % 2))
+        _, reward, terminated, truncated, _ = stepped(vector, np.full(3, step % 2))
         rewards.append(reward)
         dones.append(terminated | truncated)
     assert not np.any(rewards)  # sutton_barto_reward pays 0 until it falls
@@ -59,9 +59,9 @@ def test_auto_takes_the_native_class_and_what_it_can_take() -> None:
 
 
 def test_auto_falls_back_to_sync_where_native_cannot_serve() -> None:
-    assert vectorization(vector_of(EnvConfig(id="Scripted-v0"))) == "sync"
+    assert vector_of(EnvConfig(id="Scripted-v0")).vectorization == "sync"
     ids_only = EnvConfig(id="SameStep-v0", kwargs={"longest": 3})  # the native class takes no such argument
-    assert vectorization(vector_of(ids_only)) == "sync"
+    assert vector_of(ids_only).vectorization == "sync"
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,16 @@ def test_another_autoreset_mode_is_refused_and_the_vector_closed() -> None:
     with pytest.raises(EnvironmentBuildError, match=r"NEXT_STEP.*set env.vectorization to sync"):
         vector_of(EnvConfig(id="SameStep-v0"))
     assert SameStepVector.closed_count == closed + 1
-    assert vectorization(vector_of(EnvConfig(id="SameStep-v0", vectorization="sync"))) == "sync"
+    assert vector_of(EnvConfig(id="SameStep-v0", vectorization="sync")).vectorization == "sync"
 
 
 def test_sync_seeds_each_environment_as_it_would_be_alone() -> None:
     vector = vector_of(EnvConfig(id="CartPole-v1", vectorization="sync"), 3)
-    assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-    observations = reset_vector(vector, [11, 12, 13])
+    observations = begun(vector, [11, 12, 13])
     for row, seed in enumerate((11, 12, 13)):
         alone, _ = make_single(CARTPOLE, source_dir=None).reset(seed=seed)
         np.testing.assert_array_equal(observations[row], alone)
-    again = reset_vector(vector, None)
+    again = begun(vector, None)
     assert not np.array_equal(again, observations), "without seeds the random streams go on"
 
 
@@ -109,8 +108,8 @@ def test_the_longest_episode_is_truncated(vectorizing: str) -> None:
     else:
         config = EnvConfig.model_validate({"id": "CartPole-v1", "max_episode_steps": 3, "vectorization": vectorizing})
         vector = vector_of(config, 1)
-        reset_vector(vector, [0])
-        endings = [(bool(s[2][0]), bool(s[3][0])) for s in (vector.step(np.array([t % 2])) for t in range(3))]
+        begun(vector, [0])
+        endings = [(bool(s[2][0]), bool(s[3][0])) for s in (stepped(vector, np.array([t % 2])) for t in range(3))]
     assert endings == [(False, False), (False, False), (False, True)]
 
 
@@ -164,7 +163,7 @@ def test_a_function_gets_kwargs_time_limit_and_render_mode(tmp_path: Path) -> No
     assert env.render_mode == "human"
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(2)] == [False, True]
-    assert vectorization(vector_of(config, 2, str(tmp_path))) == "sync"
+    assert vector_of(config, 2, str(tmp_path)).vectorization == "sync"
 
 
 @pytest.mark.parametrize(
@@ -240,9 +239,11 @@ def test_a_users_folder_with_files_named_like_our_packages_works(tmp_path: Path)
         import sys
         import remuda.buffer, remuda.learner
         from remuda.config.schema import EnvConfig
-        from remuda.environments.vectors import make_vector, reset_vector
-        vector = make_vector(EnvConfig(make="my_env:make_env"), num_envs=2, source_dir=sys.argv[1])
-        print(reset_vector(vector, [1, 2]).shape, "torch" in sys.modules)
+        from remuda.environments.copies import make_copies
+        made = EnvConfig(make="my_env:make_env")
+        copies = make_copies(made, {"": ("agent",)}, num_envs=2, source_dir=sys.argv[1])
+        copies.reset([1, 2])
+        print(copies.lanes[0].observations.shape, "torch" in sys.modules)
     """
     for folder in (tmp_path, Path(__file__).resolve().parents[2]):  # started from the user's folder, and from ours
         done = subprocess.run(

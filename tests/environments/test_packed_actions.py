@@ -12,14 +12,14 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.legal_actions import legal_of_vector
+from remuda.environments.lanes import Copies
 from remuda.environments.make import make_single
-from remuda.environments.vectors import Vector, make_vector, reset_with_info, tell_legal_actions
 from remuda.environments.wrappers import PackActions
 from remuda.evaluator.play_policy import run_policy
 from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import Start
 from remuda.tests.environments.several_actions import COUNTS, Dials, NamedDials
+from remuda.tests.environments.stepping import begun, copies_of, stepped
 from remuda.tests.runner.runs import run_tiny, tiny_config, write_user_folder
 
 MODULE = "remuda.tests.environments.several_actions"
@@ -88,17 +88,17 @@ def test_a_part_that_is_not_counted_is_named() -> None:
 @pytest.mark.usefixtures("forked")
 def test_vectors_take_arrays_and_give_masks(vectorization: str) -> None:
     env = EnvConfig.model_validate({"make": f"{MODULE}:NamedDials", "vectorization": vectorization})
-    vector: Vector = make_vector(env, num_envs=2, source_dir=None, chosen=lambda said: None)
+    vector: Copies = copies_of(env, num_envs=2, source_dir=None, chosen=lambda said: None)
     try:
-        tell_legal_actions(vector)
-        observations, info = reset_with_info(vector, [3, 4])
+        vector.tell_legal_actions()
+        observations = begun(vector, [3, 4])
         for _ in range(3):
-            legal = legal_of_vector(info, num_envs=2, components=COUNTS)
+            legal = vector.lanes[0].legal(COUNTS)
             assert legal is not None
             assert legal.tolist() == [[True, True, False] + [True] * 6] * 2
             shown = np.stack([part.argmax(1) for part in np.split(observations, [3, 7], axis=1)], axis=1)
             shown[:, 0] = np.minimum(shown[:, 0], 1)
-            observations, rewards, _, _, info = vector.step(shown - np.array([1, 0, 0]))
+            observations, rewards, *_ = stepped(vector, shown - np.array([1, 0, 0]))
             assert (rewards >= 2 / 3).all()
     finally:
         vector.close()

@@ -10,12 +10,11 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.copies import VectorCopies
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
 from remuda.environments.make import make_single
 from remuda.environments.packing import PackObservations, packed_space, packs, unpacked
 from remuda.environments.record import environment_spec
-from remuda.environments.vectors import make_vector, reset_vector
+from remuda.tests.environments.stepping import begun, copies_of
 from remuda.tests.environments.structured import Cells, Grid, WithGraph, WrongShape
 
 MODULE = "remuda.tests.environments.structured"
@@ -94,9 +93,9 @@ def test_two_parts_of_one_name_are_refused() -> None:
 @pytest.mark.usefixtures("forked")
 def test_vectors_give_the_same_rows(vectorization: str) -> None:
     env = EnvConfig.model_validate({"make": f"{MODULE}:Grid", "vectorization": vectorization})
-    vector = make_vector(env, num_envs=2, source_dir=None, chosen=lambda said: None)
+    vector = copies_of(env, num_envs=2, source_dir=None, chosen=lambda said: None)
     try:
-        rows = reset_vector(vector, [3, 4]).copy()
+        rows = begun(vector, [3, 4]).copy()
         alone = [PackObservations(Grid()).reset(seed=seed)[0] for seed in (3, 4)]
     finally:
         vector.close()
@@ -115,7 +114,7 @@ def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_env_spec_says_what_lies_where() -> None:
     config = EnvConfig(make=f"{MODULE}:Grid", vectorization="sync")
-    told: Any = environment_spec(config, VectorCopies(make_vector(config, num_envs=2, source_dir=None)))
+    told: Any = environment_spec(config, copies_of(config, num_envs=2, source_dir=None))
     told = told["observation_space"]
     assert [part["name"] for part in told["parts"]] == ["direction", "image", "place.0", "place.1", "switches"]
     assert told["unused_parts"] == ["mission"]

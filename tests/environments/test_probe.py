@@ -7,7 +7,7 @@ import re
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,8 +17,8 @@ from gymnasium import spaces
 from remuda.config.environment import EnvConfig
 from remuda.environments.probe import FIRST, Looker, Remarks, misfits, probe
 from remuda.environments.replaceable import ReplaceableEnv
-from remuda.environments.vectors import make_vector
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.environments.stepping import copies_of, stepped
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_said(walks: Path, make: str, level: str, said: str) ->
 def test_the_first_observations_of_a_run_are_looked_at_and_each_kind_is_said_once(walks: Path) -> None:
     said, broke = list[str](), list[str]()
     with closing(
-        make_vector(
+        copies_of(
             EnvConfig(make="walks:high", vectorization="sync"),
             num_envs=3,
             source_dir=None,
@@ -136,9 +136,9 @@ def test_the_first_observations_of_a_run_are_looked_at_and_each_kind_is_said_onc
             remark=said.append,
         )
     ) as vector:
-        vector.reset(seed=cast(int, [1, 2, 3]))
+        vector.reset([1, 2, 3])
         for _ in range(5):
-            vector.step(np.zeros(3, np.int64))
+            stepped(vector, np.zeros(3, np.int64))
     assert said == [
         "walks:high: the observation[1] is 3, above the bound 1 of its Box: widen the Box, or clip the observation"
     ]

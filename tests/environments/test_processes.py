@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,12 @@ import psutil
 import pytest
 
 from remuda.config.environment import EnvConfig
+from remuda.environments.copies import make_copies
 from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
+from remuda.environments.lanes import AGENT, Group
 from remuda.environments.make import make_single
-from remuda.environments.processes import ProcessVector
-from remuda.environments.vectors import make_vector, reset_vector
+from remuda.environments.processes import ProcessCopies
+from remuda.tests.environments.stepping import begun, copies_of, stepped
 from remuda.tests.patience import until_gone
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked")]
@@ -61,15 +63,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("slice_env", None)
 
 
-def vector_of(folder: Path, num_envs: int, processes: int, trouble: str = "none") -> ProcessVector:
+def vector_of(folder: Path, num_envs: int, processes: int, trouble: str = "none") -> ProcessCopies:
     config = EnvConfig(make="slice_env:make_env", kwargs={"trouble": trouble})
     env = make_single(config, source_dir=str(folder))
-    return ProcessVector(
+    return ProcessCopies(
         config,
+        {"": Group((AGENT,), env.observation_space, env.action_space)},
         num_envs=num_envs,
         processes=processes,
         source_dir=str(folder),
-        spaces=(env.observation_space, env.action_space),
         limit=RestartLimit(0, print),
     )
 
@@ -87,8 +89,8 @@ def children() -> list[psutil.Process]:
 def test_what_they_print_is_printed_here(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     vector = vector_of(folder, 3, 2, "print")
     try:
-        vector.reset(seed=[1, 2, 3])
-        vector.step(np.zeros(3, np.int64))
+        vector.reset([1, 2, 3])
+        stepped(vector, np.zeros(3, np.int64))
         assert capsys.readouterr() == ("a step\nin two lines\n" * 3, "a warning\n" * 3)
     finally:
         vector.close()
@@ -96,15 +98,15 @@ def test_what_they_print_is_printed_here(folder: Path, capsys: pytest.CaptureFix
 
 def test_slices_of_any_size_are_what_objects_in_one_process_are(folder: Path) -> None:
     config = EnvConfig(make="slice_env:make_env", vectorization="sync")
-    sync = make_vector(config, num_envs=5, source_dir=str(folder))
+    sync = copies_of(config, num_envs=5, source_dir=str(folder))
     vector = vector_of(folder, 5, 2)
     try:
         assert len(children()) == 2
         for seeds in ([1, 2, 3, 4, 5], None):
-            np.testing.assert_array_equal(reset_vector(vector, seeds), reset_vector(sync, seeds))
+            np.testing.assert_array_equal(begun(vector, seeds), begun(sync, seeds))
             for step in range(20):
                 actions = np.arange(5) % 2 + step % 2
-                for got, expected in zip(vector.step(actions)[:4], sync.step(actions)[:4], strict=True):
+                for got, expected in zip(stepped(vector, actions)[:4], stepped(sync, actions)[:4], strict=True):
                     assert got.dtype == expected.dtype
                     np.testing.assert_array_equal(got, expected)
     finally:
@@ -114,11 +116,11 @@ def test_slices_of_any_size_are_what_objects_in_one_process_are(folder: Path) ->
 
 def test_what_an_environment_raises_surfaces_with_its_traceback(folder: Path) -> None:
     vector = vector_of(folder, 4, 2, "raise")
-    reset_vector(vector, [1, 2, 3, 4])
+    begun(vector, [1, 2, 3, 4])
     with pytest.raises(
         BrokenEnvironmentError, match=r"environment 3 .*: RuntimeError: the simulator broke; "
     ) as caught:
-        vector.step(np.array([0, 0, 0, 2]))
+        stepped(vector, np.array([0, 0, 0, 2]))
     assert "slice_env.py" in "".join(caught.value.__notes__)
     vector.close()
     assert not children()
@@ -127,7 +129,7 @@ def test_what_an_environment_raises_surfaces_with_its_traceback(folder: Path) ->
 @pytest.mark.parametrize("how", ["exit", "kill"])
 def test_a_process_that_ends_is_an_error_that_says_how(folder: Path, how: str) -> None:
     vector = vector_of(folder, 4, 2, "die")
-    reset_vector(vector, [1, 2, 3, 4])
+    begun(vector, [1, 2, 3, 4])
     if how == "kill":
         for child in children():
             child.send_signal(signal.SIGKILL)
@@ -135,16 +137,16 @@ def test_a_process_that_ends_is_an_error_that_says_how(folder: Path, how: str) -
     with pytest.raises(
         BrokenEnvironmentError, match=f"environment [01] .* its process ended unexpectedly .{way}.; it is not"
     ):
-        vector.step(np.array([2, 0, 0, 0]))
+        stepped(vector, np.array([2, 0, 0, 0]))
     vector.close()
     assert not children()
 
 
 def test_a_crash_prints_the_stack_that_led_to_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     vector = vector_of(folder, 2, 1, "crash")
-    reset_vector(vector, [1, 2])
+    begun(vector, [1, 2])
     with pytest.raises(BrokenEnvironmentError, match=r"its process ended unexpectedly \(signal 11\)"):
-        vector.step(np.array([0, 2]))
+        stepped(vector, np.array([0, 2]))
     vector.close()
     errors = capfd.readouterr().err
     assert "Segmentation fault" in errors
@@ -155,13 +157,13 @@ OWNER = """
     import sys, time
     import numpy as np
     from remuda.config.schema import EnvConfig
-    from remuda.environments.vectors import make_vector, reset_vector
+    from remuda.tests.environments.stepping import begun, copies_of, stepped
     config = EnvConfig(make="slice_env:make_env", kwargs={"trouble": "hang"}, vectorization="async")
-    vector = make_vector(config, num_envs=2, source_dir=sys.argv[1])
-    reset_vector(vector, [1, 2])
+    vector = copies_of(config, num_envs=2, source_dir=sys.argv[1])
+    begun(vector, [1, 2])
     print("ready", flush=True)
     if sys.argv[2] == "step":
-        vector.step(np.full(2, 2))
+        stepped(vector, np.full(2, 2))
     time.sleep(1000)
 """
 
@@ -179,3 +181,33 @@ def test_no_orphan_is_left_when_the_owner_is_killed(folder: Path, doing: str) ->
         assert orphans
         owner.kill()
     until_gone(orphans)  # who inherits them may let them be zombies
+
+
+AGENTS = """
+from remuda.tests.environments.leaving import Leaving
+
+def make():
+    return Leaving([3, 2, 7])
+"""
+
+
+def test_several_agents_in_processes_are_what_they_are_as_objects(folder: Path) -> None:
+    (folder / "leaving_env.py").write_text(AGENTS)
+    groups = {"odd": ("a1",), "even": ("a0", "a2")}
+    found: list[list[list[float]]] = []
+    for way in ("sync", "async"):
+        settings = {"kind": "pettingzoo", "make": "leaving_env:make", "vectorization": way, "max_episode_steps": 5}
+        copies = make_copies(EnvConfig.model_validate(settings), groups, num_envs=5, source_dir=str(folder))
+        with closing(copies):
+            copies.reset([1, 2, 3, 4, 5])
+            seen = list[list[float]]()
+            for number in range(20):
+                taken = copies.step([np.full(len(lanes), number % 3) for lanes in copies.lanes])
+                seen.append([taken, *copies.begun])
+                for lanes in copies.lanes:
+                    arrays = (lanes.observations, lanes.reward, lanes.terminated, lanes.truncated, lanes.over)
+                    seen.append([float(value) for array in arrays for value in array.flat])
+        found.append(seen)
+        assert copies.vectorization == way
+    assert found[0] == found[1]
+    sys.modules.pop("leaving_env", None)

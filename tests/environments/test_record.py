@@ -11,18 +11,17 @@ import pytest
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments import record
-from remuda.environments.copies import VectorCopies
 from remuda.environments.record import record_environment
-from remuda.environments.vectors import make_vector
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.environments.stepping import copies_of
 
 
 def recorded(folder: Path, env: EnvConfig) -> list[str]:
     """The warnings; the folder is the run's and has the user's module."""
     config = ExperimentConfig(name="record", env=env, source_dir=str(folder))
-    vector = make_vector(config.env, num_envs=2, source_dir=config.source_dir)
+    vector = copies_of(config.env, num_envs=2, source_dir=config.source_dir)
     try:
-        return record_environment(RunFolder(folder), config, VectorCopies(vector))
+        return record_environment(RunFolder(folder), config, vector)
     finally:
         vector.close()
 
@@ -49,7 +48,7 @@ def test_one_that_cannot_be_closed_is_warned_of_and_its_copy_is_there(tmp_path: 
     env = write_module(tmp_path, "jammed", closed)
     config = ExperimentConfig(name="record", env=env, source_dir=str(tmp_path))
     (warning,) = record_environment(
-        RunFolder(tmp_path), config, VectorCopies(make_vector(config.env, num_envs=2, source_dir=config.source_dir))
+        RunFolder(tmp_path), config, copies_of(config.env, num_envs=2, source_dir=config.source_dir)
     )
     assert "stays open" in warning
     assert (tmp_path / "vars.pkl").exists()

@@ -12,13 +12,14 @@ import pytest
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.faults import MOST_IN_A_ROW, REPLACED, BrokenEnvironmentError, Fault, RestartLimit
+from remuda.environments.lanes import AGENT, Copies, Group
 from remuda.environments.make import SingleEnv, make_single
-from remuda.environments.processes import ProcessVector
+from remuda.environments.processes import ProcessCopies
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector, make_vector, reset_with_info
 from remuda.tests.environments.faulty import BAD_STEP, MODULE, SEEDS_SHOWN
+from remuda.tests.environments.stepping import begun, copies_of, stepped
 
 STEPS = 40
 IN_PROCESS = {
@@ -48,6 +49,11 @@ def config_of(troubles: Mapping[str, str], marker: Path | None = None, **setting
     )
 
 
+def group_of(config: EnvConfig) -> Group:
+    env = make_single(config, source_dir=None)
+    return Group((AGENT,), env.observation_space, env.action_space)
+
+
 class Played(NamedTuple):
     """[time, env, …]"""
 
@@ -58,21 +64,20 @@ class Played(NamedTuple):
     replaced: Array
 
 
-def play(vector: Vector, seeds: list[int], steps: int = STEPS) -> Played:
+def play(vector: Copies, seeds: list[int], steps: int = STEPS) -> Played:
     """Each environment gets actions by what it observes, so it depends on no other."""
-    seen, info = reset_with_info(vector, seeds)
-    assert REPLACED not in info
+    seen = begun(vector, seeds)
+    assert not vector.any_replaced
     slots: list[tuple[Array, ...]] = []
     for _ in range(steps):
         actions = (seen[:, -1] * 8).astype(np.int64) % 3
-        seen, reward, terminated, truncated, info = vector.step(actions)
-        replaced = info.get(REPLACED, np.zeros(len(seeds), np.bool_))
-        slots.append((seen.copy(), reward.copy(), terminated.copy(), truncated.copy(), replaced.copy()))
+        seen, reward, terminated, truncated, _ = stepped(vector, actions)
+        slots.append((seen, reward, terminated, truncated, vector.replaced.copy()))
     return Played(*(np.stack(column) for column in zip(*slots, strict=True)))
 
 
 def healthy(seeds: list[int]) -> Played:
-    with closing(make_vector(config_of({}), num_envs=len(seeds), source_dir=None)) as vector:
+    with closing(copies_of(config_of({}), num_envs=len(seeds), source_dir=None)) as vector:
         played = play(vector, seeds)
     assert not played.replaced.any()
     return played
@@ -98,7 +103,7 @@ def test_each_kind_of_trouble_costs_its_own_environment_and_no_other() -> None:
     troubles = {str(seed): trouble for seed, trouble in zip(seeds[1:], IN_PROCESS, strict=True)}
     said: list[str] = []
     with closing(
-        make_vector(config_of(troubles), num_envs=len(seeds), source_dir=None, broke=said.append, remark=print)
+        copies_of(config_of(troubles), num_envs=len(seeds), source_dir=None, broke=said.append, remark=print)
     ) as vector:
         played = play(vector, seeds)
     expected = healthy(seeds)
@@ -140,13 +145,12 @@ def test_in_processes_one_that_hangs_or_dies_is_started_again_and_the_others_go_
         marker.unlink(missing_ok=True)
         return found
 
-    single = make_single(config, source_dir=None)
-    vector = ProcessVector(
+    vector = ProcessCopies(
         config,
+        {"": group_of(config)},
         num_envs=5,
         processes=5,
         source_dir=None,
-        spaces=(single.observation_space, single.action_space),
         limit=RestartLimit(4, said.append),
         hangs=hangs,
     )
@@ -174,13 +178,12 @@ def test_in_processes_one_that_hangs_or_dies_is_started_again_and_the_others_go_
 def test_all_environments_of_a_lost_process_begin_again_and_the_one_at_fault_is_named() -> None:
     config = config_of({"301": "die"})
     said: list[str] = []
-    single = make_single(config, source_dir=None)
-    vector = ProcessVector(
+    vector = ProcessCopies(
         config,
+        {"": group_of(config)},
         num_envs=3,
         processes=1,
         source_dir=None,
-        spaces=(single.observation_space, single.action_space),
         limit=RestartLimit(1, said.append),
     )
     with closing(vector):
@@ -234,7 +237,7 @@ def test_the_end_names_the_commonest_kinds_of_fault_by_an_example() -> None:
 def test_with_no_restarts_the_first_fault_fails_and_names_what_was_raised() -> None:
     config = config_of({"*": "raise"}, restarts_per_hour=0)
     with (
-        closing(make_vector(config, num_envs=2, source_dir=None)) as vector,
+        closing(copies_of(config, num_envs=2, source_dir=None)) as vector,
         pytest.raises(BrokenEnvironmentError, match=r"RuntimeError: the simulator broke; .* is 0$") as caught,
     ):
         play(vector, [1, 2])

@@ -9,7 +9,7 @@ import pytest
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import make_vector, reset_vector, single_spaces
+from remuda.tests.environments.stepping import begun, copies_of, spaces_of, stepped
 
 SIMULATED = [
     ("mujoco", "HalfCheetah-v5", {}, (17,), np.float64, (6,)),
@@ -37,11 +37,11 @@ def test_simulated_environments_step_in_vectors(
 
 def played(env: EnvConfig, *, steps: int) -> Array:
     """Observations [steps + 1, 2, …] of two environments with seeds of their own and the same constant actions."""
-    vector = make_vector(env, num_envs=2, source_dir=None)
+    vector = copies_of(env, num_envs=2, source_dir=None)
     try:
-        seen = [reset_vector(vector, [3, 4]).copy()]
+        seen = [begun(vector, [3, 4]).copy()]
         act = actions(env)
-        seen += [np.array(vector.step(act)[0]) for _ in range(steps)]
+        seen += [np.array(stepped(vector, act)[0]) for _ in range(steps)]
     finally:
         vector.close()
     return np.stack(seen)
@@ -49,9 +49,9 @@ def played(env: EnvConfig, *, steps: int) -> Array:
 
 def actions(env: EnvConfig) -> Array:
     """The same valid action for two environments."""
-    vector = make_vector(env, num_envs=2, source_dir=None)
+    vector = copies_of(env, num_envs=2, source_dir=None)
     try:
-        _, space = single_spaces(vector)
+        _, space = spaces_of(vector)
         space.seed(0)
         one = np.asarray(space.sample())
     finally:

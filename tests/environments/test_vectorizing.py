@@ -11,13 +11,14 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.spaces import Array
-from remuda.environments.vectors import (
+from remuda.environments.copies import LocalCopies
+from remuda.environments.processes import (
     choose_processes,
     processes_for,
     time_step,
     usable_cores,
 )
+from remuda.environments.spaces import Array
 
 US = 1e-6
 
@@ -66,7 +67,7 @@ class TickingEnv(gymnasium.Env[Array, Any]):
 
 def test_the_median_step_is_timed_without_resets() -> None:
     env = TickingEnv(iter([0.5] + [0.001] * 100))  # the first step imports and compiles
-    assert time_step(env, clock=lambda: env.now_s) == pytest.approx(0.001)
+    assert time_step(LocalCopies.of_one_agent([env]), clock=lambda: env.now_s) == pytest.approx(0.001)
     assert (env.steps, env.resets) == (20, 5)
 
 
@@ -74,12 +75,17 @@ def test_the_choice_and_its_reason_are_one_line_and_the_copy_is_closed(monkeypat
     env, said = TickingEnv(iter([])), list[str]()
 
     def choice(mode: str, *, cores: int, sharers: int, step_s: float) -> int:
-        monkeypatch.setattr("remuda.environments.vectors.usable_cores", lambda: cores)
+        monkeypatch.setattr("remuda.environments.processes.usable_cores", lambda: cores)
         config = EnvConfig.model_validate({"make": "m:f", "vectorization": mode})
         processes, known = choose_processes(
-            config, lambda: env, num_envs=8, sharers=sharers, chosen=said.append, timer=lambda copy: step_s
+            config,
+            lambda: LocalCopies.of_one_agent([env]),
+            num_envs=8,
+            sharers=sharers,
+            chosen=said.append,
+            timer=lambda copy: step_s,
         )
-        assert known == (env.observation_space, env.action_space) or not processes
+        assert not processes or (known[0].observation, known[0].action) == (env.observation_space, env.action_space)
         return processes
 
     assert choice("auto", cores=4, sharers=1, step_s=0.002) == 4
@@ -103,7 +109,9 @@ def test_the_choice_and_its_reason_are_one_line_and_the_copy_is_closed(monkeypat
 def test_a_copy_that_fails_leaves_the_failure_to_the_environments_themselves() -> None:
     said: list[str] = []
     env = TickingEnv(iter([]))  # its first step raises StopIteration
-    chosen = choose_processes(EnvConfig(make="m:f"), lambda: env, num_envs=8, sharers=1, chosen=said.append)
+    chosen = choose_processes(
+        EnvConfig(make="m:f"), lambda: LocalCopies.of_one_agent([env]), num_envs=8, sharers=1, chosen=said.append
+    )
     assert chosen[0] == 0
     assert env.closed or usable_cores() == 1
     assert said[0].startswith("environments: sync, objects in one process")

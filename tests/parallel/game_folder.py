@@ -67,8 +67,8 @@ HELD_GAME: dict[str, dict[str, object]] = {
     "env": {
         "make": "my_game:make_game",
         "kind": "pettingzoo",
-        "num_envs": 4,
         "vectorization": "sync",
+        "num_envs": 4,
         "kwargs": {"hold_after": HOLD_AFTER},
     },
     "policy": {"type": "dqn", "hidden": [16], "discount": 0.5, "n_step": 1, "epsilon_decay_env_steps": 1000},

@@ -28,7 +28,7 @@ def make(lengths, fails_at=None):
 SEVERAL: dict[str, Any] = {
     "name": "several",
     "seed": 3,
-    "env": {"kind": "pettingzoo", "make": "leaving_game:make", "num_envs": NUM_ENVS,
+    "env": {"kind": "pettingzoo", "make": "leaving_game:make", "vectorization": "sync", "num_envs": NUM_ENVS,
             "kwargs": {"lengths": list(LENGTHS)}},
     "policy": {"type": "dqn", "hidden": [8], "epsilon_decay_env_steps": 300, "target_update_iters": 10},
     "policies": {

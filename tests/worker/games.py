@@ -29,7 +29,14 @@ def shared_config(folder: Path, **sections: Any) -> ExperimentConfig:
     (folder / "leased_game.py").write_text(GAME)
     sys.modules.pop("leased_game", None)
     kwargs = {"lengths": list(LENGTHS)}
-    env = {"kind": "pettingzoo", "make": "leased_game:make", "kwargs": kwargs, "num_envs": COPIES, "agents": AGENTS}
+    env = {
+        "kind": "pettingzoo",
+        "make": "leased_game:make",
+        "vectorization": "sync",
+        "kwargs": kwargs,
+        "num_envs": COPIES,
+        "agents": AGENTS,
+    }
     return small_config(source_dir=str(folder), **{"env": env, **sections})
 
 

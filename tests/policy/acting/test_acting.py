@@ -8,11 +8,11 @@ import pytest
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.vectors import make_vector
 from remuda.policy.acting.distributions import epsilon_greedy, epsilon_powers
 from remuda.policy.algorithms.dqn.entry import DqnPolicy
 from remuda.policy.spaces import ActionSpec
 from remuda.tests.collector.rollouts import OneRollout
+from remuda.tests.environments.stepping import copies_of
 from remuda.tests.policy.cases import ACTION, OBSERVATION, dqn
 
 
@@ -82,7 +82,7 @@ def test_a_collector_tells_its_policy_where_it_is(monkeypatch: pytest.MonkeyPatc
     acts = spreading(7.0)
     monkeypatch.setattr(acts, "take_place", lambda first, of: told.append((first, of)))
     config = ExperimentConfig(name="spread", env=EnvConfig(id="CartPole-v1", num_envs=3))
-    vector = make_vector(config.env, num_envs=3, source_dir=None, chosen=lambda said: None)
+    vector = copies_of(config.env, num_envs=3, source_dir=None, chosen=lambda said: None)
     try:
         OneRollout.made(config, vector, acts, index=2, collectors=5)
     finally:

@@ -42,7 +42,7 @@ class Environments:
         remark: Log | None = None,
     ) -> None:
         """`policies` are the settings of each policy, by name; `collectors` work for the run; `broke` and `remark`: see
-        make_vector. Raises EnvironmentBuildError."""
+        make_copies. Raises EnvironmentBuildError."""
         self._config, self._policies, self._collectors = config, policies, collectors
         self._broke, self._remark = broke, remark
         choices: list[str] = []

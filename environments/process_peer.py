@@ -313,8 +313,17 @@ class SharedStep:
         for group, arrays in zip(groups, self.groups, strict=True):
             count = len(group.agents)
             own = slice(part.start * count, part.stop * count)
-            written = (arrays.observations, arrays.reward, arrays.terminated, arrays.truncated, arrays.over)
-            found.append(Lanes(group, *(array[own] for array in written), info={}))
+            found.append(
+                Lanes(
+                    group,
+                    arrays.observations[own],
+                    arrays.reward[own],
+                    arrays.terminated[own],
+                    arrays.truncated[own],
+                    arrays.over[own],
+                    info={},
+                )
+            )
         return tuple(found)
 
     def _view(self, dtype: str, *shape: int) -> Array:

@@ -21,7 +21,7 @@ from remuda.storage.atomic import Replacing, outlived
 from remuda.storage.fence import SupersededError
 from remuda.storage.run_folder import RunFolder, target_file
 from remuda.wire.messages import Assign, PolicyRef, TargetPublished
-from remuda.worker.link import Link
+from remuda.worker.link import WorkLink
 from remuda.worker.serve import TakenOverError
 
 
@@ -232,7 +232,7 @@ class TargetPublisher:
         config: ExperimentConfig,
         algorithm: Algorithm,
         assign: Assign,
-        link: Link,
+        link: WorkLink,
         *,
         folder: RunFolder,
         say: Callable[[str], None],

@@ -149,7 +149,7 @@ def test_two_loops_never_write_one_folder(tmp_path: Path) -> None:
         for on_exists in ("resume", "force"):
             with (
                 pytest.raises(FolderOwnedError, match="which is alive"),
-                run_context(tmp_path / "run", CONFIG, on_exists=on_exists),  # type: ignore[arg-type]
+                run_context(tmp_path / "run", CONFIG, on_exists=on_exists),
             ):
                 pass
         go(run, rounds=1, first=3)

@@ -6,6 +6,7 @@ selecting and adding nodes then takes many times as long.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
@@ -28,12 +29,7 @@ from remuda.policy.algorithms.muzero.search.rules import (
     puct_outcome,
 )
 
-try:
-    from remuda.policy.algorithms.muzero.search import _tree
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
+COMPILED = find_spec("remuda.policy.algorithms.muzero.search._tree") is not None
 """True if MuZero searches at full speed here."""
 
 __all__ = ["COMPILED", "GumbelSettings", "SearchSettings", "Tree", "new_tree"]
@@ -120,6 +116,8 @@ class CompiledTree:
     """Trees in C; see Tree."""
 
     def __init__(self, roots: int, actions: int, settings: SearchSettings) -> None:
+        from remuda.policy.algorithms.muzero.search import _tree  # absent without a C compiler
+
         self._tree = _tree.Tree(
             roots,
             actions,

@@ -64,7 +64,7 @@ def test_a_busy_function_is_the_top_entry_and_its_caller_is_charged_with_all_of_
     assert top[5] == "spin"
     assert top[6] == "<string>"
     own_percent, all_percent = float(top[2]), float(top[4])
-    assert own_percent == all_percent  # it calls no other Python function
+    assert own_percent == pytest.approx(all_percent, abs=5.0)  # calls nothing; a finalizer may run in it
     assert 50 < own_percent <= 100  # three quarters, and what a busy machine takes beside it
     by_all = text.split("by all time:")[1]
     outer = next(match for line in by_all.splitlines() if (match := ROW.fullmatch(line)) and match[5] == "outer")

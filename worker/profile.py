@@ -123,8 +123,8 @@ class Profiler:
         now_s = time.perf_counter()
         seconds, self._last_s = now_s - self._last_s, now_s
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # documented, for uses such as this
-        if frame is not None:
-            frames[self._main] = frame  # and not this function
+        if (interrupted := _below_looks(frame)) is not None:
+            frames[self._main] = interrupted  # and not this function
         for ident, seen in frames.items():
             self.profile.note(seen, self._name(ident), seconds)
         self.profile.looks += 1
@@ -136,6 +136,16 @@ class Profiler:
             self._names |= {thread.ident: thread.name for thread in threading.enumerate() if thread.ident is not None}
             self._names.setdefault(ident, "a thread that Python did not start")
         return self._names[ident]
+
+
+def _below_looks(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that the profiler interrupted first: a late signal may interrupt the look before."""
+    below, caller = frame, frame
+    while caller is not None:
+        if caller.f_code is Profiler._look.__code__:  # pyright: ignore[reportPrivateUsage]
+            below = caller.f_back
+        caller = caller.f_back
+    return below
 
 
 @contextmanager

@@ -141,6 +141,7 @@ def test_a_request_that_comes_byte_by_byte_is_not_waited_for(begun: bytes) -> No
             writer.write(b"x")
             await asyncio.sleep(0.005)
         await until(lambda: connections(server) == 0)
+        assert not connections(server)
 
     served(test, Connections(first_request_s=0.1, next_request_s=0.1))
 

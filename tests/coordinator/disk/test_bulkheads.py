@@ -166,10 +166,12 @@ def test_workers_that_lack_room_have_it_looked_for_while_the_journal_is_written_
 
 def test_a_run_that_is_held_up_can_be_given_up_by_a_client() -> None:
     world = two_runs()
-    held_up(world, sick_of(world).identity.id, "its disk does not answer")
+    sick = sick_of(world)
+    held_up(world, sick.identity.id, "its disk does not answer")
     world.ask(StopExperiment("sick", now=True))
     while not any(isinstance(reply, Done) for reply in world.replies):
         world.step()
+    assert sick.over
     the_other_is_exact(world, "a client asked to stop at once while it was held up")
 
 

@@ -16,7 +16,7 @@ from remuda.wire.child_end import ended
 from remuda.worker.process import child_environment
 
 PIPE_OPTION = "--told"
-"""The nanny's option for the descriptor through which it gets its other arguments, and which is its lifeline."""
+"""The nanny's option for the descriptor of its further arguments. The same descriptor is the nanny's lifeline."""
 _KILLED_S = 5.0
 _PIECE_BYTES = 4_096
 _SHOWN_BYTES = 65_536

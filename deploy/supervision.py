@@ -40,7 +40,7 @@ class SupervisedWorker:
     """Number of processes in a row that ended within STABLE_AFTER_S."""
     started_s: float = 0.0
     due_s: float | None = 0.0
-    """Time of the next start; None while it runs, or if it is not started again."""
+    """Time of the next start; None for a running or given-up process."""
     given_up: str | None = None
     """Reason against a restart, as the end of a sentence; None while it is kept alive."""
     exit_code: int = EXIT_DONE
@@ -50,7 +50,7 @@ class SupervisedWorker:
 
     @property
     def keeps_dying(self) -> bool:
-        """True if each of its newest processes ended soon after its start."""
+        """True if the newest processes all ended soon after their start."""
         return self.early_deaths >= DEATHS_IN_A_ROW
 
     @property
@@ -83,7 +83,8 @@ class SupervisedWorker:
 
 
 class KeptProcess:
-    """A process that is started again after a signal has ended it: a process that ended by itself would do so again."""
+    """A process that is started again after a death by a signal. A process that exits by itself
+    would only exit again."""
 
     def __init__(self, name: str) -> None:
         """`name`: for people."""
@@ -94,7 +95,7 @@ class KeptProcess:
         self._life.started(now_s)
 
     def after(self, exit_code: int, now_s: float, say: Callable[[str], None]) -> Literal["start", "wait", "give up"]:
-        """Decide after its end; ask again until it is started. `say` gets each end once."""
+        """Decide after the process has ended; call again until the process is started. `say` gets each end once."""
         if exit_code >= 0:
             return "give up"
         if self._life.due_s is None:

@@ -1,4 +1,4 @@
-"""Which policy makes whose actions, and the settings under which each policy learns."""
+"""Assigns agents to policies, and gives each policy its learning settings."""
 
 from __future__ import annotations
 

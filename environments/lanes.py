@@ -210,7 +210,7 @@ class Lanes:
 
 
 DISCOUNTED_RETURN = "discounted_return"
-"""The name under which an episode's discounted return stands among what environments report of it."""
+"""Name of an episode's discounted return among its reported values."""
 
 
 def of_vector(info: Mapping[str, object], names: Sequence[str], over: NDArray[np.bool_]) -> dict[str, list[float]]:
@@ -286,7 +286,7 @@ class Copies(Protocol):
     """Way of stepping the copies."""
 
     def reset(self, seeds: Sequence[int] | None) -> None:
-        """Reset every copy, with a seed for each; None continues their random streams."""
+        """Reset every copy with its seed; None continues the random streams."""
         ...
 
     def step(self, actions: Sequence[Array]) -> int:

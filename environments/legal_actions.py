@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from remuda.environments.spaces import Array, Space
 
 ACTION_MASK = "action_mask"
-"""Key in `info`: one number for each action of a Discrete space, 0 where it is illegal in what is observed now. Where
-actions have several components, one for each value of each: in one array, in their order, or an array each."""
+"""Key in `info`: a number for each action of a Discrete space, 0 for an illegal action now. Actions with several
+components have a number for each value of each component: in one array, in the order of components, or in an array per
+component."""
 
 Legal = NDArray[np.bool_]
 Components = tuple[int, ...]
-"""How many values each component of an action has: so many numbers of a mask are about it."""
+"""Number of values of each component of an action, and so of numbers in a mask."""
 
 
 def components_of(space: Space) -> Components:
@@ -59,7 +60,8 @@ def legal_of_vector(info: Mapping[str, object], *, num_envs: int, components: Co
 
 
 def legal_of_each(infos: Sequence[Mapping[str, object]], *, components: Components) -> Legal | None:
-    """The same of environments that are stepped one by one; `infos` are of the newest step or reset of each."""
+    """Return the legal actions of environments stepped one by one; `infos` are from each environment's newest step or
+    reset."""
     masks = {index: info[ACTION_MASK] for index, info in enumerate(infos) if ACTION_MASK in info}
     return _legal(masks, len(infos), components) if masks else None
 

@@ -23,7 +23,7 @@ class PackedPart:
     """Least value any entry may take; None where some entry is unbounded."""
     high: float | None = None
     counts: tuple[int, ...] = ()
-    """Of integers that count from `starts`: how many values each entry has. Empty for other numbers."""
+    """Number of values of each entry, for integers that count from `starts`; empty for other numbers."""
     starts: tuple[int, ...] = ()
 
     @property

@@ -88,7 +88,7 @@ class PackObservations(gymnasium.ObservationWrapper[Array, Any, Any]):
         self.observation_space = self._packed
 
     def observation(self, observation: Any) -> Array:
-        """Pack what the environment gave. Raises ValueError, which names a part that is not as its space says."""
+        """Pack an observation. Raises ValueError with the name of a part that contradicts its space."""
         row = np.empty(self._packed.shape, np.uint8)
         leaves = dict(_values(self._structure, observation, ()))
         for part in self._packed.parts:
@@ -105,13 +105,13 @@ def unpacked(space: PackedSpace, rows: Array) -> dict[str, Array]:
 
 
 def packs(space: Space) -> TypeGuard[PackedSpace]:
-    """Whether a space is one of packed observations."""
+    """Return True for a space of packed observations."""
     return isinstance(space, PackedSpace)
 
 
 def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Space]]:
-    """The parts of a Dict or Tuple, also of those inside of it, each with its name: keys and positions joined by
-    dots."""
+    """Yield the parts of a Dict or Tuple, nested parts included, each with its name: keys and
+    positions joined by dots."""
     if isinstance(space, spaces.Dict):
         for key, inner in space.spaces.items():
             yield from leaves(inner, (*path, str(key)))

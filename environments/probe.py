@@ -23,9 +23,9 @@ from remuda.config.errors import NoExit
 from remuda.environments.make import known_spec, make_plain
 
 FIRST = 100
-"""The observations of each environment of a run that are looked at; later ones cost nothing."""
+"""Number of examined observations of each environment of a run; later observations cost nothing."""
 REPEATED_STEPS = 50
-"""Steps that are taken twice with the same seed."""
+"""Number of steps taken twice with the same seed."""
 _SEED = 0
 _OF_LIBRARIES = re.compile(r"(gymnasium\.envs|ale_py)\b")
 """Modules of environments that need no look."""

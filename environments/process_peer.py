@@ -158,8 +158,8 @@ class Peer:
         return f"environments {self.first} to {last}" if self.count > 1 else f"environment {self.first}"
 
     def _kill(self) -> int | None:
-        """Kill it, with the processes that its environments have started in its session; returns what
-        end_within does."""
+        """Kill the process and all processes its environments started in its session. Returns the
+        result of end_within."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         return end_within(self._process, 0.0)

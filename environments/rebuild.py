@@ -167,7 +167,7 @@ def distrusted_file(*paths: Path) -> str | None:
 
 
 def _of_others(*paths: Path) -> str | None:
-    """A text about the first path that belongs to another user; None if there is none."""
+    """Describe the first path that belongs to another user; None if no path does."""
     for path in paths:
         try:
             owner = path.stat().st_uid

@@ -58,7 +58,7 @@ def environment_seeds(
 
 
 def incarnation_at(generation: int, task: int) -> int:
-    """Return what tells environments of a task from those of others, and of other generations."""
+    """Return a number unique to this generation and task of environments."""
     return generation + task * _GENERATIONS
 
 

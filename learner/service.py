@@ -59,7 +59,7 @@ class LearnerWork(LearnerRole):
     threads of their own."""
 
     def __init__(self, assign: Assign, link: Link, stores: RunStores, recruits: Recruits | None = None) -> None:
-        """`recruits` returns the other ranks, if they exist already; None: they are started for the lease."""
+        """`recruits` returns the other ranks if these run already; with None the lease starts ranks."""
         config = config_of_policy(ExperimentConfig.model_validate_json(assign.config_json), assign.policy)
         self.timers = Timers()
         self._config = config
@@ -72,7 +72,7 @@ class LearnerWork(LearnerRole):
         self._algorithm = new_algorithm(config, *check_environment(config))
         self._fence = _fence(self._folder, assign.epoch)
         self.warnings: Sequence[str] = ()
-        """Warnings about the checkpoint from which it continues; they are in its own log too."""
+        """Warnings about the loaded checkpoint; the learner's log has them too."""
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """Lines from the publishing thread; only this thread writes the log."""
         self._logged: PolicyRef | None = None
@@ -211,7 +211,7 @@ class LearnerWork(LearnerRole):
             self._ranks.adjust(config, values)
 
     def _new_prefetch(self, plan: RowPlan) -> Prefetch:
-        """What asks for batches and reads their rows, before they are needed."""
+        """Make the part that requests batches and reads their rows in advance."""
         return Prefetch(
             lease=self._assign.lease,
             batches=plan.batches_per_request,
@@ -306,7 +306,8 @@ class LearnerWork(LearnerRole):
         return columns
 
     def _leave_out(self, reanalysis: Reanalysis, error: Exception) -> None:
-        """Log a reanalysis that cannot be used; but one that is gone was replaced, or its rows are evicted."""
+        """Log an unusable reanalysis. A missing file is normal: a newer reanalysis replaced the file, or the rows are
+        evicted."""
         if not (isinstance(error, ChunkError) and error.fault == "missing"):
             self._log.say("learner", f"reanalysis {reanalysis.file} is left out: {error}", level="warning")
 

@@ -317,7 +317,7 @@ class WorkerJobs:
 
     @property
     def hopeless(self) -> str | None:
-        """A role that the run needs and that has no job left and gets none; None without one."""
+        """Name of a required role without jobs that gets no further job; None if every role can go on."""
         if self.replaced < self.max_replacements:
             return None
         needed = (name for name in self._roles if name != "reanalyzer")

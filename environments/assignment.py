@@ -11,14 +11,15 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.seeding import generator
 
 AGAINST_PAST = "against_past"
-"""The name under which the returns of episodes against older checkpoints stand among what episodes report."""
+"""Name of the returns of episodes against older checkpoints, among an episode's reported values."""
 MOST_NAMED_AGENTS = 32
 """Of policies with more agents, no returns of single agents are logged."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
 def assigned(config: ExperimentConfig, agents: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The agents of each policy, in their order, by name, sorted; where all share one policy its name is empty.
+    """Return the agents of each policy by its name, sorted, in the agents' order. A policy shared by all has an empty
+    name.
 
     Raises EnvironmentBuildError for an agent without a policy, or with two, and for a policy without an agent.
     """
@@ -39,9 +40,9 @@ def assigned(config: ExperimentConfig, agents: Sequence[str]) -> dict[str, tuple
 
 
 def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) -> ExperimentConfig:
-    """The settings under which the policy of this name learns, as those of a run of its own: its environments are all
-    lanes of its agents (see remuda.environments.lanes). With several policies each has another seed, and
-    `stop.stop_value` is left out, since all policies have to reach it."""
+    """Return the settings of one policy as those of a run of its own. Its environments are all lanes of its agents (see
+    remuda.environments.lanes). Each of several policies has another seed, and lacks `stop.stop_value`, which all
+    policies have to reach."""
     own = config.of_policy(name) if name else config
     reported = agent_columns(agents)
     past = (AGAINST_PAST,) if config.self_play.share else ()
@@ -62,9 +63,9 @@ def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) ->
 
 
 def configs_of_policies(config: ExperimentConfig, agents: Sequence[str] | None = None) -> dict[str, ExperimentConfig]:
-    """The settings of each policy of a run, by its name, sorted: those of a run of its own, see policy_config. One
-    policy alone has an empty name. `agents` are those of the environment (None: `env.agents`, which submitted runs
-    have). Raises EnvironmentBuildError if agents and `policies` do not fit."""
+    """Return the settings of each policy of a run by its name, sorted (see policy_config). A single policy has an empty
+    name. `agents` are the environment's agents (None: `env.agents`, filled in when a run is submitted). Raises
+    EnvironmentBuildError if agents and `policies` do not fit."""
     if config.env.kind != "pettingzoo":
         return {"": config}
     of_policy = assigned(config, config.env.agents if agents is None else agents)
@@ -72,13 +73,12 @@ def configs_of_policies(config: ExperimentConfig, agents: Sequence[str] | None =
 
 
 def config_of_policy(config: ExperimentConfig, name: str = "") -> ExperimentConfig:
-    """The same of one policy."""
+    """Return the settings of one policy (see configs_of_policies)."""
     return configs_of_policies(config)[name]
 
 
 def agent_columns(agents: Sequence[str]) -> dict[str, str]:
-    """Under which names the returns of single agents are reported, by agent; empty where there is one agent, or too
-    many."""
+    """Return the names of the returns of single agents, by agent; empty for one agent, or too many."""
     if not 1 < len(agents) <= MOST_NAMED_AGENTS:
         return {}
     names = [f"return_{_NOT_IN_NAMES.sub('_', agent)}"[:50] for agent in agents]

@@ -1,8 +1,7 @@
-"""Atari games by ale-py's own vector environment: emulated, scaled and stacked in its threads, outside Python.
+"""Atari games by ale-py's own vector environment, emulated, scaled and stacked in threads outside Python.
 
-The emulator always returns raw scores and plays whole games, so that logged returns are those of the game. What a
-learner sees instead is added here: clipped rewards, and lost lives that count as the end of an episode although the
-game continues (Mnih et al. 2015).
+The emulator returns raw scores and plays whole games, so logged returns are the game's own. This module adds the
+learner's view: clipped rewards, and lost lives as ends of episodes although the game continues (Mnih et al. 2015).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _OURS_TO_SET = ("autoreset_mode", "batch_size", "game", "life_loss_info", "num_e
 
 @dataclass(frozen=True)
 class AtariSettings:
-    """How a game is emulated, and what a learner sees of it."""
+    """Settings of a game's emulation, and of the learner's view of the game."""
 
     emulator: dict[str, Any]
     """Keyword arguments of AtariVectorEnv, all but num_envs."""
@@ -51,7 +50,7 @@ def register_atari(id: str) -> None:
 
 
 def is_atari(spec: EnvSpec) -> bool:
-    """Whether the id is stepped by ale-py's vector environment."""
+    """Return True if ale-py's vector environment steps this id."""
     return spec.vector_entry_point == _ENTRY_POINT
 
 
@@ -77,11 +76,11 @@ class AtariVector(VectorEnv[Array, Array, Array]):
     """
 
     def __init__(self, settings: AtariSettings, num_envs: int) -> None:
-        """Raises what ale-py raises."""
+        """Raises the errors of ale-py."""
         self._ale: Any = _emulator(settings, num_envs)
         self.num_envs = num_envs
         self.clips_rewards = settings.clips_rewards
-        """Whether the learner sees rewards clipped to [-1, 1]."""
+        """True if the learner sees rewards clipped to [-1, 1]."""
         self._episodic_life = settings.episodic_life
         self._lives: Array = np.zeros(num_envs, np.int32)
         self._actions = _number_of_actions(self._ale)
@@ -102,7 +101,7 @@ class AtariVector(VectorEnv[Array, Array, Array]):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Take one step in every environment. `info` has `lives`, and with episodic_life also LIFE_LOST.
 
-        Raises ValueError for an action that does not exist: ale-py would wait for its result without end.
+        Raises ValueError for an action out of range: ale-py would wait for its result without end.
         """
         if self._actions is not None and not ((actions >= 0) & (actions < self._actions)).all():
             raise ValueError(f"the actions {actions} are not all below {self._actions}")
@@ -124,7 +123,7 @@ class AtariGame(gymnasium.Env[Array, Any]):
     """
 
     def __init__(self, settings: AtariSettings, *, render_mode: str | None = None) -> None:
-        """`render_mode` is rgb_array or None. Raises what ale-py raises."""
+        """`render_mode` is rgb_array or None. Raises the errors of ale-py."""
         self._settings = settings
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # 60 Hz, 4 frames per step
         self.render_mode = render_mode

@@ -1,4 +1,4 @@
-"""Checks that an experiment's environments can be built and fit one policy, before anything is started."""
+"""Checks, before anything is started, that an experiment's environments can be built and fit one policy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from remuda.environments.spaces import Space, space_structure
 
 
 def check_environment(config: ExperimentConfig) -> tuple[Space, Space]:
-    """Build one environment and close it; returns its observation and action space, in an environment with several
-    agents those that all of `env.agents` have. Raises EnvironmentBuildError."""
+    """Build one environment and close it; return its observation and action space. With several agents, return the
+    spaces common to all of `env.agents`. Raises EnvironmentBuildError."""
     if config.env.kind == "pettingzoo":
         return _check_agents(config)
     env = make_single(config.env, source_dir=config.source_dir)
@@ -25,8 +25,8 @@ def check_environment(config: ExperimentConfig) -> tuple[Space, Space]:
 
 
 def check_tasks(config: ExperimentConfig, spaces: tuple[Space, Space]) -> None:
-    """Build the environment of each later task, and those of evaluations, and close them: a policy of these spaces has
-    to fit all of them. Raises EnvironmentBuildError."""
+    """Build and close the environments of all later tasks and of evaluations; each must fit a policy of these spaces.
+    Raises EnvironmentBuildError."""
     for stage in range(len(config.env.schedule) + 1):
         at = on_task(config, kwargs_of_stage(config, stage))
         if stage:
@@ -35,14 +35,15 @@ def check_tasks(config: ExperimentConfig, spaces: tuple[Space, Space]) -> None:
 
 
 def check_evaluated(config: ExperimentConfig, spaces: tuple[Space, Space]) -> None:
-    """The same of the environment of evaluations, where that is another."""
+    """Build and close a separate environment of evaluations, which must fit a policy of these spaces. Raises
+    EnvironmentBuildError."""
     if config.evaluator.env is not None:
         require_same("evaluator.env", spaces, check_environment(evaluated(config)))
 
 
 def require_same(setting: str, policy: tuple[Space, Space], other: tuple[Space, Space]) -> None:
-    """Raise EnvironmentBuildError unless the policy, whose observation and action space these are, can act in the
-    environment of a setting, which has `other` ones: bounds of observations may differ."""
+    """Raise EnvironmentBuildError unless a policy with the spaces `policy` (observation, action) can act in the
+    environment of `setting`, with the spaces `other`. Bounds of observations may differ."""
     for what, own, there in zip(("observation", "action"), policy, other, strict=True):
         if _form(what, own) != _form(what, there):
             raise EnvironmentBuildError(

@@ -1,7 +1,7 @@
-"""Environments of the package envpool: a vector that C++ threads step, outside Python.
+"""Environments of the package envpool: a vector stepped by C++ threads outside Python.
 
-What it knows it has written again, in C++: classic control, Box2D and MuJoCo with gymnasium's ids. Random numbers, and
-so the numbers of a run, are others than gymnasium's.
+envpool has classic control, Box2D and MuJoCo with gymnasium's ids, written again in C++. Its random numbers, and so the
+numbers of a run, differ from gymnasium's.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from remuda.environments.make import known_spec
 from remuda.environments.spaces import Array, Space
 
 LEAST_ENVS = 4
-"""Number of environments from which on `auto` takes a pool. With 4 a pool was faster in every timed environment, with 2
-in most, with 1 in none."""
+"""Least number of environments for which `auto` takes a pool. With 4 a pool was faster in every timed environment, with
+2 in most, with 1 in none."""
 _WRITTEN_AGAIN = ("gymnasium.envs.classic_control.", "gymnasium.envs.box2d.", "gymnasium.envs.mujoco.")
 
 
 class EnvpoolVector(VectorEnv[Array, Array, Array]):
     """Steps `num_envs` environments of one id in `threads` threads; resets as in AutoresetMode.NEXT_STEP.
 
-    A reset with seeds begins a new pool, whose environments derive their seeds from the first one. `info` has the
-    numbers that the pool reports of each environment.
+    A reset with seeds begins a new pool, whose environments derive their seeds from the first seed. `info` has the
+    numbers reported by the pool for each environment.
     """
 
     def __init__(self, env: EnvConfig, *, num_envs: int, threads: int, spaces: tuple[Space, Space]) -> None:
-        """`spaces` are those of gymnasium's environment of this id, observation and action, which evaluations play.
+        """`spaces`: observation and action space of gymnasium's environment of this id, used for evaluations.
 
-        Raises EnvironmentBuildError if envpool is not installed or does not know the id, does not take the settings, or
-        has other observations or actions.
+        Raises EnvironmentBuildError if envpool is not installed, does not know the id, refuses the settings, or has
+        different observations or actions.
         """
         self._envpool, self._env, self._threads = package(env), env, threads
         self.num_envs = num_envs
@@ -66,7 +66,7 @@ class EnvpoolVector(VectorEnv[Array, Array, Array]):
         return self._observations(observations), info
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Step all environments; one whose episode is over is reset instead, and its reward is 0."""
+        """Step all environments. An environment with a finished episode is reset instead, with reward 0."""
         given = np.ascontiguousarray(actions, self._action_dtype)
         observations, reward, terminated, truncated, info = self._pool.step(given)
         return self._observations(observations), reward.astype(np.float64), terminated, truncated, info
@@ -76,7 +76,7 @@ class EnvpoolVector(VectorEnv[Array, Array, Array]):
         self._pool.close()
 
     def _observations(self, observations: Array) -> Array:
-        """As the space says."""
+        """Return the observations in the dtype and shape of the space."""
         return observations.astype(self._dtype, copy=False)
 
     def _new_pool(self, *, seed: int) -> Any:
@@ -98,10 +98,11 @@ class EnvpoolVector(VectorEnv[Array, Array, Array]):
 
 
 def auto_takes_pool(env: EnvConfig, num_envs: int) -> bool:
-    """Whether `auto` asks for a pool: gymnasium's own classic control, Box2D or MuJoCo as it is, and enough of them.
+    """Return True if `auto` asks for a pool: for at least LEAST_ENVS of gymnasium's own classic control, Box2D or
+    MuJoCo environments, unchanged.
 
-    Whether envpool is installed and has it is seen when the pool is built. Other environments may tell more in `info`
-    than a pool does. Nothing is timed: numbers of a run must not depend on how busy the machine is.
+    Building the pool shows if envpool is installed and has the id. Other environments may report more in `info` than a
+    pool. Nothing is timed: numbers of a run must not depend on the load of the machine.
     """
     if env.id is None or env.kwargs or env.episode_info or num_envs < LEAST_ENVS:
         return False
@@ -110,7 +111,7 @@ def auto_takes_pool(env: EnvConfig, num_envs: int) -> bool:
 
 
 def package(env: EnvConfig) -> Any:
-    """The package, which knows the environment. Raises EnvironmentBuildError."""
+    """Return the package, which must know the environment. Raises EnvironmentBuildError."""
     asked = "env.vectorization = envpool"
     if env.id is None:
         raise EnvironmentBuildError(f"{asked}: env.make returns single environments; set it to auto, sync or async")
@@ -127,7 +128,8 @@ def package(env: EnvConfig) -> Any:
 
 
 def _checked_actions(env: EnvConfig, pool: Any, spaces: tuple[Space, Space]) -> Space:
-    """The pool's action space. Raises EnvironmentBuildError where its environments are not those of evaluations."""
+    """Return the pool's action space. Raises EnvironmentBuildError if the pool's spaces differ from those of
+    evaluations."""
     with _bounds_may_be_rounded():
         pools: tuple[Space, Space] = (pool.observation_space, pool.action_space)
     for what, ours, theirs in zip(("observations", "actions"), pools, spaces, strict=True):
@@ -142,7 +144,7 @@ def _checked_actions(env: EnvConfig, pool: Any, spaces: tuple[Space, Space]) -> 
 
 @contextmanager
 def _bounds_may_be_rounded() -> Generator[None]:
-    """Keep gymnasium from warning of the spaces that envpool makes, whose bounds are float64."""
+    """Suppress gymnasium's warning about envpool's spaces, whose bounds are float64."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*precision lowered by casting")
         yield

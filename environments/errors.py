@@ -9,7 +9,7 @@ from remuda.config.errors import Error
 from remuda.config.plain import masked
 
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "atari": "atari"}
-"""Extras that gymnasium names if a package is missing, and Remuda's extras with the same packages."""
+"""Extras of gymnasium in messages about missing packages, and Remuda's extras with the same packages."""
 _NAMED_EXTRA = re.compile(r"gymnasium\[([a-z0-9-]+)\]")
 
 
@@ -18,7 +18,7 @@ class EnvironmentBuildError(Error, ValueError):
 
 
 def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
-    """The error for an environment whose constructor or function has raised `error`."""
+    """Return the error for an environment whose constructor or function raised `error`."""
     from gymnasium.error import DependencyNotInstalled  # a coordinator does without gymnasium
 
     asked = f"env.id = {env.id!r}" if env.id is not None else f"env.make = {env.make!r}"
@@ -32,5 +32,5 @@ def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
 
 
 class UnsupportedSpaceError(Error, ValueError):
-    """An environment's observations or actions cannot be stored, or no algorithm here can work with them; the message
-    names the space and what is supported."""
+    """An environment's observations or actions cannot be stored, or no algorithm supports them. The message names the
+    space and the supported spaces."""

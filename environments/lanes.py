@@ -227,7 +227,7 @@ def of_vector(info: Mapping[str, object], names: Sequence[str], over: NDArray[np
 
 
 def as_columns(info: Mapping[str, object], names: Sequence[str], num_envs: int) -> NDArray[np.float64]:
-    """The numbers in the `info` of a vector's step, float64 [num_envs, names]; nan where there is no number."""
+    """Return the numbers in the `info` of a vector's step, float64 [num_envs, names]; nan without a number."""
     columns = np.full((num_envs, len(names)), np.nan)
     for column, name in enumerate(names):
         values, reported = _numbers(info.get(name), num_envs), _array(info.get(f"_{name}"))
@@ -250,7 +250,7 @@ def of_single(info: Mapping[str, object], names: Sequence[str]) -> dict[str, flo
 
 
 def _numbers(values: object, num_envs: int) -> NDArray[np.float64] | None:
-    """The values as float64 [num_envs]; None if they are not numbers."""
+    """Return the values as float64 [num_envs]; None if they are not numbers."""
     array = _array(values)
     if array is None or array.shape != (num_envs,):
         return None

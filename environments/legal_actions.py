@@ -1,4 +1,4 @@
-"""Which actions are legal now: what environments put into `info["action_mask"]`, as gymnasium's own do."""
+"""Legal actions, reported by environments in `info["action_mask"]` as in gymnasium's own environments."""
 
 # gymnasium's spaces are generic without bounds: isinstance leaves pyright with a space of unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -22,12 +22,12 @@ component."""
 
 Legal = NDArray[np.bool_]
 Components = tuple[int, ...]
-"""Number of values of each component of an action, and so of numbers in a mask."""
+"""Number of values of each component of an action; a mask has one number per value."""
 
 
 def components_of(space: Space) -> Components:
-    """One component for Discrete; one for each number of MultiDiscrete and MultiBinary; those of all parts of a Tuple
-    or Dict. None where some part is not counted: then there are no masks."""
+    """Return the components of an action space: one for Discrete, one per number of MultiDiscrete and MultiBinary, and
+    those of all parts for Tuple and Dict. Return None, for no masks, if a part is not counted."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
     if isinstance(space, spaces.MultiDiscrete):
@@ -42,11 +42,11 @@ def components_of(space: Space) -> Components:
 
 
 def legal_of_vector(info: Mapping[str, object], *, num_envs: int, components: Components) -> Legal | None:
-    """Return bool [num_envs, values]: which actions are legal in each environment of a vector, by the `info` of its
-    step or reset; None where no environment says so. Of several components, values are those of all.
+    """Return bool [num_envs, values]: the legal actions of each environment of a vector, from the `info` of its step or
+    reset; None if no environment has a mask. Values of several components stand in one row.
 
-    All are legal in an environment that says nothing. Raises ValueError for a mask of another shape, and for one with
-    numbers that no mask has.
+    All actions are legal in an environment without a mask. Raises ValueError for a mask of another shape, or with
+    numbers not allowed in masks.
     """
     masks, told = info.get(ACTION_MASK), cast("Legal | None", info.get(f"_{ACTION_MASK}"))
     if not isinstance(masks, np.ndarray):
@@ -72,7 +72,7 @@ def legal_of_mask(mask: object, *, components: Components) -> Legal:
 
 
 def without_any(legal: Legal, components: Components) -> NDArray[np.bool_]:
-    """Which rows of `legal` [n, values] have a component of which no value is legal: bool [n]."""
+    """Return bool [n]: True for rows of `legal` [n, values] with a component without any legal value."""
     if len(components) == 1:
         none: Legal = ~np.any(legal, axis=1)
         return none
@@ -82,7 +82,7 @@ def without_any(legal: Legal, components: Components) -> NDArray[np.bool_]:
 
 
 def sample_legal(space: Space, info: Mapping[str, object]) -> Any:
-    """Draw an action evenly from the legal ones, after a step or reset of a single environment that said `info`."""
+    """Draw a legal action uniformly, after a step or reset of a single environment with this `info`."""
     components = components_of(space)
     if ACTION_MASK not in info or not components:
         return space.sample()
@@ -109,8 +109,8 @@ def _legal(masks: Mapping[int, object], num_envs: int, components: Components) -
 
 
 def _nonzero(mask: Array) -> Legal:
-    """Where a mask has another number than 0. What is added to logits elsewhere, 0 for legal actions and -inf for
-    others, would say the opposite here: it is refused, as NaN is."""
+    """Return True where a mask is not 0. Refuses negative numbers and NaN: masks made for adding to logits (0 for
+    legal, -inf for illegal) would mean the opposite here."""
     if mask.dtype.kind in "if" and mask.size and not mask.min() >= 0:
         raise ValueError(
             f"info[{ACTION_MASK!r}] of an environment has the number {mask.min():g}: it should have 1 for each legal "
@@ -121,7 +121,7 @@ def _nonzero(mask: Array) -> Legal:
 
 
 def _joined(mask: object) -> Array:
-    """A mask as one array, of which tuples and lists have the parts in order."""
+    """Return a mask as one array, with the parts of tuples and lists in order."""
     if isinstance(mask, tuple | list) and mask:
         return np.concatenate([np.ravel(_joined(part)) for part in cast("Sequence[object]", mask)])
     return np.asarray(mask)

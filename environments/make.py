@@ -1,4 +1,4 @@
-"""Builds a single environment of a config. For a vector of them see vectors.py."""
+"""Builds a single environment of a config; vectors.py builds vectors."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def make_plain(env: EnvConfig, *, source_dir: str | None, render_mode: str | Non
 
 
 def shown(env: SingleEnv) -> str:
-    """The name of an environment for people: its id, or its class."""
+    """Return the name of an environment for people: its id, or its class."""
     return type(env.unwrapped).__name__ if env.spec is None else env.spec.id
 
 
 def check_spaces(observation: Space, action: Space) -> None:
-    """Raise EnvironmentBuildError unless each is one array per step."""
+    """Raise EnvironmentBuildError unless observations and actions are one array per step."""
     try:
         column_layout(observation, what="observation")
         column_layout(action, what="action")
@@ -105,7 +105,7 @@ def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | No
 
 
 def user_function(make: str, source_dir: str | None) -> Callable[..., object]:
-    """The function that `env.make` names; its module is looked up in `source_dir` first. Raises
+    """Return the function named by `env.make`; its module is looked up in `source_dir` first. Raises
     EnvironmentBuildError."""
     try:
         found = user_object(make, setting="env.make", source_dir=source_dir, kind="function")
@@ -115,7 +115,8 @@ def user_function(make: str, source_dir: str | None) -> Callable[..., object]:
 
 
 def _plays_atari(env: EnvConfig) -> bool:
-    """Whether ale-py's vector environment steps it in training; then single games must give the same observations."""
+    """Return True if ale-py's vector environment is used in training; single games must then give the same
+    observations."""
     return env.vectorization in ("auto", "native") and is_atari(known_spec(env)) and obstacle_to_native(env) is None
 
 
@@ -129,8 +130,8 @@ def _atari_game(env: EnvConfig, render_mode: str | None) -> SingleEnv:
 
 
 def known_spec(env: EnvConfig) -> EnvSpec:
-    """Look up `env.id`, also of Atari games; of `module:Name-v0` the module is imported first, as gymnasium.make does.
-    Raises EnvironmentBuildError if it is not registered."""
+    """Look up `env.id`, also of Atari games. For `module:Name-v0` the module is imported first, as by gymnasium.make.
+    Raises EnvironmentBuildError for an unregistered id."""
     assert env.id is not None, "EnvConfig holds exactly one of id and make"
     if env.id.startswith(NAMESPACE):
         register_atari(env.id)
@@ -147,7 +148,8 @@ def known_spec(env: EnvConfig) -> EnvSpec:
 
 
 def obstacle_to_native(env: EnvConfig) -> str | None:
-    """Why the environment's own vectorised class cannot be used for this config; None if it can."""
+    """Return the reason against the environment's own vectorised class for this config; None if the
+    class can be used."""
     if env.id is None:
         return "env.make returns single environments"
     spec = known_spec(env)
@@ -166,7 +168,7 @@ def obstacle_to_native(env: EnvConfig) -> str | None:
 
 
 def not_taken(function: Callable[..., object], names: set[str]) -> list[str]:
-    """Those of these keyword arguments that the function does not accept."""
+    """Return the keyword arguments that the function does not accept."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return []

@@ -1,7 +1,7 @@
 """Observations of several parts (Dict, Tuple, MultiDiscrete, MultiBinary) as one row of bytes.
 
-So everything between an environment and a network moves one array per step, whatever an observation is made of; the
-network takes the parts out again (remuda.policy.networks.layouts).
+Everything between an environment and a network then moves one array per step; the network unpacks the parts
+(remuda.policy.networks.layouts).
 """
 
 # gymnasium's spaces are generic without bounds: isinstance leaves pyright with a Box or Discrete of unknown.
@@ -29,7 +29,7 @@ class PackedSpace(spaces.Box):
     """A Box of the bytes of a row, with its parts."""
 
     def __init__(self, parts: tuple[PackedPart, ...], unused: tuple[str, ...]) -> None:
-        """`unused`: names of the parts that are text, which no network here reads."""
+        """`unused`: names of text parts, which no network here reads."""
         size = parts[-1].offset + parts[-1].bytes
         super().__init__(0, 255, (size,), np.uint8)
         self.parts = parts
@@ -47,12 +47,12 @@ class PackedSpace(spaces.Box):
 
 
 def is_structured(space: Space) -> bool:
-    """Whether observations of this space are packed."""
+    """Return True if observations of this space are packed."""
     return isinstance(space, spaces.Dict | spaces.Tuple | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
 def packed_space(space: Space) -> PackedSpace:
-    """Lay out the row of bytes of a structured space. Raises UnsupportedSpaceError, which names the part."""
+    """Lay out the row of bytes of a structured space. Raises UnsupportedSpaceError with the name of the part."""
     parts: list[PackedPart] = []
     unused: list[str] = []
     end = 0
@@ -100,7 +100,7 @@ class PackObservations(gymnasium.ObservationWrapper[Array, Any, Any]):
 
 
 def unpacked(space: PackedSpace, rows: Array) -> dict[str, Array]:
-    """The parts of rows [n, bytes], each [n, *shape], by name."""
+    """Return the parts of rows [n, bytes] by name, each [n, *shape]."""
     return {part.name: part.of(rows) for part in space.parts}
 
 
@@ -134,7 +134,7 @@ def _values(space: Space, value: Any, path: tuple[str, ...]) -> Iterator[tuple[s
 
 
 def _part(name: str, space: Space) -> PackedPart:
-    """One array, at offset 0. Raises UnsupportedSpaceError."""
+    """Describe one array, at offset 0. Raises UnsupportedSpaceError."""
     if isinstance(space, spaces.Discrete):
         return PackedPart(name, 0, (), "int64", counts=(int(space.n),), starts=(int(space.start),))
     if isinstance(space, spaces.MultiDiscrete):
@@ -155,7 +155,7 @@ def _part(name: str, space: Space) -> PackedPart:
 
 
 def _packed(part: PackedPart, array: Array) -> Array:
-    """The part as networks read it. Raises ValueError where they would read something else."""
+    """Return the part in the form read by networks. Raises ValueError for values outside the part's space."""
     with np.errstate(over="ignore"):
         packed = array.astype(part.dtype)
     if packed.dtype.kind == "f" and not np.isfinite(packed).all():

@@ -1,4 +1,4 @@
-"""Looks at what an environment really returns, beside what its spaces say."""
+"""Compares an environment's real results with its spaces."""
 
 # gymnasium's spaces are generic without bounds, and observations may be anything.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -28,7 +28,7 @@ REPEATED_STEPS = 50
 """Number of steps taken twice with the same seed."""
 _SEED = 0
 _OF_LIBRARIES = re.compile(r"(gymnasium\.envs|ale_py)\b")
-"""Modules of environments that need no look."""
+"""Modules of environments that need no examination."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|^(WARN|ERROR): ")
 
 Env = gymnasium.Env[Any, Any]
@@ -37,7 +37,7 @@ Level = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line about an environment."""
+    """Result of an examination: one line about an environment."""
 
     level: Level
     text: str
@@ -49,12 +49,12 @@ class Looker:
     def __init__(self, env: Env) -> None:
         self._env = env
         self.wrong: dict[str, str] = {}
-        """What is wrong, by kind."""
+        """Text of each misfit, by kind."""
         self.steps = self.episodes = self.longest = 0
         self._begun = 0
 
     def look(self, steps: int) -> None:
-        """Take so many steps. What the environment raises ends the look, and is noted."""
+        """Take `steps` steps. An error of the environment ends the examination and is noted."""
         self._env.action_space.seed(_SEED)
         try:
             mask = self._reset(seed=_SEED)
@@ -96,15 +96,15 @@ class Looker:
 
 
 class Remarks:
-    """Says what is wrong with the first observations of a run's environments, each kind once."""
+    """Reports misfits in the first observations of a run's environments, each kind once."""
 
     def __init__(self, name: str, say: Callable[[str], None]) -> None:
-        """`name` is env.id or env.make; `say` gets a text for the log."""
+        """`name`: env.id or env.make; `say` receives a text for the log."""
         self._name, self._say = name, say
         self._said = set[str]()
 
     def look(self, space: spaces.Space[Any], observation: object) -> None:
-        """Look at one observation. What cannot be looked at is refused elsewhere."""
+        """Examine one observation. Results that cannot be examined are refused elsewhere."""
         with suppress(TypeError, ValueError):
             for kind, text in misfits(space, observation, "the observation"):
                 if kind not in self._said:
@@ -113,7 +113,7 @@ class Remarks:
 
 
 def misfits(space: spaces.Space[Any], value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Say where a value is not in its space: a kind, and a sentence with the way out."""
+    """Yield the contradictions between a value and its space: kind, and sentence with the remedy."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         yield from _of_parts(space, value, where)
     elif isinstance(space, spaces.Box):
@@ -164,8 +164,8 @@ def _needs_no_look(env: EnvConfig) -> bool:
 def probe(
     env: EnvConfig, *, source_dir: str | None, steps: int, clock: Callable[[], float] = time.perf_counter
 ) -> list[Finding]:
-    """Look at an environment in so many steps, at whether a seed repeats them, and by gymnasium's own checker. Raises
-    EnvironmentBuildError."""
+    """Examine an environment: its results in `steps` steps, its repeatability by a seed, and gymnasium's own checker.
+    Raises EnvironmentBuildError."""
 
     def build() -> Env:
         return make_plain(env, source_dir=source_dir)
@@ -198,7 +198,7 @@ def _of_episodes(looker: Looker, limit: int | None) -> Finding:
 
 
 def _repeats(one: Env, other: Env) -> Finding:
-    """Whether the same seed and actions give the same observations and rewards."""
+    """Check that the same seed and actions give the same observations and rewards."""
     trails: list[list[Any]] = []
     for env in (one, other):
         env.action_space.seed(_SEED)
@@ -225,7 +225,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _by_gymnasium(build: Callable[[], Env]) -> list[Finding]:
-    """What gymnasium's checker says."""
+    """Return the results of gymnasium's checker."""
     with warnings.catch_warnings(record=True) as said, NoExit(), closing(build()) as env:
         warnings.simplefilter("always")
         try:

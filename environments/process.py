@@ -39,7 +39,7 @@ from remuda.environments.process_peer import (
 
 _STDERR = 2  # the owner's, since sys.stderr is sent to it by Python code, which a crash ends
 GRACE_S = 1.0
-"""How long a step may still take after the owner is gone."""
+"""Longest time in seconds for a step to finish after the owner is gone."""
 
 
 class Owner:
@@ -89,7 +89,7 @@ class Printing(io.TextIOBase):
 
 
 def main(connection: int, shared_memory: int) -> None:
-    """Carry out the owner's commands until it is gone; a crash in C prints the stack that led to it."""
+    """Carry out the owner's commands until the owner is gone. A crash in C prints its stack."""
     faulthandler.enable(_STDERR, all_threads=False)
     owner = Owner(socket.socket(fileno=connection))
     sys.stdout, sys.stderr = Printing(owner, PRINTED), Printing(owner, WARNED)
@@ -168,7 +168,7 @@ class _Part:
 
 
 def _end_with_the_owner(connection: int) -> None:
-    """Exit when the owner is gone, even in the middle of a step that never ends."""
+    """Exit when the owner is gone, even during a step without end."""
     poller = select.poll()
     poller.register(connection, select.POLLHUP)
     while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poller.poll()):

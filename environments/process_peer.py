@@ -1,6 +1,6 @@
-"""The vector's side of one process with environments, and the messages between the two.
+"""The owner's side of one process with environments, and the messages between owner and process.
 
-A command is one byte; so is the answer, unless it has a body, whose length comes first.
+A command is one byte. An answer is one byte too, or a length and a body.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from remuda.wire.child_end import end_within, ended
 
 STEP, RESET, DONE, FAILED = b"s", b"r", b"d", b"f"
 PRINTED, WARNED, BROKEN = b"o", b"e", b"b"
-"""Sent before an answer: text that was printed to standard output or to standard error, and an environment that broke
-and is made again."""
+"""Messages before an answer: text printed to standard output, text printed to standard error, and a broken environment
+that is made again."""
 SLICE_S = 0.25
-"""A process that is waited for is looked at so often. Time in which this process itself stood still counts for no
-more than one look."""
+"""Seconds between two looks at an awaited process. Time in which this process itself stood still counts as at most one
+look."""
 _LENGTH_BYTES = 4
 _STOP_S = 2.0
-"""How long a process may take to end by itself before it is killed."""
+"""Longest time in seconds for a process to end by itself before it is killed."""
 
 
 class ProcessStart(msgspec.Struct, frozen=True):
@@ -71,14 +71,14 @@ class _HangsError(Exception):
 
 
 class _Waiting:
-    """Receives from a process, however long that takes, unless it `hangs`."""
+    """Receives from a process without a time limit, unless it `hangs`."""
 
     def __init__(self, connection: socket.socket, hangs: Callable[[float], bool]) -> None:
         self._connection, self._hangs = connection, hangs
         self._waited_s = 0.0
 
     def __call__(self, count: int) -> bytes:
-        """At most so many bytes. Raises _HangsError, and OSError."""
+        """Receive at most `count` bytes. Raises _HangsError and OSError."""
         while True:
             try:
                 return self._connection.recv(count)
@@ -109,15 +109,15 @@ class Peer:
         self._socket.settimeout(SLICE_S)
 
     def tell(self, command: bytes, body: bytes | None = None) -> None:
-        """Send a command. Whether it arrives is seen by `wait`."""
+        """Send a command. A failure to send shows in the following `wait`."""
         with contextlib.suppress(OSError):  # its last message explains more than the broken connection
             self._socket.sendall(command if body is None else command + _with_length(body))
 
     def wait(self, hangs: Callable[[float], bool] = lambda waited_s: False) -> list[Fault]:
-        """Wait until the command is done; returns the environments that broke meanwhile and were made again.
+        """Wait until the command is done; return the faults of environments made again meanwhile.
 
-        `hangs` gets the seconds waited, and says whether to wait no longer. Raises LostProcessError if the process then
-        has been killed, or has ended, and EnvironmentProcessError if it has failed.
+        `hangs` receives the seconds waited, and returns True to end the wait. Raises LostProcessError if the process
+        was then killed, or has ended, and EnvironmentProcessError if the process failed.
         """
         faults: list[Fault] = []
         receive = _Waiting(self._socket, hangs)
@@ -143,11 +143,11 @@ class Peer:
         raise self._ended()
 
     def hang_up(self) -> None:
-        """Close the connection, which tells it to end."""
+        """Close the connection; the process then ends."""
         self._socket.close()
 
     def end(self) -> None:
-        """Wait for its end; kill it if that takes too long."""
+        """Wait for the end of the process; kill a slow process."""
         if not ended(self._process, _STOP_S):
             self._kill()
 
@@ -184,17 +184,17 @@ def printing(kind: bytes, text: str) -> bytes:
 
 
 def failure(text: str) -> bytes:
-    """The message of a process that cannot go on."""
+    """Return the message of a process that cannot continue."""
     return FAILED + _with_length(text.encode(errors="replace"))
 
 
 def broken(fault: Fault) -> bytes:
-    """The message about an environment that is made again."""
+    """Return the message about an environment made again."""
     return BROKEN + _with_length(msgspec.json.encode(fault))
 
 
 def receive_body(receive: Callable[[int], bytes]) -> bytes:
-    """Read a body that begins with its length. Raises EOFError."""
+    """Read a body after its length. Raises EOFError."""
     length = int.from_bytes(_exactly(receive, _LENGTH_BYTES), "little")
     return _exactly(receive, length)
 
@@ -280,7 +280,7 @@ class SharedStep:
     """The arrays of a step, as views into memory of several processes."""
 
     def __init__(self, layout: StepLayout, memory: mmap | None) -> None:
-        """None: arrays of this process alone, for `nbytes`."""
+        """`memory`: shared memory; None for arrays of this process alone, used to compute `nbytes`."""
         self._memory = memory
         self.nbytes = 0
         """Bytes of all arrays."""

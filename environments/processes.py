@@ -165,7 +165,7 @@ class ProcessCopies:
             lanes.info = {**info, **told} if lanes.masked else info
 
     def _patience(self, number: int) -> Hangs:
-        """Return the limit for a process, whose copies are stepped one after another."""
+        """Return the limit for one process, with several copies stepped in turn."""
         first, since_s = self._parts[number].start, 0.0
         stepping = int(self._shared.stepping[first])
 
@@ -179,7 +179,7 @@ class ProcessCopies:
         return hangs
 
     def _count(self, faults: Iterable[Fault]) -> None:
-        """Note faults of environments that were made again in their process. Raises as the limit does."""
+        """Note faults of environments made again in their process. Raises the errors of the limit."""
         for fault in faults:
             self._seeds[fault.env_index] = fault.fresh_seed
         for fault in faults:
@@ -190,8 +190,8 @@ class ProcessCopies:
                 raise
 
     def _start_another(self, number: int, lost: LostProcessError) -> None:
-        """Start another process in the place of one that is lost, with fresh seeds, until its environments are reset.
-        Raises as the limit does."""
+        """Start a replacement for a lost process, with fresh seeds, until its environments are reset. Raises the errors
+        of the limit."""
         while True:
             fault = self._fault(number, lost)
             self._lost_in_a_row[number] += 1
@@ -219,7 +219,7 @@ class ProcessCopies:
             return
 
     def _fault(self, number: int, lost: LostProcessError) -> Fault:
-        """Return the fault of the copy that the process was busy with."""
+        """Return the fault of the copy stepped by the process when it was lost."""
         part = self._parts[number]
         index = int(self._shared.stepping[part.start])
         index = index if index in part else part.start
@@ -255,7 +255,7 @@ def _longer_than(limit_s: float | None) -> Hangs:
 
 
 def _anonymous_memory(size: int) -> int:
-    """A file descriptor of memory that is freed with its last user."""
+    """Return a file descriptor of memory, freed with its last user."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("remuda-environments")
     else:
@@ -268,7 +268,7 @@ def _anonymous_memory(size: int) -> int:
 ROUND_TRIP_S = 200e-6
 """Assumed cost of sending a step to processes and waiting for them (measured: 100 us)."""
 WORTH_IT = 1.3
-"""Expected speedup above which processes are used: a smaller one is within the noise, and objects need less memory."""
+"""Least expected speedup for using processes: smaller gains are within the noise, and objects need less memory."""
 
 _STEPS = 20
 _LONGEST_S = 1.0
@@ -335,7 +335,7 @@ def choose_processes(
 
 
 def _timed(copy: Copies, timer: StepTimer, num_envs: int, cores: int) -> tuple[int, str]:
-    """How many processes, and why."""
+    """Return the number of processes and the reason."""
     try:
         with NoExit():
             step_s = timer(copy)
@@ -346,9 +346,9 @@ def _timed(copy: Copies, timer: StepTimer, num_envs: int, cores: int) -> tuple[i
 
 
 def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:
-    """Return how many processes should step `num_envs` environments whose step takes `step_s`; 0 is none at all.
+    """Return the best number of processes for `num_envs` environments with steps of `step_s` seconds; 0 for none.
 
-    Objects in one process take num_envs steps in turn; processes divide them evenly and cost a round trip.
+    Objects in one process take num_envs steps in turn; processes divide the steps evenly and cost a round trip.
     """
     processes = min(cores, num_envs)
     if processes < 2:
@@ -359,7 +359,7 @@ def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:
 
 
 def usable_cores() -> int:
-    """Cores that the operating system lets this process use."""
+    """Return the number of cores allowed by the operating system for this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

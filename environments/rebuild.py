@@ -1,4 +1,4 @@
-"""Build the environment of a finished or copied run again, and fallbacks where it cannot be built."""
+"""Builds the environment of a finished or copied run again, with fallbacks."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def rebuild(
     render_mode: str | None = None,
     trust_code: bool = False,
 ) -> SingleEnv:
-    """Build one environment from the run's config; if that fails, with `trust_code`, take the copy in vars.pkl.
+    """Build one environment from the run's config; if this fails, with `trust_code`, take the copy in vars.pkl.
 
-    Code that others may have put there (see trust.py) runs only with `trust_code`. With a `render_mode`, checks that it
-    renders. Raises EnvironmentBuildError, which says what was tried and what else is possible.
+    Code that may come from other users (see trust.py) runs only with `trust_code`. With a `render_mode`, the
+    environment must render. Raises EnvironmentBuildError with the attempts made and the remaining ways.
     """
     distrusted = None if trust_code else distrusted_environment(env, source_dir=source_dir, run_dir=run_dir)
     if distrusted is not None:
@@ -72,7 +72,7 @@ def _require_rendering(env: SingleEnv, render_mode: str) -> None:
 
 
 def _is_unseen() -> bool:
-    """Whether the window is not visible: on a display that it cannot open, SDL silently draws to memory."""
+    """Return True if the window is invisible: SDL silently draws to memory if it cannot open a display."""
     pygame: Any = sys.modules.get("pygame")
     if pygame is None or os.environ.get("SDL_VIDEODRIVER") in _UNSEEN or not pygame.display.get_init():
         return False
@@ -114,7 +114,7 @@ TRUST = "use --trust-code (in Python: trust_code=True) if you trust its author"
 
 
 def distrusted_environment(env: EnvConfig, *, source_dir: str | None, run_dir: Path) -> str | None:
-    """Why building this environment of a run needs the user's trust; None if it does not."""
+    """Return the reason to ask for trust before this environment of a run is built; None without any."""
     reference = env.make if env.make is not None else env.id
     if env.kind == "pettingzoo" and env.make is None:
         reference = f"{env.id}:"  # the name of a module
@@ -125,7 +125,7 @@ def distrusted_environment(env: EnvConfig, *, source_dir: str | None, run_dir: P
 
 
 def distrusted_algorithm(config: ExperimentConfig, *, run_dir: Path, checkpoint: Path) -> str | None:
-    """Why importing the algorithm of this checkpoint of a run takes trust; None where it does not."""
+    """Return the reason to ask for trust before the algorithm of this checkpoint is imported; None without any."""
     files = (run_dir, RunFolder(run_dir).config_json, checkpoint.parent, checkpoint)
     for setting, reference in config.user_code.items():
         named = f"{setting} = {reference!r}"
@@ -153,7 +153,7 @@ def _distrusted(
 
 
 def distrusted_model(folder: Path) -> str | None:
-    """Why opening model.pt in this model/ folder needs the user's trust; None if it does not."""
+    """Return the reason to ask for trust before model.pt in this model/ folder is opened; None without any."""
     owner = _of_others(folder, folder / MODEL)
     if owner is None:
         return None
@@ -161,7 +161,7 @@ def distrusted_model(folder: Path) -> str | None:
 
 
 def distrusted_file(*paths: Path) -> str | None:
-    """Why opening these files, which name an environment to build, needs the user's trust; None if it does not."""
+    """Return the reason to ask for trust before files that name an environment are opened; None without any."""
     owner = _of_others(*paths, *(path.parent for path in paths))
     return None if owner is None else f"{owner}, and names code to run, its environment: read that first, then {TRUST}"
 
@@ -179,13 +179,13 @@ def _of_others(*paths: Path) -> str | None:
 
 
 def trusted_source_dir(source_dir: str | None, *, run_dir: Path) -> str | None:
-    """The folder from which modules may be imported without asking; None if it is in the run folder."""
+    """Return the folder for imports of modules without asking; None if the folder is in the run folder."""
     inside = source_dir is not None and _is_within(Path(source_dir), run_dir.resolve())
     return None if inside else source_dir
 
 
 def _lies_in(module: str, folders: Iterable[str], run_dir: Path) -> bool:
-    """Whether Python would find the module, or a package around it, in the run folder."""
+    """Return True if Python would find the module, or a package around it, in the run folder."""
     parts = module.split(".")
     for folder in folders:
         place = Path(folder)

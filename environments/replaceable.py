@@ -1,4 +1,4 @@
-"""An environment that is replaced after a failure, while the others of its vector continue."""
+"""An environment that is replaced after a failure; the others of its vector continue."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
 """All random numbers of an experiment: one seed per environment, one stream per purpose.
 
-Everything is derived from the experiment's seed and a name, never from a shared stream, so that no number depends on
-which worker was faster.
+Everything is derived from the experiment's seed and a name, never from a shared stream, so no number depends on the
+speed of a worker.
 
 - A *stream* (`generator`) is numpy's SeedSequence with the experiment's seed as entropy and (owner, index,
   incarnation, purpose) as spawn key.
-- An *environment seed* must fit into 31 bits, since simulators store it in a C int. Hashes with so few bits would give
-  two environments of a large herd the same seed. So (role, index, environment) is packed into 31 bits, and these are
-  shuffled by an odd multiplier and an offset hashed from the experiment's seed. Both steps are reversible modulo 2**31,
-  so different environments of an experiment have different seeds.
-- *Episode seeds* of evaluations use a quarter of the 31 bits that no worker uses. They depend only on the number of the
+- An *environment seed* must fit into 31 bits, since simulators store seeds in a C int. Hashes of so few bits would give
+  two environments of a large herd the same seed. So (role, index, environment) is packed into 31 bits, then shuffled by
+  an odd multiplier and an offset hashed from the experiment's seed. Both steps are reversible modulo 2**31, so
+  different environments of an experiment have different seeds.
+- *Episode seeds* of evaluations use a quarter of the 31 bits, unused by workers. They depend only on the number of the
   episode: every evaluation plays the same episodes, on any evaluator.
-- An environment that broke is made again with a seed hashed from its own (`replacement_seed`); equal ones are very
+- A replacement of a broken environment has a seed hashed from the old seed (`replacement_seed`); equal seeds are very
   unlikely.
 
-A restarted worker passes its incarnation, so that it does not get the same first states again. The incarnation changes
-only the offset: within one incarnation all seeds are different; across incarnations equal seeds are very unlikely.
+A restarted worker passes its incarnation to get other first states. The incarnation changes only the offset: within one
+incarnation all seeds are different; across incarnations equal seeds are very unlikely.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from remuda.wire.messages import Role
 
 StreamOwner: TypeAlias = Role | Literal["coordinator"]
 EnvironmentOwner: TypeAlias = Literal["collector", "evaluator", "learner"]
-"""The roles that may step environments."""
+"""Roles with environments."""
 
 MAX_WORKERS_PER_ROLE = 1 << 13
 MAX_ENVS_PER_WORKER = 1 << 16
@@ -72,12 +72,12 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 def replacement_seed(seed: int) -> int:
-    """Return the seed in [0, 2**31) of what takes the place of an environment, or of an episode, with this seed."""
+    """Return the seed in [0, 2**31) for the replacement of an environment, or episode, with this seed."""
     return int(np.random.SeedSequence(seed, spawn_key=_REPLACEMENT).generate_state(1)[0]) % _MODULUS
 
 
 def generator(seed: int, owner: StreamOwner, index: int, purpose: str, *, incarnation: int = 0) -> np.random.Generator:
-    """Return the stream of random numbers that `owner` number `index` uses for `purpose`, independent of all others."""
+    """Return the stream of random numbers of `owner` number `index` for `purpose`, independent of all others."""
     key = (_OWNERS.index(owner), index, incarnation, zlib.crc32(purpose.encode()))
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 

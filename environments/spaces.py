@@ -1,4 +1,4 @@
-"""Which spaces can be stored as columns, with which dtype, and the description of a space as JSON."""
+"""Spaces as columns with a dtype, and as JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def column_layout(space: Space, *, what: str, keeps_float64: bool = False) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and dtype that one element of `space` has in a column.
+    """Return shape and dtype of one element of `space` in a column.
 
-    Integers and booleans keep their dtype; every float becomes float32, which is what networks take, unless
-    `keeps_float64` asks for float64 where float32 would round.
+    Integers and booleans keep their dtype. Floats become float32, the dtype of networks, unless `keeps_float64` asks
+    for float64 where float32 would round.
 
     Raises UnsupportedSpaceError for Dict, Tuple, Text and other spaces that are not one array of fixed shape.
     """
@@ -39,7 +39,7 @@ def column_layout(space: Space, *, what: str, keeps_float64: bool = False) -> tu
 
 
 def nearest_to_zeros(space: Space) -> Array:
-    """What a supported space has nearest to zeros, as an element of a column: float64 stays. Raises
+    """Return the element of a supported space nearest to zeros, as in a column: float64 stays. Raises
     UnsupportedSpaceError."""
     shape, dtype = column_layout(space, what="described", keeps_float64=True)
     zeros: Array = np.zeros(shape, dtype)
@@ -56,7 +56,7 @@ def nearest_to_zeros(space: Space) -> Array:
 
 
 def space_structure(space: Space) -> dict[str, JsonValue]:
-    """Describe a supported space as JSON: type, shape, dtype and bounds (infinite ones as "inf" and "-inf")."""
+    """Describe a supported space as JSON: type, shape, dtype and bounds (infinite bounds as "inf" and "-inf")."""
     shape, _ = column_layout(space, what="described")
     structure: dict[str, JsonValue] = {"type": type(space).__name__, "shape": list(shape), "dtype": str(space.dtype)}
     match space:
@@ -72,7 +72,7 @@ def space_structure(space: Space) -> dict[str, JsonValue]:
 
 
 def _bound(values: Array) -> JsonValue:
-    """Write bounds as one number where they are all equal, else as nested lists."""
+    """Return bounds as one number if all are equal, otherwise as nested lists."""
     uniform = values.size > 0 and bool(np.all(values == values.flat[0]))
     return _json_numbers(values.flat[0].item() if uniform else values.tolist())
 

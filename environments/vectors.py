@@ -1,4 +1,4 @@
-"""Vectors of environments outside Python: an environment's own vectorised class, and those of envpool."""
+"""Vectors of environments outside Python: an environment's own vectorised class, and envpool's."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def make_vector(
     sharers: int = 1,
     chosen: Callable[[str], None] = lambda why: None,
 ) -> Vector | None:
-    """Build `num_envs` environments that step together outside Python; None if `env.vectorization` selects objects in
+    """Build `num_envs` environments stepped together outside Python; None if `env.vectorization` selects objects in
     Python. `sharers` workers share the cores. `chosen` receives a line about the choice and its reason.
 
-    The step after the end of an episode resets the environment (gymnasium's AutoresetMode.NEXT_STEP): only so the last
-    observation of an episode is available, which a truncated episode needs for bootstrapping.
+    The step after the end of an episode is a reset (gymnasium's AutoresetMode.NEXT_STEP). Only this mode gives the last
+    observation of an episode, needed for bootstrapping truncated episodes.
 
-    Raises EnvironmentBuildError as make_single does, and for a vector that does not exist, does not take the settings,
-    or resets in another way.
+    Raises EnvironmentBuildError for the reasons of make_single, and for a vector that does not exist, refuses the
+    settings, or resets in another way.
     """
     if env.vectorization in ("native", "auto"):
         obstacle = obstacle_to_native(env)

@@ -135,16 +135,16 @@ class MasksToInfos(WrappedAgents):
 
 
 def has_parts(space: Space) -> bool:
-    """Whether actions of this space are packed."""
+    """Return True if actions of this space are packed."""
     return isinstance(space, spaces.Dict | spaces.Tuple)
 
 
 class PackActions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes actions as one array of integers: those of each part after those of the part before, in the order of the
-    space. Masks come in the same order, whether the environment nests them as its actions or not."""
+    """Takes actions as one array of integers, part after part, in the order of the space. Masks have the same order,
+    nested like the actions or not."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Raises UnsupportedSpaceError, which names a part that is not counted."""
+        """Raises UnsupportedSpaceError with the name of a part that is not counted."""
         super().__init__(env)
         self._structure = env.action_space
         self._components = components_of(self._structure)
@@ -193,7 +193,7 @@ def _nested(space: Space, integers: Iterator[Any]) -> Any:
 
 
 def _ordered(space: Space, mask: Any) -> Any:
-    """A mask that may have dicts in it, as lists in the order of the space. All is legal where a part has None."""
+    """Return a mask as lists in the order of the space; dicts are allowed. A part with None is all legal."""
     if mask is None:
         return np.ones(sum(components_of(space)), np.int8)
     if isinstance(space, spaces.Dict) and isinstance(mask, dict):

@@ -1,1 +1,1 @@
-"""Starts and supervises processes: on this machine, or through an engine that places them elsewhere."""
+"""Starts and supervises processes, on this machine or through an engine on other machines."""

@@ -3,9 +3,9 @@
     python -m remuda.deploy.job head --own-dir DIR --runs-dir RUNS
     python -m remuda.deploy.job collector --own-dir DIR --count 2
 
-SIGTERM ends this job; SIGUSR1 is an early notice. Both end the processes in order: the coordinator has its runs saved
-and leaves them to its next start, workers hand in their work. An engine with jobs of its own kind has its own module
-beside its launcher, with `new_parser`, `run_job` and `run_apart`.
+SIGTERM ends this job; SIGUSR1 is an early notice. Both end the processes in order: the coordinator saves all runs and
+leaves them to the next start; workers hand in their work. An engine with special jobs has a module beside the launcher,
+with `new_parser`, `run_job` and `run_apart`.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ CONNECTION_FILE = "connection.json"
 """In the folder of the launch."""
 COORDINATOR = "coordinator"
 EXIT_PREEMPTED = 75
-"""The engine has ended this unfinished job: it is to be started again."""
+"""Exit code of an unfinished job that the engine must start again."""
 EXIT_FAILED = 1
 IDLE_END_S = 600.0
-"""Seconds without a run after which the coordinator ends by itself: its launch may be gone."""
+"""Seconds without a run after which the coordinator ends: the launch may be gone."""
 TERM_S = 25.0
 """Time from SIGTERM until everything has ended; Slurm and Kubernetes kill the job after 30 s by default."""
 HEAD_DELAY_S = 5.0
 """Delay of the coordinator's end after a notice: workers with a notice at the same moment still hand in."""
 LATER_S = 10.0
-"""Seconds of the time to end that are kept for each later process."""
+"""Seconds of the time to end, reserved for each later process."""
 ENDING_S = 8.0
-"""Seconds of a worker job's time to end that are kept for work other than handing in."""
+"""Seconds of a worker job's time to end, reserved for work other than handing in."""
 COMPANION_S = 30.0
-"""Seconds for the other processes to end by themselves, after one has ended in order."""
+"""Seconds for the remaining processes to end, after the first orderly end."""
 POLL_S = 0.05
 _ROLES = ("collector", "evaluator", "reanalyzer")
 
 
 class Job:
-    """Runs processes until they have ended, or until the engine ends this job; then ends them one after another.
+    """Runs processes until they end, or until the engine ends this job; then ends them one after another.
 
-    A killed coordinator is started again, and the run continues, unless it keeps dying.
+    A killed coordinator is restarted, and the run continues, unless the coordinator keeps dying.
     """
 
     def __init__(self, commands: Mapping[str, Sequence[str]], *, notice_s: float, delay_s: float = 0.0) -> None:
-        """`commands` by name, in the order of their ends. `notice_s`: time from a notice until everything must have
-        ended, of which the first `delay_s` pass without action."""
+        """`commands` by name, in the order of ending. `notice_s`: time from a notice until everything must have ended;
+        the first `delay_s` pass without action."""
         self._commands = commands
         self._notice_s = notice_s
         self._delay_s = delay_s
@@ -120,7 +120,7 @@ class Job:
         return to_do != "give up"
 
     def _handle_exit(self, name: str, process: subprocess.Popen[bytes]) -> int:
-        """Wait for the other processes after an end in order; otherwise end them."""
+        """Wait for the remaining processes after an orderly end; otherwise end them."""
         if process.returncode:
             say(f"the {name} process ended with exit code {process.returncode}")
             self._end_all(TERM_S)
@@ -135,7 +135,7 @@ class Job:
         return max((abs(each.returncode) for each in self._processes.values()), default=0) if not late else EXIT_FAILED
 
     def _end_all(self, within_s: float) -> None:
-        """End the running processes, one after another: by SIGTERM, and by SIGKILL when the time is over."""
+        """End the running processes one after another by SIGTERM, and by SIGKILL after the deadline."""
         end_s = time.monotonic() + within_s
         for later, (name, process) in zip(
             range(len(self._processes) - 1, -1, -1), self._processes.items(), strict=True
@@ -156,7 +156,7 @@ class Job:
 
 
 def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Return the commands of the coordinator and its learner, in this order."""
+    """Return the commands of coordinator and learner, in this order."""
     own_dir: Path = arguments.own_dir
     limits = [part for limit in arguments.limit for part in ("--limit", limit)]
     service = ["--persistent", "--hand-over", "--idle-end", str(IDLE_END_S)]
@@ -170,7 +170,7 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
 
 def copy_keys(given: Path, folder: Path) -> None:
     """Copy keys from an engine's folder to the coordinator's folder of keys; existing keys stay. The coordinator's own
-    key is last: with it the folder is complete."""
+    key is copied last and marks a complete folder."""
     make_private(folder)
     names = [path.name for path in given.iterdir() if path.is_file() and path.name != SERVER]
     for name in (*sorted(names), SERVER):
@@ -197,7 +197,7 @@ def say(text: str) -> None:
 
 
 def new_parser() -> argparse.ArgumentParser:
-    """Return the parser of a job's arguments; an engine may add its own."""
+    """Return the parser of a job's arguments; an engine may add more."""
     parser = argparse.ArgumentParser(description="Run the processes of an engine's job.")
     parser.add_argument("kind", choices=("head", *_ROLES), help="the coordinator and its learner, or workers of a role")
     parser.add_argument("--own-dir", type=Path, required=True, help="the folder of the launch, which all jobs see")
@@ -240,7 +240,7 @@ def run_job(arguments: argparse.Namespace) -> tuple[int, bool]:
 
 
 def run_apart(folder: Path, arguments: argparse.Namespace) -> tuple[int, bool]:
-    """Run workers that see only a connection file of the launch, in this folder of their own; see run_job."""
+    """Run workers that see only a connection file of the launch, in a separate folder; see run_job."""
     arguments.own_dir, arguments.runs_dir, arguments.profile = folder, folder, None
     return _run_workers(arguments)
 

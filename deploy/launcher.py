@@ -1,4 +1,5 @@
-"""The interface of launchers, which start the processes of a run: on this machine, or through an engine elsewhere."""
+"""The interface of launchers: starting the processes of a run on this machine, or through an engine
+on other machines."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # the second imports gymnasium
     from remuda.deploy.sizing import SizeRequest
 
 GROUP = "remuda.launchers"
-"""The entry point group in which installed packages offer launchers."""
+"""Entry point group for launchers of installed packages."""
 SETTING = "launch.on"
 
 
@@ -46,17 +47,17 @@ class LaunchRequest:
     profile: Path | None = None
     """Folder for a profile of the coordinator and of every worker; None for no profiles."""
     say: Callable[[str], None] = lambda text: None
-    """Shows a line to the user during the run, such as the reason why a job waits. Must not raise."""
+    """Shows a line to the user during the run, for example the reason of a job's wait. Must not raise."""
     sizes: SizeRequest | None = None
-    """Measurement before the start of workers; only if all processes are on this machine (`launch.on: local`). Its
-    number of collectors replaces that of WorkerCounts; see remuda.deploy.sizing."""
+    """Measurement before the start of workers; only for processes on this machine (`launch.on: local`). The measured
+    number of collectors replaces the number in WorkerCounts; see remuda.deploy.sizing."""
     nanny: NannyProcess | None = None
-    """A nanny started before the launcher; only for `launch.on: local`. Its starter ends it, unless the launcher has
-    done so."""
+    """A nanny started before the launcher, only for `launch.on: local`. The nanny's starter ends a nanny left by the
+    launcher."""
 
 
 class LaunchError(Error):
-    """The coordinator or its workers could not be started, or died; the message holds their last lines of output."""
+    """Coordinator or workers could not be started, or died; the message holds their last lines of output."""
 
 
 class Launcher(Protocol):
@@ -98,7 +99,7 @@ class Launcher(Protocol):
         ...
 
     def stop(self) -> None:
-        """End all started processes and wait for their ends. Safe to call twice."""
+        """End all started processes and wait for them. Safe to call twice."""
         ...
 
     def __enter__(self) -> Self:
@@ -140,15 +141,15 @@ def find_launcher(on: str, *, source_dir: str | None) -> LauncherClass:
 
 
 def _own_class(on: str) -> str | None:
-    """Return `module:Class` of one of Remuda's own launchers; the module is imported on use only."""
+    """Return `module:Class` of one of Remuda's own launchers; the module is imported only on use."""
     if on == LOCAL:
         return "remuda.deploy.local:LocalLauncher"
     return f"remuda.deploy.{on}.launcher:{on.capitalize()}Launcher" if on in ENGINES else None
 
 
 def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher:
-    """Make the launcher of the settings; see find_launcher. Raises UserCodeError, and LaunchError if one of Remuda's
-    own cannot be used here."""
+    """Make the launcher of the settings; see find_launcher. Raises UserCodeError, and LaunchError for an own launcher
+    that cannot be used here."""
     on = request.settings.on
     kind = find_launcher(on, source_dir=source_dir)
     if _own_class(on) is not None:

@@ -1,4 +1,4 @@
-"""A coordinator and its workers as processes of this machine, which all end with their starting process."""
+"""Coordinator and workers as processes of this machine, which end with the starting process."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class LocalLauncher(Launcher):
 
     @property
     def connection_file(self) -> Path:
-        """Connection file in a folder of this launch alone, so that it never belongs to another coordinator."""
+        """Connection file in a folder used by this launch only: no other coordinator's file."""
         assert self._folder is not None, "nothing has been started"
         return self._folder / "connection.json"
 
     def planned(self, workers: WorkerCounts) -> str:
-        """Return the two commands, without the lifeline and the temporary folder. The nanny gets its arguments by a
-        pipe."""
+        """Return the two commands, without lifeline and temporary folder. The nanny receives
+        arguments through a pipe."""
         nanny = [sys.executable, "-P", "-m", "remuda.deploy.nanny", *self._nanny_arguments(workers)]
         return "".join(f"{shlex.join(command)}\n" for command in (self._coordinator_command(), nanny))
 
@@ -186,7 +186,7 @@ class LocalLauncher(Launcher):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _tails(self) -> str:
-        """Return the last lines of output of each process, which explain a crash before a run folder exists."""
+        """Return the last lines of output of each process, to explain a crash before a run folder exists."""
         parts: list[str] = []
         for name, process in self._processes.items():
             parts += [f"--- {name} ---", *self._said(name, process).splitlines()[-TAIL_LINES:]]
@@ -200,7 +200,7 @@ class LocalLauncher(Launcher):
 
 
 def _end_group(group: int, deadline_s: float) -> None:
-    """Wait until a process group is empty; after the deadline kill its remaining processes."""
+    """Wait until a process group is empty; kill remaining processes after the deadline."""
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < deadline_s:
             os.killpg(group, 0)

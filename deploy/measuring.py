@@ -52,9 +52,9 @@ FEW_ENV_STEPS = 128
 else one of twice as many steps, and a whole update is extrapolated from both."""
 WHOLE_UPDATE_S = 0.2
 GAIN = 1.1
-"""More threads are tried as long as they speed up updates by this factor."""
+"""Least speedup of an update for trying more threads."""
 _LATE = 2**50
-"""At this environment step policies explore least: they compute their actions."""
+"""Environment step of least exploration: policies then compute all actions."""
 
 Clock = Callable[[], float]
 
@@ -117,7 +117,7 @@ def seconds(call: Callable[[], object], clock: Clock) -> float:
 
 
 def _steps_together(config: ExperimentConfig) -> bool:
-    """True if the environments of a vector have a class for all of them, in place of single objects."""
+    """Return True if a vector of these environments has a class of its own, instead of single objects."""
     env = config.env
     return env.vectorization == "envpool" or (
         env.vectorization in ("auto", "native") and obstacle_to_native(env) is None
@@ -234,7 +234,7 @@ def _env_steps_per_update(config: ExperimentConfig, plan: RowPlan) -> float:
 
 
 def _update_s(algorithm: Algorithm, plan: RowPlan, columns: Arrays, clock: Clock) -> float:
-    """Return the seconds of a whole update; a long update is extrapolated from two smaller ones."""
+    """Return the seconds of a whole update; a long update is extrapolated from two smaller updates."""
     held = len(columns["reward"])
     ring = ColumnRing(held)
     ring.write(0, dict(columns))

@@ -1,8 +1,8 @@
-"""Keeps the workers of one machine alive: forks them from one process, and starts dead workers again.
+"""Keeps the workers of one machine alive: forks them from one process, and restarts dead workers.
 
-The nanny imports the modules of all roles once, and never starts a thread. So its children begin to work within
-milliseconds and share the memory of torch. At the end of its lifeline (its parent process is gone) or at a signal, it
-ends every child: first by SIGTERM, and after a grace period by SIGKILL.
+The nanny imports the modules of all roles once, and never starts a thread. Children therefore begin to work within
+milliseconds and share the memory of torch. At the end of the lifeline (the parent process is gone) or at a signal, the
+nanny ends every child: first by SIGTERM, and after a grace period by SIGKILL.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from remuda.worker.serve import HAND_IN_S
 LONGEST_WAIT_S = 1.0
 """Between two looks at the workers; signals, ended children and the lifeline end a wait at once."""
 GRACE_S = 10.0
-"""Seconds for children to end in order before they are killed, if they may take HAND_IN_S to hand in."""
+"""Seconds for children to end in order before they are killed, if handing in may take HAND_IN_S."""
 KILL_DEADLINE_S = 5.0
-"""Seconds for the end of a killed child (a process ends only after its current disk operation)."""
+"""Seconds for the end of a killed child: a process ends only after the current disk operation."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Nanny:
-    """Supervises one process for each worker. It has only one thread, so that forking is safe."""
+    """Supervises one process for each worker. Has only one thread, for safe forking."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Nanny:
         grace_s: float = GRACE_S,
         gives_up: bool = False,
     ) -> None:
-        """`be_worker` is called in each child and returns its exit code. `lifeline` is the reading end of a pipe.
-        `gives_up`: end if every worker of a role keeps dying, since the other roles cannot work alone."""
+        """`be_worker` is called in each child and returns the exit code. `lifeline` is the reading end of a pipe.
+        `gives_up`: end if every worker of a role keeps dying, since the remaining roles cannot work alone."""
         self._workers = list(workers)
         self._be_worker = be_worker
         self._lifeline = lifeline
@@ -78,7 +78,7 @@ class Nanny:
 
     @contextlib.contextmanager
     def _woken_by_signals(self) -> Generator[None]:
-        """Let every signal within the body end a wait: Python writes each into a pipe."""
+        """Let every signal within the body end a wait: Python writes each signal into a pipe."""
         self._woken, self._wakes = os.pipe()
         for end in (self._woken, self._wakes):
             os.set_blocking(end, False)
@@ -149,7 +149,7 @@ class Nanny:
     def _ended(self) -> list[tuple[int, int]]:
         """Reap ended children, and return them with their exit codes.
 
-        Also reaps processes other than its own workers: as the first process of a container it inherits orphans.
+        Reaps orphans, too: the first process of a container inherits them.
         """
         ended: list[tuple[int, int]] = []
         with contextlib.suppress(ChildProcessError):  # there are no children
@@ -167,7 +167,7 @@ class Nanny:
             self._stopping = True
 
     def _sleep(self, longest_s: float, watched: Sequence[int] = ()) -> bool:
-        """Wait for a signal; returns True if one of the `watched` descriptors ended the wait."""
+        """Wait for a signal; return True if one of the `watched` descriptors ended the wait."""
         readable, _, _ = select.select([self._woken, *watched], [], [], max(longest_s, 0.0))
         if self._woken in readable:
             os.read(self._woken, 4_096)
@@ -195,7 +195,7 @@ def _noted(number: int, frame: FrameType | None) -> None:
 
 
 def new_workers(counts: Mapping[str, int]) -> list[SupervisedWorker]:
-    """Return new workers to supervise, by role, each with a new UUID."""
+    """Return new workers to supervise, by role, with new UUIDs."""
     return [SupervisedWorker(role=role, uuid=str(uuid4())) for role, count in counts.items() for _ in range(count)]
 
 
@@ -210,9 +210,9 @@ def supervise(
     hand_in_s: float = HAND_IN_S,
     profile: Path | None = None,
 ) -> int:
-    """Supervise these workers in this process; returns the exit code. See Nanny.
+    """Supervise these workers in this process; return the exit code. See Nanny.
 
-    Each worker has a lifeline that only this process holds, so all workers end with this process.
+    Only this process holds the lifelines of the workers, so all workers end with this process.
     """
     for number in _SIGNALS:  # until the nanny handles them: there are no workers yet that must be ended
         signal.signal(number, _leave)
@@ -249,7 +249,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m remuda.deploy.nanny`: with all its arguments, or with those of NannyProcess."""
+    """Entry point of `python -m remuda.deploy.nanny`: with all arguments, or with those of NannyProcess."""
     given = sys.argv[1:]
     if given[:1] == [PIPE_OPTION]:
         with gc_frozen():

@@ -1,4 +1,4 @@
-"""The nanny's process, for its starting process: it first imports modules, and then gets its arguments."""
+"""The nanny's process, for the starting process: imports modules first, then receives arguments."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from remuda.wire.child_end import ended
 from remuda.worker.process import child_environment
 
 PIPE_OPTION = "--told"
-"""The nanny's option for the descriptor of its further arguments. The same descriptor is the nanny's lifeline."""
+"""The nanny's option for the descriptor of further arguments. The same descriptor is the nanny's lifeline."""
 _KILLED_S = 5.0
 _PIECE_BYTES = 4_096
 _SHOWN_BYTES = 65_536
 
 
 class NannyProcess:
-    """A nanny that may be started before its arguments are known: until then it imports the workers' modules. This
-    takes longer than reading and checking a config and starting a coordinator, and happens meanwhile.
+    """A nanny that may be started before the arguments are known. Meanwhile the nanny imports the workers' modules,
+    which takes longer than checking a config and starting a coordinator.
 
-    The nanny holds the reading end of a pipe; only this process has the writing end. It ends when the pipe breaks,
-    without any effect if it had no arguments until then. A context manager, which ends a running nanny.
+    The nanny holds the reading end of a pipe; only this process has the writing end. The nanny ends when the pipe
+    breaks; before the arguments the end has no further effect. A context manager, which ends a running nanny.
     """
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ class NannyProcess:
         return os.pread(output, _SHOWN_BYTES, begin).decode(errors="replace")
 
     def break_lifeline(self) -> None:
-        """End the nanny and its workers, as soon as they notice. Safe to call twice."""
+        """End the nanny and its workers by closing the pipe. Safe to call twice."""
         if self._writing_end >= 0:
             os.close(self._writing_end)
             self._writing_end = -1
 
     def end(self) -> None:
-        """End a running nanny at once, and wait for its end. Safe to call twice."""
+        """End a running nanny at once, and wait. Safe to call twice."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -89,7 +89,7 @@ class NannyProcess:
 
 
 def read_arguments(lifeline: int) -> list[str] | None:
-    """Return the arguments, in the nanny's process, once they have come. None if the pipe has broken before."""
+    """Wait for the arguments, in the nanny's process, and return them; None if the pipe broke first."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(lifeline, _PIECE_BYTES)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 5.0
-"""Seconds for the end of a worker, beside the time for handing in; together less than its nanny
-waits before SIGKILL."""
+"""Seconds for the end of a worker, beside the time for handing in. The sum is less than the nanny's wait before
+SIGKILL."""
 
 _AFTER_REFUSAL = {"unknown": EXIT_FAILED, "dismissed": EXIT_FAILED, "closing": EXIT_DONE}
 """Exit codes by the code of the coordinator's Rejected; any other code is final."""

@@ -1,8 +1,8 @@
 """Chooses the number of collectors, environments and threads of a run from measured costs.
 
-The model: a collector's step of its vector is a step of the environments and one call of the policy; the learner needs
-time for each environment step. In serial mode and strictly on-policy the two take turns; otherwise they run beside each
-other, each with cores of its own, and the slower one sets the pace.
+The model: a collector's step is a step of the environments and one call of the policy; the learner needs time for each
+environment step. In serial mode and strictly on-policy the two take turns; otherwise they run side by side on separate
+cores, and the slower side sets the pace.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from remuda.environments.processes import ROUND_TRIP_S, processes_for
 
 MOST_ENVS, MOST_COLLECTORS = 64, 64
 GOOD_ENOUGH = 0.9
-"""Of the sizes that reach this share of the best rate, the smallest are taken: few environments give fresh experience,
-and processes cost memory."""
+"""Share of the best rate that is good enough. The smallest sizes with this rate are taken: few environments give fresh
+experience, and processes cost memory."""
 
 Curve = Mapping[int, float]
 """Seconds by measured size."""
@@ -29,10 +29,10 @@ class Costs:
     """Measured costs."""
 
     cores: int
-    """Cores that this process may use."""
+    """Cores usable by this process."""
     vector_s: Curve
-    """A step of a vector, by its environments, in one process. A single measured size means single objects, which are
-    stepped in turn."""
+    """Seconds of a vector's step, by number of environments, in one process. A single measured size means single
+    objects, stepped in turn."""
     act_s: Curve
     """A call of the policy and recording the step, by the number of observations."""
     learn_s: Curve
@@ -64,16 +64,16 @@ class SizingTask:
     takes_turns: bool = False
     """True if collectors wait while the learner learns, and the reverse."""
     coupled: bool = True
-    """True if each environment step is learned from a fixed number of times; otherwise neither side waits."""
+    """True if the learner learns from each environment step a fixed number of times; otherwise neither side waits."""
     in_processes: bool = False
     """Single objects may be stepped in several processes."""
 
 
 def choose(costs: Costs, task: SizingTask) -> Sizes:
-    """Choose sizes: the smallest of those that reach GOOD_ENOUGH of the best rate.
+    """Choose the smallest sizes with GOOD_ENOUGH of the best rate.
 
-    On-policy, where updates have a fixed size, choose the most environments for equally many busy cores: their
-    experience is more varied.
+    On-policy, with updates of fixed size, choose the most environments for equally many busy cores: their experience is
+    more varied.
 
     Sizes in `task` stay. The other sizes keep no more processes than cores busy, if possible.
     """
@@ -128,8 +128,8 @@ def _vectors(segments: int | None) -> list[int]:
 
 
 def _whole_parts(candidates: Collection[Sizes], task: SizingTask) -> Collection[Sizes]:
-    """Return the candidates that bring whole parts of an update; else candidates that bring no more; else all: given
-    sizes may leave no choice."""
+    """Return the candidates with whole parts of an update; else candidates with no more than one update; else all,
+    since given sizes may leave no choice."""
     if task.segments is None:
         return candidates
     total = {sizes: sizes.collectors * sizes.num_envs for sizes in candidates}
@@ -148,7 +148,8 @@ def _collector_env_steps_per_s(costs: Costs, task: SizingTask, sizes: Sizes) -> 
 
 
 def _processes(costs: Costs, task: SizingTask, sizes: Sizes) -> int:
-    """Return the processes of each collector's environments, 0 for none, as `env.vectorization: auto` chooses them."""
+    """Return the number of processes for each collector's environments, 0 for none, as
+    `env.vectorization: auto` does."""
     if not task.in_processes or len(costs.vector_s) > 1:
         return 0
     cores = max(costs.cores // sizes.collectors, 1)

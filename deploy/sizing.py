@@ -27,7 +27,7 @@ _SHOWN = 500
 
 @dataclass(frozen=True)
 class SizeRequest:
-    """A run whose sizes are to be measured."""
+    """A run with sizes to be measured."""
 
     config: ExperimentConfig
     """Config with defaults for the sizes."""
@@ -57,7 +57,7 @@ class Measurement:
     problem: str = ""
 
     def sizes(self, asked: SizingTask) -> Sizes | None:
-        """Return the choice, the same in every process; None without costs: then the defaults stay."""
+        """Return the choice, the same in every process; None without costs, to keep the defaults."""
         return None if self.costs is None else choose(self.costs, asked)
 
     def numbers(self, request: SizeRequest) -> dict[str, int]:

@@ -10,41 +10,41 @@ from typing import Literal
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
 STABLE_AFTER_S = 60.0
-"""A process of this age resets the count of short runs, and the next one is started at once: its end has another cause
-than a failure of every process at its start."""
+"""Age in seconds of a process whose end resets the count of short runs. The next process starts at once: the cause is
+no failure at the start."""
 DEATHS_IN_A_ROW = 8
-"""After this number of short runs in a row, a worker counts as one that keeps dying."""
+"""Number of short runs in a row after which a worker keeps dying."""
 
 EXIT_DONE = 0
-"""The worker was dismissed, or received SIGTERM: it is not started again."""
+"""Exit code of a worker that was dismissed or received SIGTERM: no restart."""
 EXIT_FAILED = 1
 EXIT_REFUSED = 3
-"""The coordinator refused it (another protocol version): starting it again changes nothing."""
+"""Exit code of a worker refused by the coordinator (another protocol version): a restart changes nothing."""
 EXIT_ORPHANED = 4
-"""Its coordinator was silent for longer than the coordinator timeout."""
+"""Exit code after a silence of the coordinator beyond the coordinator timeout."""
 
 _FINAL = {EXIT_DONE: "left", EXIT_REFUSED: "was refused", EXIT_ORPHANED: "lost its coordinator"}
 
 
 @dataclass
 class SupervisedWorker:
-    """A worker that is kept alive: it keeps its UUID, and each process has its own incarnation.
+    """A supervised worker: the UUID stays, and each process has its own incarnation.
 
-    It is started again after any number of deaths: the cause may be one run, and the next run may be fine.
+    The worker is restarted after any number of deaths: the cause may be one run, and the next run may be fine.
     """
 
     role: str
     uuid: str
     incarnation: int = 0
     early_deaths: int = 0
-    """Number of processes in a row that ended within STABLE_AFTER_S."""
+    """Number of successive processes that ended within STABLE_AFTER_S."""
     started_s: float = 0.0
     due_s: float | None = 0.0
     """Time of the next start; None for a running or given-up process."""
     given_up: str | None = None
-    """Reason against a restart, as the end of a sentence; None while it is kept alive."""
+    """Reason against a restart, as the end of a sentence; None for a supervised worker."""
     exit_code: int = EXIT_DONE
-    """Exit code of its newest ended process."""
+    """Exit code of the newest ended process."""
     how: str = ""
     """End of this process, for people."""
 
@@ -55,18 +55,18 @@ class SupervisedWorker:
 
     @property
     def former_exit(self) -> str:
-        """End of its newest process, for people; empty before the first end."""
+        """End of the newest process, for people; empty before the first end."""
         return self.how if self.incarnation > 1 else ""
 
     def started(self, now_s: float) -> int:
-        """Note a new process; returns its incarnation."""
+        """Note a new process; return the incarnation."""
         self.incarnation += 1
         self.started_s = now_s
         self.due_s = None
         return self.incarnation
 
     def ended(self, exit_code: int, now_s: float, how: str = "") -> str:
-        """Note the end of its process, decide about a restart, and return the decision as text. `how` describes the end
+        """Note the end of the process, decide about a restart, and return the decision as text. `how` describes the end
         better than the exit code, if known."""
         self.exit_code, self.how = exit_code, how or describe_exit(exit_code)
         if exit_code in _FINAL:
@@ -83,8 +83,7 @@ class SupervisedWorker:
 
 
 class KeptProcess:
-    """A process that is started again after a death by a signal. A process that exits by itself
-    would only exit again."""
+    """A process restarted after a death by a signal. A process that exits by itself would only exit again."""
 
     def __init__(self, name: str) -> None:
         """`name`: for people."""
@@ -95,7 +94,7 @@ class KeptProcess:
         self._life.started(now_s)
 
     def after(self, exit_code: int, now_s: float, say: Callable[[str], None]) -> Literal["start", "wait", "give up"]:
-        """Decide after the process has ended; call again until the process is started. `say` gets each end once."""
+        """Decide after the process has ended; call again until the process is started. `say` receives each end once."""
         if exit_code >= 0:
             return "give up"
         if self._life.due_s is None:

@@ -1,7 +1,7 @@
-"""One process of a learner whose ranks torchrun has started, on one host or on several.
+"""One process of a learner with ranks started by torchrun, on one host or on several.
 
 The ranks meet at torchrun's own store, which has no keys. So rank 0 seals the beginning of each lease, which names
-code, with a key that only the learner's workers have. The data of computations is neither sealed nor encrypted.
+code, with a key known only to the learner's workers. The data of computations is neither sealed nor encrypted.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
@@ -50,16 +50,16 @@ class TooFewRanksError(HopelessError):
 
 
 class RanksGoneError(RankLostError, LastLeaseError):
-    """A rank is gone, and only torchrun can start it again, with all others."""
+    """A rank is gone; only torchrun can restart it, together with all others."""
 
 
 def run_rank(
     place: RankPlace, connection_file: Path, *, runs_dirs: Sequence[Path] = (), coordinator_timeout_s: float
 ) -> int:
-    """Be this rank of a learner until the learner is dismissed; returns the exit code.
+    """Be this rank of a learner until the learner is dismissed; return the exit code.
 
-    Rank 0 joins the herd once all others are present. No rank is started again here: any other exit code than EXIT_DONE
-    makes torchrun start all of them again, as often as --max-restarts allows.
+    Rank 0 joins the herd once all others are present. This process restarts no rank: any exit code other than EXIT_DONE
+    makes torchrun restart all ranks, as often as --max-restarts allows.
     """
     bound_threads()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # before there is anything to hand in, or where there never is
@@ -89,8 +89,8 @@ def group_secret(own: KeyPair, group: str) -> bytes:
 
 
 def own_address(place: RankPlace, interface: str) -> str:
-    """Return the address of this host on its way to rank 0, or of its `interface`, if given: the only listening
-    address. Raises RankLostError if this host has no such interface."""
+    """Return the only listening address: the address of this host towards rank 0, or of `interface`, if given. Raises
+    RankLostError for an unknown interface."""
     if interface:
         addresses = psutil.net_if_addrs().get(interface, [])
         for each in addresses:

@@ -55,12 +55,12 @@ class KubernetesLauncher(Launcher):
 
     @property
     def connection_file(self) -> Path:
-        """Connection file of this machine: its address is the forwarded port."""
+        """Connection file of this machine, with the address of the forwarded port."""
         assert self._folder is not None, "nothing has been started"
         return self._folder / CONNECTION_FILE
 
     def planned(self, workers: WorkerCounts) -> str:
-        """Return the manifests; the Secret without its content."""
+        """Return the manifests, without the content of the Secret."""
         return as_yaml(self._plan.manifests(workers))
 
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
@@ -126,7 +126,7 @@ class KubernetesLauncher(Launcher):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _connection_of_workers(self, keys: KeysFolder) -> str:
-        """Return the connection file for workers without the volume. Its host name leads to every coordinator of this
+        """Return the connection file for workers without the volume. The host name leads to every coordinator of this
         launch."""
         worker = read_secret(keys.path / "worker")
         address = f"tcp://{self._plan.host}:{self._settings.port}"
@@ -161,7 +161,7 @@ class KubernetesLauncher(Launcher):
             self._forward(ready.name)
 
     def _forward(self, pod: str) -> None:
-        """Forward a port of this machine to the coordinator, and write its connection file for this machine."""
+        """Forward a port of this machine to the coordinator, and write the connection file for this machine."""
         text = self._kubectl.read(pod, str(self._plan.own_dir / CONNECTION_FILE))
         try:
             there = msgspec.json.decode(text, type=ConnectionFile)
@@ -187,13 +187,13 @@ DEADLINE_S = 30.0
 FORWARD_S = 30.0
 """Seconds for `kubectl port-forward` to begin."""
 END_S = 5.0
-"""Seconds for its end."""
+"""Seconds for ending the port forward."""
 _FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 _Answer = TypeVar("_Answer", bound=Struct)
 
 
 class KubectlError(Exception):
-    """kubectl has failed, or its answer is not understood; the text quotes it."""
+    """kubectl failed, or gave an unknown answer, quoted in the text."""
 
 
 class _Metadata(Struct, frozen=True):
@@ -237,7 +237,7 @@ class ObjectState:
     phase: str
     """Of a pod: Pending, Running, Succeeded, Failed."""
     ready: bool
-    """True for a pod that answers its probes."""
+    """True if the pod answers its probes."""
     complete: bool
     failed: str | None
     """Reason of a job's final failure; None without one."""
@@ -252,7 +252,8 @@ class Kubectl:
         self._base = ["kubectl", f"--namespace={namespace}"]
 
     def apply(self, manifests: str) -> None:
-        """Make these objects. They go through standard input: every user can see arguments. Raises KubectlError."""
+        """Make these objects. They pass through standard input: arguments are visible to every user. Raises
+        KubectlError."""
         self._said(["apply", "--filename=-"], given=manifests)
 
     def objects(self, launch: str) -> list[ObjectState]:
@@ -272,7 +273,7 @@ class Kubectl:
         return ""
 
     def delete(self, launch: str, *, wait: bool) -> None:
-        """Remove all objects of a launch; its pods end in order. Raises KubectlError."""
+        """Remove all objects of a launch; pods end in order. Raises KubectlError."""
         what = ["delete", "jobs,services,secrets", f"--selector={LAUNCH_LABEL}={launch}", "--ignore-not-found"]
         self._said([*what, f"--wait={str(wait).lower()}", "--cascade=foreground"], deadline_s=90.0)
 
@@ -351,7 +352,7 @@ def _decoded(said: bytes, kind: type[_Answer]) -> _Answer:
 
 
 def _first_line(process: subprocess.Popen[bytes], deadline_s: float) -> bytes:
-    """Return its first printed line; empty after the deadline."""
+    """Return the first printed line; empty after the deadline."""
     assert process.stdout is not None
     end_s = time.monotonic() + deadline_s
     with selectors.DefaultSelector() as selector:

@@ -27,7 +27,7 @@ KEY_FILES = ("authorized", "coordinator", "operator", "worker")
 """Files of a folder of keys."""
 NOT_SHOWN = "(made when it is launched)"
 _STARTING_S, _STALLED_S = 600, 3_600
-"""Seconds that a coordinator may read the journals of its runs, and that it may drain (docs/monitoring.md)."""
+"""Seconds for the coordinator to read the journals of all runs, and to drain (docs/monitoring.md)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class KubernetesPlan:
 
     @property
     def host(self) -> str:
-        """Name by which pods reach the coordinator on any node."""
+        """Host name of the coordinator for pods on any node."""
         return f"{self.name}-head.{self._settings.namespace}.svc"
 
     def manifests(
@@ -82,7 +82,7 @@ class KubernetesPlan:
         }
 
     def _service(self) -> Manifest:
-        """Leads workers without the volume to the coordinator: they cannot read its pod's address."""
+        """Lead workers without the volume to the coordinator: they cannot read the pod's address."""
         ports = {"coordinator": self._settings.port, "files": self._settings.stream_port}
         return {
             "apiVersion": "v1",
@@ -142,7 +142,7 @@ class KubernetesPlan:
         }
 
     def _job(self, kind: str, count: int, container: Manifest, volumes: Sequence[Manifest]) -> Manifest:
-        """Return a job that starts failed pods again. Evictions do not count as failures."""
+        """Return a job that restarts failed pods. Evictions do not count as failures."""
         settings = self._settings
         user = {"runAsNonRoot": True, "runAsUser": settings.user, "runAsGroup": settings.user, "fsGroup": settings.user}
         pod: Manifest = {
@@ -187,25 +187,25 @@ class KubernetesPlan:
 
 
 def object_name(experiment: str, id: str) -> str:
-    """Return the beginning of all object names: `remuda-<experiment>-<id>`, with the characters
-    that Kubernetes allows."""
+    """Return the common beginning of all object names, `remuda-<experiment>-<id>`, in characters
+    allowed by Kubernetes."""
     slug = re.sub(r"[^a-z0-9]+", "-", experiment.lower()).strip("-")[:30].strip("-")
     return f"remuda-{slug or 'run'}-{id}"
 
 
 def as_yaml(manifests: Sequence[Manifest]) -> str:
-    """Return all of them as one file for `kubectl apply -f`."""
+    """Return all manifests as one file for `kubectl apply -f`."""
     return yaml.dump_all(manifests, Dumper=_WithoutAnchors, sort_keys=False)
 
 
 class _WithoutAnchors(yaml.SafeDumper):
-    """Writes repeated parts in full each time, for people."""
+    """Writes repeated parts in full, for people."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def _resources(cpus: float, memory_mib: int, gpus: int) -> Manifest:
-    """Return the requested amounts, which are also the limits."""
+    """Return the requested amounts, equal to the limits."""
     amount = {"cpu": f"{cpus:g}", "memory": f"{memory_mib}Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     return {"requests": amount, "limits": amount}

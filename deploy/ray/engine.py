@@ -29,8 +29,8 @@ from remuda.worker.link import WorkerIdentity
 from remuda.worker.process import bound_threads
 
 PREFIX = "remuda-actor-"
-"""Prefix of the temporary folder with a process's secret key. A killed process leaves it behind; the next process of
-any worker on the host removes it."""
+"""Prefix of the temporary folder with a process's secret key. The next process of any worker on the host removes the
+folder of a killed process."""
 _MODE = 0o600
 
 
@@ -38,7 +38,7 @@ class Introduction(Struct, frozen=True):
     """Key and identity of an actor's new process."""
 
     public_key: PublicKey
-    """From a pair of this process; the secret key never leaves it."""
+    """Public key of a pair made in this process; the secret key stays here."""
     host: str
     pid: int
     version: str
@@ -46,18 +46,18 @@ class Introduction(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """The worker that an actor's process is to be."""
+    """Order to an actor's process to be a worker."""
 
     uuid: str
     incarnation: int
     former_exit: str
     """End of the former incarnation, for people."""
     connection_path: str
-    """The connection file. Hosts without access to it use the copy."""
+    """Connection file; hosts without access use the copy."""
     connection: str
     """Content of the connection file: an address and the coordinator's public key."""
     runs_dir: str
-    """The runs folder; a worker on a host without it works by streams."""
+    """Runs folder; a worker on a host without the folder works by streams."""
     coordinator_timeout_s: float
     profile: str | None
 
@@ -67,7 +67,7 @@ class UsedError(Exception):
 
 
 class RayWorker:
-    """Made an actor by RayEngine. Its methods run in the main thread of its process, one after another."""
+    """Worker process, made an actor by RayEngine. Methods run in the main thread, one after another."""
 
     def __init__(self, role: str) -> None:
         self._role = role
@@ -83,7 +83,7 @@ class RayWorker:
         )
 
     def work(self, order: bytes) -> int:
-        """Be the worker of this Order (as JSON) until its end; returns its exit code. The process must be replaced
+        """Be the worker of this Order (as JSON) until the end; return the exit code. The process must be replaced
         afterwards."""
         self._used = True
         told = msgspec.json.decode(order, type=Order)
@@ -106,8 +106,8 @@ class RayWorker:
             folder.remove()
 
     def _connection_file(self, told: Order, folder: Path) -> Path:
-        """Return the file itself if this host sees it, since a restarted coordinator replaces it; otherwise a copy,
-        with the key of this process beside it."""
+        """Return the file itself if this host sees the file, since a restarted coordinator replaces it; otherwise a
+        copy, beside the key of this process."""
         seen, copy = Path(told.connection_path), folder / "connection.json"
         copy.touch(mode=_MODE)
         copy.write_text(told.connection, encoding="utf-8")
@@ -122,7 +122,7 @@ class RayWorker:
 ADDRESS = "RAY_ADDRESS"
 """Ray's own environment variable with the address of a cluster."""
 OBJECT_STORE_BYTES = 100 << 20
-"""Object store of a Ray that is started here. No experience passes through it, and Ray requires at least 75 MiB."""
+"""Object store of a Ray started here. Experience uses other ways; Ray requires at least 75 MiB."""
 REACH_S = 10.0
 """Seconds for a cluster's address to accept a connection."""
 _LOCAL_IP = "127.0.0.1"
@@ -130,7 +130,7 @@ _RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody unasked
     "RAY_timeout_ms_task_wait_for_death_info": "0",  # why an actor is gone: by default its loss is told 1 to 2 s later
 }
-"""For this process; values from the user's environment stay. A cluster keeps its own."""
+"""Settings for this process; values from the user's environment stay. A cluster keeps its own."""
 
 Actor: TypeAlias = Any
 Answer: TypeAlias = Any
@@ -146,11 +146,11 @@ class FailedError(Exception):
 
 
 class BrokenError(Exception):
-    """The actor's process cannot begin, or Ray has given it up, for the reason in the text."""
+    """The actor's process cannot begin, or Ray gave up, for the reason in the text."""
 
 
 class RayEngine:
-    """A Ray cluster that this process has joined."""
+    """A Ray cluster joined by this process."""
 
     def __init__(self, settings: RayConfig, counts: Mapping[str, int]) -> None:
         """Join the cluster of the settings or of RAY_ADDRESS, or start a cluster here with room for `counts` workers by
@@ -201,15 +201,15 @@ class RayEngine:
         ).remote(role)
 
     def ask_to_introduce(self, actor: Actor) -> Answer:
-        """Ask for its Introduction."""
+        """Ask for the actor's Introduction."""
         return actor.introduce.remote()
 
     def ask_to_work(self, actor: Actor, order: bytes) -> Answer:
-        """Ask for the exit code of its work."""
+        """Ask the actor to work, for its exit code."""
         return actor.work.remote(order)
 
     def ready(self, answers: Sequence[Answer], timeout_s: float) -> Sequence[Answer]:
-        """Return the finished answers, as soon as one is finished, and at the latest after `timeout_s`."""
+        """Return the finished answers, as soon as any is finished, and at the latest after `timeout_s`."""
         first, _ = self._ray.wait(list(answers), num_returns=1, timeout=timeout_s)
         if not first:
             return []
@@ -245,7 +245,7 @@ class RayEngine:
         return f"needs {_amounts(wanted)}; free in the cluster: {_amounts(self._free(wanted))}"
 
     def close(self) -> None:
-        """Leave the cluster, or end a cluster that was started here."""
+        """Leave the cluster, or end a cluster started here."""
         self._ray.shutdown()
 
     def _free(self, wanted: Mapping[str, float]) -> dict[str, float]:

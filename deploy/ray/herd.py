@@ -26,12 +26,12 @@ from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import shortened
 
 PLACING_S = 10.0
-"""Waiting time for a place after which the user is informed, and again whenever it has doubled."""
+"""Seconds of waiting for a place before the user is informed; repeated at each doubling."""
 POLL_S = 0.2
 AGAIN_S = 0.2
-"""Between two requests to an actor whose next process Ray is about to start: each request fails at once."""
+"""Seconds between two requests to an actor with a restarting process: each request fails at once."""
 FAREWELL_S = 6.0
-"""A coordinator that has dismissed its workers is gone after this time."""
+"""Seconds until a coordinator is gone after dismissing all workers."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class ActorWorker:
     """Begin of the wait for a place."""
     say_after_s: float = PLACING_S
     has_left: bool = False
-    """True if the worker has left in order, for a reason that is not known yet."""
+    """True after an orderly end of the worker for a still unknown reason."""
     has_begun: bool = False
     """True once a process of this worker has introduced itself."""
 
@@ -69,7 +69,7 @@ class LaunchTerms:
 
 
 class Herd:
-    """Keeps every worker at work. Reads no clock and calls Ray through its engine only."""
+    """Keeps every worker at work. Reads no clock and calls Ray only through the engine."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Herd:
         terms: LaunchTerms,
         say: Callable[[str], None],
     ) -> None:
-        """`counts` by role. `let_in` gets a name and a public key, which the coordinator then accepts as a worker's, in
-        place of this name's former key. `say` gets lines for the user."""
+        """`counts` by role. `let_in` receives a name and a public key; the coordinator then accepts the key as a
+        worker's, in place of the name's former key. `say` receives lines for the user."""
         self.posts = [
             ActorWorker(SupervisedWorker(role, str(uuid4()))) for role, count in counts.items() for _ in range(count)
         ]
@@ -104,7 +104,7 @@ class Herd:
 
     @property
     def exit_code(self) -> int:
-        """Worst exit code of workers that are not started again."""
+        """Worst exit code of finally ended workers."""
         return max((post.worker.exit_code for post in self.posts if post.worker.given_up), default=EXIT_DONE)
 
     def step(self, now_s: float) -> None:
@@ -129,14 +129,14 @@ class Herd:
                 self._engine.end(post.actor)
 
     def _ask(self, post: ActorWorker, now_s: float) -> None:
-        """Ask for the key of the process that is to be this worker next."""
+        """Ask for the key of this worker's next process."""
         if post.actor is None:
             post.actor = self._engine.place(post.worker.role, post.name)
         post.answer, post.works = self._engine.ask_to_introduce(post.actor), False
         post.since_s = post.since_s or now_s
 
     def _answered(self, post: ActorWorker, now_s: float) -> None:
-        """Handle an answer. Only a process may have ended meanwhile: its worker continues in the next process."""
+        """Handle an answer. If only the process has ended, the worker continues in the next process."""
         answer, post.answer = post.answer, None
         try:
             found = self._engine.take(answer)
@@ -189,8 +189,8 @@ class Herd:
         post.answer, post.works = self._engine.ask_to_work(post.actor, msgspec.json.encode(order)), True
 
     def _worked(self, post: ActorWorker, exit_code: int, now_s: float) -> None:
-        """Handle a worker's own end. The reason of an end in order shows a little later: a coordinator that dismisses
-        its workers is gone then."""
+        """Handle a worker's own end. The reason of an orderly end shows a little later: a coordinator that dismissed
+        the workers is gone by then."""
         if exit_code == EXIT_DONE:
             post.has_left, post.worker.due_s = True, now_s + FAREWELL_S
             return
@@ -201,8 +201,8 @@ class Herd:
             self.unusable = f"no {post.worker.role} is left: each {post.worker.given_up}; Ray's logs say why"
 
     def _left(self, post: ActorWorker, now_s: float) -> None:
-        """Decide after an end in order: dismissed, or asked to end with its node, and then continued in another
-        process."""
+        """Decide after an orderly end: a dismissed worker stays ended; a worker that ended with its node continues in
+        another process."""
         post.has_left, post.worker.due_s = False, None
         if not self._terms.connection_file.exists():
             post.worker.ended(EXIT_DONE, now_s)
@@ -228,7 +228,7 @@ START_DEADLINE_S = 60.0
 
 
 class StopRequest:
-    """True once this process has been asked to end: by a signal, or by the end of its lifeline."""
+    """True once this process must end: after a signal, or the end of the lifeline."""
 
     def __init__(self, lifeline: int | None) -> None:
         self._lifeline = lifeline

@@ -1,4 +1,4 @@
-"""A coordinator on this machine, and its workers as actors of a Ray cluster."""
+"""Coordinator on this machine, and workers as actors of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from remuda.wire import connection_file
 JOIN_DEADLINE_S = 180.0
 """Seconds to join a cluster, or to start one here."""
 NODE_FILE = "node.txt"
-"""The address of this node in the cluster, written once it has joined."""
+"""Address of this node in the cluster, written after joining."""
 SAID = "ray: "
-"""Prefix of lines for the user in the output of the process that talks with Ray."""
+"""Prefix of lines for the user in the output of the Ray process."""
 _RAY_ADDRESS = "RAY_ADDRESS"
 
 
@@ -53,10 +53,10 @@ class RayPlan(BaseModel):
 
 
 class RayLauncher(LocalLauncher):
-    """Starts `remuda.coordinator` and `remuda.deploy.ray.herd`, which talks with Ray in a process of its own.
+    """Starts `remuda.coordinator` and `remuda.deploy.ray.herd`, the separate process for Ray.
 
-    Both end with this process, as in LocalLauncher, and Ray ends the actors when the second process is gone. A killed
-    coordinator is started again, as workers are by Ray: it continues the run with its workers.
+    Both end with this process, as in LocalLauncher; Ray ends the actors after the end of the second process. A killed
+    coordinator is started again, as workers are by Ray, and continues the run with the same workers.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -68,9 +68,9 @@ class RayLauncher(LocalLauncher):
             )
         super().__init__(request)
         self._shown_bytes = 0
-        """Shown bytes of the output of the process that talks with Ray."""
+        """Shown bytes of the output of the Ray process."""
         self._coordinator: list[str] = []
-        """The coordinator's command, without its bound address."""
+        """The coordinator's command, without the bound address."""
         self._keeper = KeptProcess("coordinator")
 
     def planned(self, workers: WorkerCounts) -> str:
@@ -82,7 +82,7 @@ class RayLauncher(LocalLauncher):
         return "".join([f"{coordinator} --persistent --bind NODE_IP:0\n", f"actors of Ray at {where}:\n", *actors])
 
     def check(self) -> None:
-        """Show the user the lines of the Ray process, and raise LaunchError if one of both processes has ended."""
+        """Show the user the lines of the Ray process; raise LaunchError if either process has ended."""
         self._relay()
         super().check()
 
@@ -101,8 +101,8 @@ class RayLauncher(LocalLauncher):
         self._keeper.started(time.monotonic())
 
     def _has_ended(self, name: str, exit_code: int) -> None:
-        """Restart a killed coordinator at the same address: workers that see neither its connection file nor the runs
-        folder know no other. A coordinator that ended by itself would do so again."""
+        """Restart a killed coordinator at the same address: workers without the connection file and the runs folder
+        know no other address. A coordinator that ended by itself would do so again."""
         to_do = "give up"
         if name == "coordinator" and self.connection_file.exists():
             to_do = self._keeper.after(exit_code, time.monotonic(), self._request.say)

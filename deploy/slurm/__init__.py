@@ -1,1 +1,1 @@
-"""Starts a run as jobs of a Slurm cluster, whose nodes may share a folder."""
+"""Starts a run as jobs of a Slurm cluster, on nodes with or without a shared folder."""

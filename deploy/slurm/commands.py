@@ -1,4 +1,4 @@
-"""The commands of Slurm, each with a deadline, and their printed job states."""
+"""The commands of Slurm, each with a deadline, and the printed states of jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Literal
 SQUEUE_FORMAT = "%i|%T|%r|%N|%k"
 SACCT_FORMAT = "JobID,State,Reason,NodeList"
 Fate = Literal["alive", "done", "failed", "cancelled", "lost"]
-"""alive: waits, runs or is about to end; done: ended in order; failed: by its own exit code or for its memory;
-cancelled: by a user; lost: the cluster took it away."""
+"""alive: waits, runs or is about to end; done: ended in order; failed: by exit code or for lack of memory; cancelled:
+by a user; lost: taken away by the cluster."""
 _FATES: dict[str, Fate] = {
     "COMPLETED": "done",
     "FAILED": "failed",
@@ -28,14 +28,14 @@ _FATES: dict[str, Fate] = {
 }
 """By Slurm's word for the state; every other state is alive."""
 UNKNOWN = "UNKNOWN"
-"""The state of a job that Slurm has forgotten."""
+"""State of a job forgotten by Slurm."""
 DEADLINE_S = 30.0
 _NO_SUCH_JOB = "Invalid job id specified"
 """squeue's message if it knows none of the requested jobs."""
 
 
 class SlurmError(Exception):
-    """A command of Slurm has failed or its output is not understood; the text quotes it."""
+    """A command of Slurm failed, or printed unknown output, quoted in the text."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def submit(command: Sequence[str]) -> str:
 
 
 def states(ids: Sequence[str]) -> dict[str, JobState]:
-    """Return the state of each job; UNKNOWN for jobs that even the accounting has forgotten. Raises SlurmError."""
+    """Return the state of each job; UNKNOWN for jobs forgotten even by the accounting. Raises SlurmError."""
     if not ids:
         return {}
     jobs = ",".join(sorted({id.partition("_")[0] for id in ids}))
@@ -134,7 +134,7 @@ def note(id: str, comment: str) -> None:
 
 
 def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
-    """Return jobs that squeue has forgotten, from the accounting database. Many clusters have none."""
+    """Return jobs forgotten by squeue, from the accounting database. Many clusters have none."""
     sacct = ["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={','.join(ids)}"]
     with contextlib.suppress(SlurmError):
         return {job.id: job for job in parse(_said([*sacct, f"--format={SACCT_FORMAT}"]))}
@@ -142,7 +142,7 @@ def _accounted(ids: Sequence[str]) -> dict[str, JobState]:
 
 
 def _said(command: Sequence[str]) -> str:
-    """Return the output of the command. Raises SlurmError with its own words on failure."""
+    """Return the output of the command. Raises SlurmError with the output on failure."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     except FileNotFoundError:

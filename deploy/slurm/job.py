@@ -40,7 +40,7 @@ _PUBLIC = re.compile(r"[0-9a-f]{64}")
 _PREFIX = "slurm-"
 """Prefix of jobs' names in the coordinator's list of keys."""
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
-"""Between two questions to Slurm for the answer; doubled each time."""
+"""Seconds between two questions to Slurm for the answer; doubled each time up to the second number."""
 CHECK_S = 10.0
 """Between two attempts to reach the coordinator. Slurm is asked only after a failed attempt."""
 KNOCK_S = 2.0
@@ -58,12 +58,12 @@ class Answer:
 
 
 def key_comment(public: str) -> str:
-    """Return the comment of a job with this key that requests access."""
+    """Return the comment of a job that requests access for this key."""
     return _ASKS + public
 
 
 def key_in(comment: str) -> str | None:
-    """Return the public key in such a comment; None for another comment."""
+    """Return the public key in such a comment; None for any other comment."""
     public = comment.removeprefix(_ASKS)
     return public if comment.startswith(_ASKS) and _PUBLIC.fullmatch(public) else None
 
@@ -74,7 +74,7 @@ def answer_comment(answer: Answer) -> str:
 
 
 def answer_in(comment: str) -> Answer | None:
-    """Return the answer in such a comment; None for another comment."""
+    """Return the answer in such a comment; None for any other comment."""
     public, _, connection = comment.removeprefix(_ANSWER).partition(":")
     if not (comment.startswith(_ANSWER) and _PUBLIC.fullmatch(public)):
         return None
@@ -94,8 +94,8 @@ class RemoteJobs:
         self._told = ""
 
     def look(self, jobs: Mapping[str, JobState]) -> None:
-        """Answer new requests, and update jobs whose answer names a moved coordinator. A problem is reported once, and
-        tried again at the next call."""
+        """Answer new requests, and update answers after a move of the coordinator. A problem is reported once, and the
+        work is tried again at the next call."""
         running = [job for job in jobs.values() if job.state == "RUNNING"]
         self._let_out(jobs)
         waiting = [job for job in running if key_in(job.comment) or answer_in(job.comment)]
@@ -117,7 +117,7 @@ class RemoteJobs:
         self._told = trouble
 
     def _let_out(self, jobs: Mapping[str, JobState]) -> None:
-        """Revoke the keys of ended jobs: a killed job has left its key on its node."""
+        """Revoke the keys of ended jobs: a killed job leaves its key on the node."""
         if self._keys is None:
             return
         for name in self._keys.names:
@@ -143,7 +143,7 @@ class NotLetInError(Exception):
 
 
 class RemoteJob:
-    """A folder of its own on this node (mode 0700), with a connection file and a key; removed at the end."""
+    """A private folder on this node (mode 0700) with a connection file and a key; removed at the end."""
 
     def __init__(self, job: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`job`: how Slurm calls this job."""
@@ -193,7 +193,7 @@ class RemoteJob:
         self._watch.start()
 
     def look(self) -> None:
-        """Look for a moved coordinator, if it cannot be reached any more."""
+        """Look for a moved coordinator, if the known address no longer answers."""
         if not _answers(self.connection_file):
             try:
                 self._take_answer(comment_of(self._job))

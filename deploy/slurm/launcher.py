@@ -1,4 +1,4 @@
-"""A run as jobs of a Slurm cluster: coordinator and learner in one, and an array of jobs for each other role."""
+"""A run as jobs of a Slurm cluster: one job for coordinator and learner, and an array of jobs for each other role."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remuda.storage.existing_folder import make_private
 from remuda.wire.connection_file import ConnectionFileError, read
 
 FOLDER = ".launches"
-"""In the runs folder: a folder for each launch, visible on all nodes."""
+"""Name of the folder, in the runs folder, with a folder for each launch, visible on all nodes."""
 STOP_DEADLINE_S = 60.0
 """Seconds for the end of cancelled jobs; Slurm kills the rest after its KillWait (30 s by default)."""
 LOOK_S = 0.2
@@ -58,7 +58,7 @@ class SlurmLauncher(Launcher):
         return self._plan.own_dir / CONNECTION_FILE
 
     def planned(self, workers: WorkerCounts) -> str:
-        """Return each command, and its submitted script."""
+        """Return each command with the submitted script."""
         commands = {"head": self._plan.submit("head")}
         commands |= {role: self._plan.submit(role, jobs=jobs) for role, jobs in self._arrays(workers).items()}
         return "\n".join(f"$ {shlex.join(command)}\n{self._script(kind)}" for kind, command in commands.items())
@@ -113,7 +113,7 @@ class SlurmLauncher(Launcher):
             cancel(self._alive())
 
     def stop(self) -> None:
-        """Cancel the remaining jobs, wait for their ends, and remove the folder of the launch unless it explains a
+        """Cancel the remaining jobs, wait for them, and remove the folder of the launch unless needed to explain a
         failure."""
         if self._head is None:
             shutil.rmtree(self._plan.own_dir, ignore_errors=True)
@@ -188,7 +188,7 @@ class SlurmLauncher(Launcher):
         return said + self._workers.note(found, time.monotonic())
 
     def _head_has_ended(self, head: JobState) -> None:
-        """Submit the job again if the cluster has taken it away; else raise LaunchError."""
+        """Submit the job again if the cluster took it away; else raise LaunchError."""
         if head.fate == "lost" and self._heads <= self._settings.max_replacements:
             self._submit_head()
             return
@@ -218,8 +218,8 @@ class SlurmLauncher(Launcher):
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 300.0
 STABLE_AFTER_S = 60.0
-"""Jobs that ran for this long do not lengthen the pause before the next ones: their end has another cause than a
-failure of every job at its start."""
+"""Age in seconds of a job whose end does not lengthen the pause before the next job: the cause is no failure at the
+start."""
 
 
 @dataclass
@@ -263,7 +263,7 @@ class WorkerJobs:
         return sum(job.role == role and job.fate == "alive" for job in self._jobs.values())
 
     def note(self, states: Mapping[str, JobState], now_s: float) -> list[str]:
-        """Note Slurm's job states; returns a line for each job that has ended out of order."""
+        """Note Slurm's job states; return a line for each disorderly end."""
         said: list[str] = []
         for id, found in states.items():
             job = self._jobs.get(id)
@@ -290,7 +290,7 @@ class WorkerJobs:
             role.early += 1
 
     def due(self, now_s: float) -> dict[str, int]:
-        """Return the number of jobs of each role to submit now in place of lost ones."""
+        """Return the number of jobs of each role to submit now in place of lost jobs."""
         left = self.max_replacements - self.replaced
         found: dict[str, int] = {}
         for name, role in self._roles.items():
@@ -300,14 +300,14 @@ class WorkerJobs:
         return found
 
     def submitted(self, role: str, ids: list[str]) -> None:
-        """Note jobs that were submitted in place of lost ones."""
+        """Note jobs submitted in place of lost jobs."""
         for id in ids:
             self.add(role, id)
         self._roles[role].lost -= len(ids)
         self.replaced += len(ids)
 
     def exhausted(self) -> str | None:
-        """Return a line, once, if jobs are missing that may not be replaced."""
+        """Return a line, once, if jobs are missing beyond the allowed replacements."""
         missing = {name: role.lost for name, role in self._roles.items() if role.lost}
         if self._told or not missing or self.replaced < self.max_replacements:
             return None
@@ -317,7 +317,7 @@ class WorkerJobs:
 
     @property
     def hopeless(self) -> str | None:
-        """Name of a required role without jobs that gets no further job; None if every role can go on."""
+        """Return the name of a required role without present or future jobs; None if every role can continue."""
         if self.replaced < self.max_replacements:
             return None
         needed = (name for name in self._roles if name != "reanalyzer")

@@ -13,9 +13,9 @@ from remuda.config.launching import SlurmConfig
 from remuda.deploy.launcher import LaunchError, LaunchRequest
 
 HANDING_IN_ENDS_S = 10
-"""Seconds before the end of the walltime at which everything must have ended, so that the job can be requeued."""
+"""Seconds before the end of the walltime at which everything must have ended, for the job to be requeued."""
 SUBMIT = ("sbatch", "--parsable", "--export=NIL")
-"""With NIL, Slurm does not keep the user's environment, which may hold secrets."""
+"""Command to submit a job. With NIL, Slurm does not keep the user's environment, with possible secrets."""
 _FOLDER = Path(__file__).parent / "templates"
 _PLACE = re.compile(r"@\{([a-z_]+)\}")
 
@@ -32,7 +32,7 @@ class SlurmPlan:
     python: str = sys.executable
 
     def __post_init__(self) -> None:
-        """Raises LaunchError for a folder that cannot be named in a script."""
+        """Raises LaunchError for a folder whose name cannot stand in a script."""
         if any(mark in str(self.own_dir) for mark in '"\\\n'):
             raise LaunchError(f"{self.own_dir} cannot be named in a script of Slurm: choose another --runs-dir")
 
@@ -50,13 +50,13 @@ class SlurmPlan:
         return self.own_dir / f"{kind}_%j.txt"
 
     def _slurms_output(self, kind: str) -> str:
-        """Return Slurm's own output file. Slurm fails a job without this folder on its node, so that workers' scripts
-        open the file themselves."""
+        """Return Slurm's own output file. Slurm fails a job whose node lacks this folder, so workers' scripts open the
+        file themselves."""
         path = self.output(kind)
         return f'"{str(path.parent).replace("%", "%%")}/{path.name}"' if kind == "head" else "/dev/null"
 
     def _opening(self, kind: str) -> str:
-        """Return the lines of a workers' script that choose its output, and inform the job about a missing folder."""
+        """Return the lines of a workers' script that choose the output and report a missing folder."""
         if kind == "head":
             return ""
         return filled(

@@ -42,17 +42,17 @@ class CallbackRun(Protocol):
         ...
 
     def set_task(self, kwargs: Mapping[str, object]) -> None:
-        """Change to another task from now on, whose environments get these arguments over those of `env.kwargs`. Later
-        tasks of `env.schedule` begin as scheduled."""
+        """Begin another task now, with environments built with these arguments over those of `env.kwargs`. Later tasks
+        of `env.schedule` begin as scheduled."""
         ...
 
 
 class Callback:
-    """Derive from this class, and override the methods that you need.
+    """Base class of callbacks; override the needed methods.
 
-    A run has one object (with several policies, one per policy), in the learning process, which makes no updates
-    meanwhile. After a crash an event may be delivered again, with the state from before; its requests then count once.
-    An exception fails the run.
+    A run has one object (with several policies, one per policy), in the learning process, which makes no updates during
+    a call. After a crash an event may be delivered again, with the state from before; its requests count once. An
+    exception fails the run.
     """
 
     def on_start(self, event: Started, run: CallbackRun) -> None:

@@ -46,8 +46,7 @@ def finite(state: Mapping[str, np.ndarray], *, train_iter: int) -> Mapping[str, 
 KEPT = 1_000_000
 """Largest number of kept numbers of a metric, the newest. Reached only if reports are far apart."""
 JOINED = 1_000
-"""Number of updates after which their metrics are joined to one tensor: small tensors take much more memory than their
-numbers."""
+"""Number of updates after which their metrics are joined to one tensor: many small tensors take much more memory."""
 
 
 class Metrics:
@@ -134,7 +133,7 @@ class BatchSource(Protocol):
     """Source of batches: the prefetcher in parallel mode, the replay index in serial mode."""
 
     def next_batch(self) -> Batch | None:
-        """Return the next batch; None if it is not there yet."""
+        """Return the next batch; None before its arrival."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Outputs of a learner: its log, its checkpoints, and the newest policy as a model file."""
+"""Outputs of a learner: log, checkpoints, and the newest policy as a model file."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ less cost."""
 
 
 def weight_histograms(network: torch.nn.Module) -> dict[str, Histogram]:
-    """Histograms by the name of each parameter, such as `torso.0.weight`, without parameters that have no finite
-    number."""
+    """Return histograms by parameter name, such as `torso.0.weight`; parameters without a finite
+    number are left out."""
     found: dict[str, Histogram] = {}
     for name, parameter in network.named_parameters():
         # n is odd: an even one would meet the same few columns in every row of a layer of 2^k columns.
@@ -75,7 +75,7 @@ class LearnerOutputs:
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     replace: Replacing = replacing
-    """Puts files in place; a learner that may be replaced uses its fence."""
+    """Puts files in place; the learner of a herd uses its fence."""
     _exported_s: float = field(default=-math.inf, init=False)
     _export_s: float = field(default=0.0, init=False)
     """Duration of the newest export, except the first, which traces."""

@@ -148,10 +148,10 @@ def update_threads(
     say: Callable[[str], None],
     most: Callable[..., int] = most_update_threads,
 ) -> int | None:
-    """Number of torch threads for each update; None: unchanged.
+    """Return the number of torch threads for each update; None: unchanged.
 
-    Networks with convolutions, and batches above LARGE, use all cores that the rest of the run does not need, and log
-    it with `say`. The number is the same every time, since it determines how sums are rounded.
+    Networks with convolutions, and batches above LARGE, use all cores left over by the rest of the run; `say` logs the
+    number. The number is the same every time, since rounding of sums depends on it.
 
     Args:
         config: the experiment; `learner.threads` overrides this.

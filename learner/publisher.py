@@ -73,11 +73,12 @@ class Write(Protocol):
 
 
 class Publisher:
-    """Holds at most one waiting policy: a newer policy replaces it, so publishing never falls behind training.
+    """Holds at most one waiting policy; a newer policy replaces the waiting one, so publishing never falls behind
+    training.
 
-    `ready` for another policy if it is not writing and its share of the time allows it; policies offered sooner are
-    still published. Versions count up from 0 with each publication. Failed writes are repeated. Weights that are not
-    finite, or a learner of a newer epoch, end it.
+    `ready` for another policy if no write is under way and the share of the time allows another; policies offered
+    sooner are still published. Versions count up from 0 with each publication. Failed writes are repeated. Weights that
+    are not finite, or a learner of a newer epoch, end the publisher.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ PUBLISH_DEADLINE_S = 30.0
 
 
 class PolicyPublisher(Protocol):
-    """Publishes policies; see Publisher. Serial mode hands them to its collector."""
+    """Publishes policies; see Publisher. Serial mode hands policies to the collector."""
 
     @property
     def last(self) -> PolicyRef | None: ...
@@ -70,7 +70,7 @@ class LearnerRole:
         publisher: PolicyPublisher,
         callbacks: LeaseCallbacks,
     ) -> None:
-        """`epoch` is that of its policies."""
+        """`epoch`: epoch of the published policies."""
         self.timers = timers
         self._lease, self._epoch, self._config, self._link = lease, epoch, config, link
         self._algorithm, self._outputs, self._prefetch = algorithm, outputs, prefetch

@@ -55,8 +55,8 @@ class NotPublishedError(Exception):
 
 
 class LearnerWork(LearnerRole):
-    """Learns for one experiment in a worker process. Training runs in this thread; publishing and the network have
-    threads of their own."""
+    """Learns for one experiment in a worker process. Training runs in this thread; publishing and network have separate
+    threads."""
 
     def __init__(self, assign: Assign, link: Link, stores: RunStores, recruits: Recruits | None = None) -> None:
         """`recruits` returns the other ranks if these run already; with None the lease starts ranks."""
@@ -140,9 +140,9 @@ class LearnerWork(LearnerRole):
         self._opened.close()
 
     def _begin(self) -> int:
-        """Continue from the checkpoint that the lease names, if it names one; returns the train_iter to start from.
+        """Continue from the lease's checkpoint, if any; return the train_iter of the start.
 
-        The log is opened only after that: curves that an earlier learner drew beyond the checkpoint are cut off.
+        The log is opened afterwards: points of curves after the checkpoint, from an earlier learner, are cut off.
         """
         path = None if self._assign.checkpoint is None else self._folder.ckpt / self._assign.checkpoint
         if path is not None:
@@ -225,7 +225,7 @@ class LearnerWork(LearnerRole):
         )
 
     def _new_publisher(self) -> Publisher:
-        """What writes policies, in a thread of its own."""
+        """Return the writer of policies, with a separate thread."""
         publisher = Publisher(
             self._policy_file,
             self._assign.epoch,
@@ -237,7 +237,7 @@ class LearnerWork(LearnerRole):
         return publisher
 
     def _new_target_publisher(self) -> TargetPublisher | None:
-        """What writes target networks for reanalyzers, where there are some."""
+        """Return the writer of target networks for reanalyzers; None without reanalyzers."""
         target = TargetPublisher.of(
             self._config,
             self._algorithm,
@@ -252,7 +252,7 @@ class LearnerWork(LearnerRole):
         return target
 
     def _start_ranks(self, recruits: Recruits | None) -> LearnerRanks | None:
-        """Let the other ranks begin, if there are to be any, with the algorithm as it is now."""
+        """Start the other ranks, if any, with the algorithm in its present state."""
         if self._config.learner.ranks == 1:
             return None
         from remuda.learner.ranks.leading import LearnerRanks  # what a learner alone does not need

@@ -9,11 +9,11 @@ from remuda.config.custom import settings_of
 from remuda.config.schema import ExperimentConfig
 
 Adjust = Callable[[ExperimentConfig, Values], None]
-"""Makes an algorithm, in all its ranks, continue with a config that has these values."""
+"""Makes an algorithm, in all ranks, continue with a config with these values."""
 
 
 class LearnerSettings:
-    """Adjusts the algorithm before an update whose settings differ from those of the update before."""
+    """Adjusts the algorithm before an update with changed settings."""
 
     def __init__(self, config: ExperimentConfig, adjust: Adjust, changes: Changes | None = None) -> None:
         """`changes` were made before this learner began."""

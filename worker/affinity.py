@@ -13,7 +13,7 @@ from remuda.wire.messages import Role
 from remuda.worker.process import may_choose_threads
 
 MOST_THREADS = 4
-"""Most torch threads of a learner with its own cores; more gain little with its batch sizes."""
+"""Most torch threads of a learner with reserved cores; more threads gain little with usual batch sizes."""
 
 
 @dataclass(frozen=True)

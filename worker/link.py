@@ -21,8 +21,8 @@ from remuda.worker.session import IDLE, Activity, Connector, Pulse
 
 @dataclass(frozen=True)
 class WorkerIdentity:
-    """One incarnation of a worker. Its chunks, or reanalyses, are numbered through the whole incarnation, over all
-    leases."""
+    """One incarnation of a worker. Chunks, or reanalyses, are numbered through the whole
+    incarnation, over all leases."""
 
     uuid: str
     incarnation: int
@@ -191,7 +191,7 @@ class Link:
         self._pulse.lease = lease
 
     def forget_lease(self) -> None:
-        """Leave the lease, which the coordinator has ended; beats name none from now on."""
+        """Leave the lease after its end by the coordinator; later beats name no lease."""
         self._pulse.lease, self._pulse.activity = 0, IDLE
 
     def end_lease(self, lease: int) -> None:

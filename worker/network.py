@@ -1,8 +1,8 @@
 """A worker's side of the network: one session, served by two threads in turn.
 
-A turn reads arrived messages and sends due ones. The main thread makes a turn whenever it looks for messages, so that
-no message is passed between threads: passing would cost a busy main thread the interpreter lock twice, about a hundred
-microseconds each. While the main thread is busy, a second thread, the stand-in, makes the turns: it sends beats,
+A turn reads arrived messages and sends due messages. The main thread makes a turn whenever it looks for messages, so no
+message passes between threads: passing would cost a busy main thread the interpreter lock twice, about a hundred
+microseconds each. While the main thread is busy, a second thread, the stand-in, makes the turns: sends beats,
 acknowledges and repeats.
 """
 

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from typing import NoReturn, cast
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""More threads do not help small networks, and slow them down when other cores are busy. A process must not have any
-threads when it is forked."""
+"""Environment variables for one thread. More threads do not help small networks, and slow them down when other cores
+are busy. A process must be without threads when it is forked."""
 FOLLOWS = "REMUDA_THREADS_FOLLOW"
 """Set if Remuda has chosen the number of threads, and may use more for large updates. A number from the user's
 environment stays."""
@@ -26,7 +26,8 @@ NEW_OBJECTS = 20_000
 """New objects between two collections of cyclic garbage, which is rare. With Python's default of 700, every turn of a
 busy loop would have a collection."""
 WANTED_OPEN_FILES = 1 << 20
-"""More is never needed, and with a much higher limit child processes would close every descriptor one by one."""
+"""Largest useful limit of open files. With a much higher limit child processes would close every
+descriptor one by one."""
 EXIT_NOT_FLUSHED = 120
 """Python's own exit code where standard output cannot be written to the end."""
 _BUFFERED = {io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom}

@@ -40,7 +40,7 @@ class Message(IntEnum):
     BATCH = 1
     """From rank 0: a part of a batch."""
     RESULT = 2
-    """Reply: what the rank learned from its part of the batch."""
+    """Reply of a rank: results of learning from its part of the batch."""
     ADJUST = 3
     """From rank 0: new values of settings, valid from the next batch on."""
     WAIT = 4

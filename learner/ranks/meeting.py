@@ -1,4 +1,4 @@
-"""How ranks find each other for a lease: through a store of torch.distributed."""
+"""Meeting of the ranks of a lease, through a store of torch.distributed."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -34,7 +34,8 @@ class WaitingRank(msgspec.Struct, frozen=True):
     host: str
     pid: int
     nonce: str
-    """Random, new for each lease. The start of a lease is signed for this value, so a replayed start is refused."""
+    """Random text, new for each lease. The signature of a lease's start covers this text, so a replayed start is
+    refused."""
 
     def __str__(self) -> str:
         """For people."""

@@ -61,9 +61,9 @@ def result_columns(result: LearnResult) -> dict[str, np.ndarray]:
 
 
 def joined_result(own: LearnResult, others: Sequence[Arrays]) -> LearnResult:
-    """Join rank 0's result with the results of the other ranks, in rank order.
+    """Join rank 0's result with the other ranks' results, in rank order.
 
-    Raises RankLostError if the ranks made different numbers of updates: their weights differ then.
+    Raises RankLostError after different numbers of updates, since the weights then differ.
     """
     for rank, other in enumerate(others, start=1):
         if int(other[_UPDATES][0]) != own.updates:

@@ -22,9 +22,9 @@ class Verdict:
 
 
 class RanksTrial:
-    """Compares one rank with all ranks. In the first batches rank 0 takes all rows but one row per other rank: the
-    computing time is that of one rank. In the next batches the ranks share the rows. Learning is the same in both.
-    Reads no clock."""
+    """Compares one rank with all ranks. In the first batches rank 0 takes all rows but one per other rank, for the
+    computing time of one rank. In the next batches the ranks share the rows. Learning is the same in both. Reads no
+    clock."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size

@@ -21,8 +21,8 @@ from remuda.worker.stores.transfers import Transfer
 WAIT_S = 0.25
 """Between two attempts without a connection, or with a full queue."""
 LONGEST_WAIT_S, IDLE_WAIT_S = 1.0, 60.0
-"""Longest pauses without due work, while the server owes an answer and otherwise. A herd has many such threads, and
-each turn takes time."""
+"""Longest pauses in seconds without due work, while the server owes an answer and otherwise. A herd has many of these
+threads, and each turn takes time."""
 RETRY_S = 1.0
 """Retry delay after a refused connection, or without a key."""
 JOIN_S = 5.0
@@ -30,8 +30,8 @@ _FAILED = "the thread that carries files has failed"
 
 
 class StreamClient:
-    """Carries transfers from any thread, and never gives up a transfer because the server is away; after a failure of
-    its thread, it refuses each transfer at once."""
+    """Carries transfers from any thread. An absent server never ends a transfer; after a failure of this thread each
+    transfer is refused at once."""
 
     def __init__(self, keys: Callable[[], CallerKeys], finished: Callable[[], None] = lambda: None) -> None:
         """`keys` are asked for with every connection; may raise KeyFileError. `finished` is called, by the thread of

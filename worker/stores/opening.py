@@ -97,7 +97,7 @@ class WorkerStores:
             self._folder = None
 
     def _runs_dir(self, news: Registered) -> Path | None:
-        """Return the runs folder, if this worker sees it. Raises NoFolderError for a learner that does not."""
+        """Return the runs folder, if visible to this worker. Raises NoFolderError for a learner without the folder."""
         found = next((each for each in self._runs_dirs if has_token(each, news.coordinator, news.token)), None)
         if found is None and self._role == "learner":
             raise NoFolderError(
@@ -111,7 +111,7 @@ class WorkerStores:
         return f"tcp://{self._host()}:{news.stream_port}"
 
     def _log_of(self, folder: RunFolder, assign: Assign) -> Path:
-        """Return the role's log under this lease, which is copied to the run folder as it grows."""
+        """Return the role's log under this lease. The log is copied to the run folder as it grows."""
         assert self._client is not None
         assert assign.grant is not None
         path_of = {"collector": folder.collector_log, "evaluator": folder.evaluator_log}
@@ -136,7 +136,7 @@ class WorkerStores:
         self._client.cancel(self._logs.pop(path))
 
     def _own_folder(self, worker: str) -> Path:
-        """Return this worker's folder, named by the worker, so that the next incarnation removes the folder of a killed
+        """Return this worker's folder, named by the worker: the next incarnation removes the folder of a killed
         process."""
         if self._folder is None:
             self._folder = HeldFolder(_PREFIX, worker)

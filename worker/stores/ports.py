@@ -1,7 +1,7 @@
 """Access to the files of a run: three ports, each with two implementations.
 
-`worker/stores/files.py` is for a worker that sees the runs folder, `worker/stores/streams.py` for one that does not.
-Roles use only these ports, and never open a path that came by message.
+`worker/stores/files.py` is for workers with the runs folder, `worker/stores/streams.py` for workers without. Roles use
+only these ports, and never open a path from a message.
 """
 
 from __future__ import annotations

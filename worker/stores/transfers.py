@@ -301,7 +301,7 @@ class Download(OneFile):
         self._received += len(data)
 
     def _complete(self) -> None:
-        """Give the file its name; its reader checks the content."""
+        """Rename the file to its final name; the file's reader checks the content."""
         try:
             if self._descriptor < 0:  # it is empty
                 self._write(b"")

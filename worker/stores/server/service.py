@@ -50,8 +50,8 @@ GRACE_S = 10.0
 class StreamServer:
     """Writes and reads files of runs for workers without the runs folder.
 
-    It has one thread: a hanging disk holds up all streams, and no coordinator. All its state is in the files: after a
-    restart, workers repeat unfinished transfers.
+    Has one thread: a hanging disk holds up all streams, but no coordinator. All state is in the files: after a restart,
+    workers repeat unfinished transfers.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class StreamServer:
             _print(f"the stream server {news}")
 
     def _tell_refusals(self) -> None:
-        """Report refusals to the coordinator, which adds them to its own. A full or closed pipe is tried again."""
+        """Report refusals to the coordinator, for its own count. Tries again after a full or closed pipe."""
         if self._refusals_pipe is None or self._refusals.total == self._refusals_told:
             return
         total, line = self._refusals.total, msgspec.json.encode(self._refusals.counts) + b"\n"

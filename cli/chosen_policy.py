@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # they import torch, which wrong options do not need
     from remuda.cli.playing import PlayedPolicies
     from remuda.config.schema import ExperimentConfig
     from remuda.policy.files.playable import Playable
-    from remuda.storage.checkpoint_index import CheckpointIndex
     from remuda.wire.messages import CheckpointRecord
 
 
@@ -73,27 +72,22 @@ def require_playable(options: EvaluateOptions, run: ExperimentConfig | None) -> 
 
 
 def chosen(options: EvaluateOptions, run: ExperimentConfig | None) -> PlayedPolicies:
-    """The chosen policies; `run` are the settings of a run with several agents. Raises InputError."""
+    """The chosen policies; `run` are the settings of a run with several agents."""
     from remuda.cli.playing import PlayedPolicies
-    from remuda.policy.files.checkpoint_file import CheckpointError
-    from remuda.policy.files.exported_policies import NoOnnxError
 
-    try:
-        if run is None:
-            playable, record = _only(options)
-            return PlayedPolicies({"": playable}, record)
-        names = sorted(run.policies) or [""]
-        newest = {name: _checkpoint(options, name, options.which, "-i") for name in names}
-        if options.against is None:
-            return PlayedPolicies(newest)
-        others = {name: _checkpoint(options, name, options.against, "--against") for name in names}
-        return PlayedPolicies(newest, judged=options.policy or names[0], others=others)
-    except (CheckpointError, NoOnnxError) as error:
-        raise InputError(str(error)) from error
+    if run is None:
+        playable, record = _only(options)
+        return PlayedPolicies({"": playable}, record)
+    names = sorted(run.policies) or [""]
+    newest = {name: _checkpoint(options, name, options.which, "-i") for name in names}
+    if options.against is None:
+        return PlayedPolicies(newest)
+    others = {name: _checkpoint(options, name, options.against, "--against") for name in names}
+    return PlayedPolicies(newest, judged=options.policy or names[0], others=others)
 
 
 def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) -> Playable:
-    """Load the checkpoint of one policy of a run with several agents. Raises InputError and CheckpointError."""
+    """Load the checkpoint of one policy of a run with several agents."""
     from remuda.cli.playing import folder_of
     from remuda.policy.files.playable import checkpoint_playable
 
@@ -105,8 +99,7 @@ def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) 
 
 
 def _only(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
-    """Load the policy of a run with one agent, and return its record in index.json. Raises InputError, CheckpointError
-    and NoOnnxError."""
+    """Load the policy of a run with one agent, and return its record in index.json."""
     from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run, onnx_playable
 
     run_dir, iteration = options.run_dir, options.which
@@ -135,8 +128,11 @@ def several_agents(run_dir: Path) -> ExperimentConfig | None:
 
 
 def named_checkpoint(ckpt: Path, iteration: str, option: str = "-i", *, also: str = "") -> CheckpointRecord:
-    """Return the checkpoint named by this option. `also` lists further values of the option. Raises InputError."""
-    index = _index(ckpt)
+    """Return the checkpoint named by this option. `also` lists further values of the option. Raises InputError,
+    CheckpointIndexError."""
+    from remuda.storage.checkpoint_index import CheckpointIndex
+
+    index = CheckpointIndex(ckpt)
     if index.last is None:
         raise InputError(f"{ckpt} has no checkpoint yet: {index.folder / 'index.json'} lists none")
     if iteration == "best":
@@ -158,14 +154,7 @@ def named_checkpoint(ckpt: Path, iteration: str, option: str = "-i", *, also: st
 
 def newest_if_none_is_best(ckpt: Path) -> str:
     """Return the value of `-i` for the best checkpoint, or for the newest checkpoint without an evaluation. Raises
-    InputError."""
-    return "-1" if _index(ckpt).best is None else "best"
+    CheckpointIndexError."""
+    from remuda.storage.checkpoint_index import CheckpointIndex
 
-
-def _index(ckpt: Path) -> CheckpointIndex:
-    from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-
-    try:
-        return CheckpointIndex(ckpt)
-    except CheckpointIndexError as error:
-        raise InputError(str(error)) from error
+    return "-1" if CheckpointIndex(ckpt).best is None else "best"

@@ -105,16 +105,12 @@ def check_env(which: WhichEnv, kwargs: Arguments = None, steps: Steps = 1_000, a
     from remuda.cli.output import reserved_stdout
     from remuda.client.beginning import environment_of
     from remuda.config.load import load_settings
-    from remuda.environments.errors import EnvironmentBuildError
     from remuda.environments.probe import probe
 
     env = {**environment_of(which), "kwargs": _given(kwargs)}
     config = load_settings({"name": "check", "env": env}, folder=Path(os.getcwd())).config
-    try:
-        with reserved_stdout():  # what the environment prints goes to standard error
-            found = probe(config.env, source_dir=config.source_dir, steps=steps)
-    except EnvironmentBuildError as error:
-        raise InputError(str(error)) from error
+    with reserved_stdout():  # what the environment prints goes to standard error
+        found = probe(config.env, source_dir=config.source_dir, steps=steps)
     if as_json:
         print(json.dumps({"env": which, "findings": [asdict(one) for one in found]}, indent=2))
     else:
@@ -165,8 +161,6 @@ def examples(name: ExampleName = None, copy_to: CopyTo = None, as_json: AsJson =
             print(found.file.read_text(encoding="utf-8"), end="")
             return
         copies = stored.copy(found, copy_to)
-    except stored.ExampleError as error:
-        raise InputError(str(error)) from error
     except OSError as error:
         raise InputError(f"--copy: {error}") from error
     print("\n".join(str(path) for path in copies))

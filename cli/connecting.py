@@ -1,4 +1,4 @@
-"""Connection of a command to its coordinator, and the errors of a failed connection."""
+"""Connection of a command to its coordinator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
@@ -40,28 +38,17 @@ def connection_path(given: Path | None, runs_dir: Path) -> Path:
 
 @contextmanager
 def connected(given: Path | None, runs_dir: Path, *, wait_s: float | None = None) -> Generator[Client, None, None]:
-    """Yield a client of the coordinator; errors in the block become errors with the right exit code.
+    """Yield a client of the coordinator.
 
     Waits `wait_s` for the connection file of a starting coordinator. The default is LOOK_S if the folder of the file
     exists, else 0.
     """
     from remuda.client.client import Client
-    from remuda.wire import conversation
-    from remuda.wire.connection_file import ConnectionFileError
 
     path = connection_path(given, runs_dir)
-    wait_s = (LOOK_S if path.parent.is_dir() else 0.0) if wait_s is None else wait_s
-    try:
-        _wait_for(path, wait_s)
-        with Client(path) as client:
-            yield client
-    except ConnectionFileError as error:
-        raise InputError(str(error)) from error
-    except conversation.RefusedError as error:
-        refused = error.code in ("protocol", "forbidden")
-        raise (CommandRefusedError if refused else InputError)(str(error)) from error
-    except conversation.UnreachableError as error:
-        raise RunFailedError(str(error)) from error
+    _wait_for(path, (LOOK_S if path.parent.is_dir() else 0.0) if wait_s is None else wait_s)
+    with Client(path) as client:
+        yield client
 
 
 def _wait_for(path: Path, wait_s: float) -> None:

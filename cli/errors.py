@@ -6,6 +6,27 @@ FAILED = 1
 WRONG_INPUT = 2
 REFUSED = 3
 
+_PACKAGE = "remuda."
+OF_INPUT = frozenset({
+    "client.checking.UnusableError", "client.examples.ExampleError", "client.plots.runs.PlotError",
+    "client.sweeps.record.SweepFileError", "config.errors.ConfigError", "config.user_code.UserCodeError",
+    "deploy.rank_place.RankPlaceError", "environments.errors.EnvironmentBuildError",
+    "environments.errors.UnsupportedSpaceError", "logbook.series.SeriesError",
+    "logbook.tail.NoSuchSourceError",
+    "policy.algorithms.UnknownAlgorithmError", "policy.files.checkpoint_file.CheckpointError",
+    "policy.networks.tensors.DeviceError", "policy.row_plan.SmallBufferError",
+    "storage.checkpoint_index.CheckpointIndexError", "storage.existing_folder.RunFolderError",
+    "storage.ownership.FolderOwnedError", "training.journal_database.JournalError",
+    "wire.connection_file.ConnectionFileError", "wire.keys.pair.NoCurveError",
+})  # fmt: skip
+OF_RUNS = frozenset({
+    "deploy.launcher.LaunchError", "policy.export.exporting.ExportError", "wire.conversation.UnreachableError",
+})  # fmt: skip
+"""Errors by module and class: importing all these modules would take seconds."""
+REFUSAL = "wire.conversation.RefusedError"
+_NOT_PERMITTED = ("protocol", "forbidden")
+"""Codes of refusals by the coordinator that no other input would avoid."""
+
 
 class CommandError(Exception):
     """A command cannot continue. The text is the only message to the user: problem, place, remedy."""
@@ -23,20 +44,13 @@ class InputError(CommandError):
     exit_code = WRONG_INPUT
 
 
-class CommandRefusedError(CommandError):
-    """The coordinator refused the request: it has another protocol version, or this key has no permission."""
-
-    exit_code = REFUSED
-
-
 def exit_code(error: Exception) -> int | None:
     """Return the exit code for `error`; None for an unexpected error, which needs a traceback."""
-    from remuda.config.errors import ConfigError
-    from remuda.storage.existing_folder import RunFolderError
-    from remuda.storage.ownership import FolderOwnedError
-
     if isinstance(error, CommandError):
         return error.exit_code
-    if isinstance(error, ConfigError | RunFolderError | FolderOwnedError):
+    kinds = {f"{kind.__module__}.{kind.__qualname__}".removeprefix(_PACKAGE) for kind in type(error).__mro__}
+    if kinds & OF_INPUT:
         return WRONG_INPUT
-    return None
+    if REFUSAL in kinds:
+        return REFUSED if getattr(error, "code", None) in _NOT_PERMITTED else WRONG_INPUT
+    return FAILED if kinds & OF_RUNS else None

@@ -80,41 +80,32 @@ def _written(
     *,
     trust_code: bool,
 ) -> ModelInfo:
-    from remuda.policy.export.exporting import ExportError
-    from remuda.policy.files.exported_policies import NoOnnxError, require_onnx
+    from remuda.policy.files.exported_policies import require_onnx
 
+    if format == "onnx":
+        require_onnx()
+    made = _policy(run_dir, iteration, verify, trust_code=trust_code)
     try:
-        if format == "onnx":
-            require_onnx()
-        made = _policy(run_dir, iteration, verify, trust_code=trust_code)
         path.parent.mkdir(parents=True, exist_ok=True)
         return made.write(path, format)
-    except NoOnnxError as error:
-        raise InputError(str(error)) from error
-    except ExportError as error:
-        raise RunFailedError(str(error)) from error
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _policy(run_dir: Path, iteration: str | None, verify: int, *, trust_code: bool) -> PolicyExport:
-    """Return the chosen policy, with observations for the comparison. Raises InputError and ExportError."""
+    """Return the chosen policy, with observations for the comparison."""
     from remuda.cli.recorded import recorded_observations
-    from remuda.environments.errors import EnvironmentBuildError
     from remuda.evaluator.evaluate import EvaluationError
     from remuda.policy.export.exporting import PolicyExport
-    from remuda.policy.files.checkpoint_file import CheckpointError
     from remuda.policy.files.playable import load_checkpoint_sides, of_run, trained_playable
 
     ckpt = run_dir / "ckpt"
     source = ckpt / named_checkpoint(ckpt, iteration or newest_if_none_is_best(ckpt)).file
+    trained, algorithm = load_checkpoint_sides(source, trust_code=trust_code)
+    counters = trained.counters
+    playable = trained_playable(trained, source, train_iter=counters.train_iter, env_step=counters.env_step)
     try:
-        trained, algorithm = load_checkpoint_sides(source, trust_code=trust_code)
-        counters = trained.counters
-        playable = trained_playable(trained, source, train_iter=counters.train_iter, env_step=counters.env_step)
         recorded = recorded_observations(of_run(playable, run_dir), run_dir, verify, trust_code=trust_code)
-    except (CheckpointError, EnvironmentBuildError) as error:
-        raise InputError(str(error)) from error
     except EvaluationError as error:
         raise RunFailedError(f"the policy could not be played for observations: {error}") from error
     return PolicyExport(algorithm, trained.policy, trained.config, counters, recorded)

@@ -164,12 +164,7 @@ def _existing(runs_dir: Path) -> KeysFolder:
 
 @contextmanager
 def _wrong_input() -> Generator[None]:
-    from remuda.wire.keys.pair import NoCurveError
-    from remuda.wire.keys.secret_file import KeyFileError
-
     try:
         yield
-    except (KeyFileError, NoCurveError) as error:
-        raise InputError(str(error)) from error
     except OSError as error:
         raise InputError(f"{error.filename} cannot be written: {error.strerror}") from error

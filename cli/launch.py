@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
+from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import (
     LimitOption,
     Name,
@@ -30,7 +30,6 @@ from remuda.cli.page import PageSwitch, check_page, launch_page
 
 if TYPE_CHECKING:
     from remuda.deploy.nanny_process import NannyProcess
-    from remuda.storage.existing_folder import Mode
     from remuda.wire.messages import ExperimentStatus
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
@@ -109,40 +108,24 @@ def _nanny_for_local_run(nanny: NannyProcess | None, resolved: ResolvedRun) -> N
 
 
 def _check(resolved: ResolvedRun) -> None:
-    """Check the input before anything is started or written. Raises InputError."""
-    from remuda.client.checking import UnusableError, check_launch
-    from remuda.config.user_code import UserCodeError
+    """Check the input before anything is started or written. Raises UnusableError, UserCodeError."""
+    from remuda.client.checking import check_launch
     from remuda.deploy.launcher import find_launcher
 
     config = resolved.loaded.config
-    try:
-        find_launcher(config.launch.on, source_dir=config.source_dir)
-        check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
-    except (UnusableError, UserCodeError) as error:
-        raise InputError(str(error)) from error
+    find_launcher(config.launch.on, source_dir=config.source_dir)
+    check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
     print_changes(resolved)
     print_unused(resolved)
 
 
-def check_input(resolved: ResolvedRun, *, mode: Mode) -> None:
-    """Check that the run is possible in this mode, the environment can be built, and the algorithm can act there.
-    Raises InputError."""
-    from remuda.client.checking import UnusableError, check_experiment
-
-    try:
-        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists, mode=mode)
-    except UnusableError as error:
-        raise InputError(str(error)) from error
-
-
 def _planned(resolved: ResolvedRun, limits: Sequence[str]) -> str:
     from remuda.client import running
-    from remuda.config.user_code import UserCodeError
     from remuda.deploy.launcher import LaunchError
 
     try:
         return running.planned(resolved.loaded, run_dir=resolved.run_dir, limits=limits)
-    except (UserCodeError, LaunchError) as error:
+    except LaunchError as error:
         raise InputError(str(error)) from error
 
 
@@ -151,9 +134,8 @@ def _run(
 ) -> ExperimentStatus:
     from remuda.client import running
     from remuda.client.progress import open_view
-    from remuda.config.user_code import UserCodeError
     from remuda.deploy.launcher import LaunchError
-    from remuda.wire import conversation
+    from remuda.wire.conversation import UnreachableError
 
     view = open_view(resolved.loaded.config.stop)
 
@@ -172,11 +154,7 @@ def _run(
             beside=served,
             nanny=nanny,
         )
-    except UserCodeError as error:
-        raise InputError(str(error)) from error
-    except conversation.RefusedError as error:
-        raise (CommandRefusedError if error.code == "protocol" else InputError)(str(error)) from error
-    except (LaunchError, conversation.UnreachableError) as error:
+    except (LaunchError, UnreachableError) as error:
         # the folder of a run that takes another name is not known here
         policies = resolved.loaded.config.policies
         known = resolved.on_exists != "rename"

@@ -190,15 +190,12 @@ def _print_link(served: PageProcess, right: Literal["viewer", "operator"]) -> No
 
 def _link(runs_dir: Path, connection_file: Path | None, right: Literal["viewer", "operator"]) -> str:
     from remuda.page.process import AddressFile, Tokens, link
-    from remuda.wire.connection_file import ConnectionFileError, read
-    from remuda.wire.keys.secret_file import KeyFileError, read_secret
+    from remuda.wire.connection_file import read
+    from remuda.wire.keys.secret_file import read_secret
 
-    try:
-        connection = read(connection_path(connection_file, runs_dir))
-        keys_dir = Path(connection.keys_dir)
-        tokens = Tokens.of(read_secret(keys_dir / "operator"))
-    except (ConnectionFileError, KeyFileError) as error:
-        raise InputError(str(error)) from error
+    connection = read(connection_path(connection_file, runs_dir))
+    keys_dir = Path(connection.keys_dir)
+    tokens = Tokens.of(read_secret(keys_dir / "operator"))
     url = AddressFile(keys_dir).url_of(connection.coordinator)
     if url is None:
         raise InputError("this coordinator serves no page: it was started with --no-page, or without remuda[page]")

@@ -31,9 +31,7 @@ from remuda.evaluator import evaluate as evaluating
 from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report, outcome
 from remuda.evaluator.player import players_against
 from remuda.logbook.lines import grid
-from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.playable import NewestPolicy, Playable, evaluated_at, require_fit
-from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.training.journal import is_queued
 from remuda.training.journal_database import is_open
@@ -342,8 +340,6 @@ def follow_run(view: EpisodeView, *, policies: Sequence[str] = ()) -> None:
     except KeyboardInterrupt:
         view.say(f"no longer following; the run was not touched (policies played: {played})")
         return
-    except (CheckpointError, CheckpointIndexError) as error:
-        raise InputError(str(error)) from error
     if not played:
         raise InputError(f"{run_dir} has no policy to play: the run is over, and no checkpoint was saved")
     view.say(f"the run is over (policies played: {played})")

@@ -73,17 +73,12 @@ def plot(
     rows at different positions. The curve is faint at positions without values of all runs.
     """
     from remuda.client.plots.curves import PERFORMANCE, Axes, make_panels
-    from remuda.client.plots.runs import PlotError
 
     axes = Axes(x, y or [PERFORMANCE], smooth, estimator)
     if legend and count:
         raise InputError("give only one of --legend (a curve per RUN_DIR) and --count (a curve per run)")
-    try:
-        expanded = _expanded(folders, repeated=any((y, legend, select, exclude)))
-        groups = _groups(expanded, legend or [], select or [], exclude or [], count=count)
-        panels = make_panels(groups, axes)
-    except PlotError as error:
-        raise InputError(str(error)) from error
+    expanded = _expanded(folders, repeated=any((y, legend, select, exclude)))
+    panels = make_panels(_groups(expanded, legend or [], select or [], exclude or [], count=count), axes)
     for panel in panels:
         for run in panel.missing:
             print(f"{run.root} has no value of {panel.y} yet and is left out", file=sys.stderr)

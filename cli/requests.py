@@ -55,13 +55,12 @@ def submit(
 
     The run folder is in the coordinator's runs folder; --run-dir names another folder inside.
     """
-    from remuda.cli.launch import check_input
-    from remuda.client.checking import with_agents
+    from remuda.client.checking import check_experiment, with_agents
 
     resolved = run.resolved(*named(name))
     resolved.loaded.require_numbers("the workers may be on other machines")
     with reserved_stdout():  # the environment is built
-        check_input(resolved, mode="parallel")
+        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists, mode="parallel")
     print_unused(resolved)
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
@@ -233,8 +232,6 @@ def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | No
 
 
 def _show_stored(run: RunFolder, source: str, last_lines: int | None) -> None:
-    from remuda.logbook.tail import NoSuchSourceError
-
     print(f"no coordinator is running: reading from {run.root}", file=sys.stderr, flush=True)
     try:
         pieces = stored_logs(run, source, last_lines)
@@ -244,7 +241,7 @@ def _show_stored(run: RunFolder, source: str, last_lines: int | None) -> None:
         show(chain([first], pieces))
     except (KeyboardInterrupt, BrokenPipeError):
         return  # the user, or the program that reads our output, ends it
-    except (NoSuchSourceError, OSError) as error:
+    except OSError as error:
         raise InputError(str(error)) from error
 
 

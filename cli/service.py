@@ -146,8 +146,6 @@ def _input_errors() -> Generator[None]:
     from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.storage.ownership import FolderOwnedError
     from remuda.training.journal_database import JournalError
-    from remuda.wire.keys.pair import NoCurveError
-    from remuda.wire.keys.secret_file import KeyFileError
 
     try:
         yield
@@ -157,8 +155,6 @@ def _input_errors() -> Generator[None]:
         raise InputError(f"{error.option} {error}: choose an address of this machine and a free port") from error
     except FolderOwnedError as error:
         raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
-    except (KeyFileError, NoCurveError) as error:
-        raise InputError(str(error)) from error
     except JournalError as error:
         raise RunFailedError(str(error)) from error
     except OSError as error:
@@ -206,13 +202,13 @@ def _exit_with(exit_code: int) -> None:
 
 
 def _rank_place(role: str, count: int) -> RankPlace | None:
-    """Return the learner rank of this process; None if torchrun did not start the process. Raises InputError."""
-    from remuda.deploy.rank_place import RankPlaceError, rank_place
+    """Return the learner rank of this process; None if torchrun did not start the process.
 
-    try:
-        place = rank_place(os.environ)
-    except RankPlaceError as error:
-        raise InputError(str(error)) from error
+    Raises InputError, RankPlaceError.
+    """
+    from remuda.deploy.rank_place import rank_place
+
+    place = rank_place(os.environ)
     if place is not None and (role != "learner" or count != 1):
         raise InputError(
             "torchrun starts the ranks of one learner: start other workers without it (or without its environment "

@@ -222,7 +222,7 @@ _WAITS = ("data", "policy", "credit", "other")
 
 def show_history(which: str | None, runs_dir: Path, connection_file: Path | None, *, as_json: bool) -> None:
     """Print the history. Raises InputError for an unknown run, and for a run that has written nothing yet."""
-    from remuda.logbook.series import SeriesError, read_series
+    from remuda.logbook.series import read_series
     from remuda.storage.notes import read_notes
     from remuda.storage.run_folder import RunFolder
 
@@ -238,8 +238,6 @@ def show_history(which: str | None, runs_dir: Path, connection_file: Path | None
             _print_table(list(moments), read_notes(folder))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist (yet): the first interval of this run is not over") from None
-    except SeriesError as error:
-        raise InputError(str(error)) from None
 
 
 def _folder(which: str, runs_dir: Path, connection_file: Path | None) -> Path:

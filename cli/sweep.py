@@ -113,12 +113,9 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
 def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> SweepTarget:
     """Return the place of an existing sweep. A new sweep runs on the herd if a coordinator is running, unless `jobs` is
     given."""
-    from remuda.client.sweeps.record import SweepFileError, recorded_mode
+    from remuda.client.sweeps.record import recorded_mode
 
-    try:
-        mode = recorded_mode(folder)
-    except SweepFileError as error:
-        raise InputError(str(error)) from error
+    mode = recorded_mode(folder)
     if mode is not None:
         return "local" if mode == "serial" else "herd"
     if connection_file is None and (jobs > 1 or not connection_path(None, runs_dir).exists()):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import ResolvedRun
 from remuda.storage.existing_folder import Mode
 
 if TYPE_CHECKING:
@@ -59,8 +58,8 @@ GRACE_S = 900.0
 
 def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
     """Check that all runs are possible here: build every different environment once, and check that the algorithms can
-    act there. Raises InputError."""
-    from remuda.cli.launch import check_input
+    act there. Raises InputError, UnusableError."""
+    from remuda.client.checking import check_experiment
 
     if options.target == "herd" and options.jobs > 1:
         raise InputError("--jobs needs --on local: a herd runs as many experiments as its workers permit")
@@ -71,7 +70,7 @@ def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
         kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
-            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists), mode=options.mode)
+            check_experiment(task.run.loaded, task.run.run_dir, task.on_exists, mode=options.mode)
 
 
 @contextmanager
@@ -123,13 +122,10 @@ def owned(folder: Path) -> Generator[None]:
 
 
 def book_of(name: str, options: SweepOptions) -> SweepBook:
-    """Read the sweep's records. Raises InputError for a folder of another sweep."""
-    from remuda.client.sweeps.record import SweepBook, SweepFileError
+    """Read the sweep's records. Raises SweepFileError for a folder of another sweep."""
+    from remuda.client.sweeps.record import SweepBook
 
-    try:
-        return SweepBook(options.folder, name=name, mode=options.mode)
-    except SweepFileError as error:
-        raise InputError(str(error)) from error
+    return SweepBook(options.folder, name=name, mode=options.mode)
 
 
 @contextmanager
@@ -166,9 +162,7 @@ def run_search(grid: Grid, options: SweepOptions) -> None:
     seeds = len(grid.seeds or (0,))
     print(f"{_described(search, seeds)}; folder {options.folder}", file=sys.stderr)
     if options.dry_run:
-        from remuda.client.sweeps.space import described
-
-        print("\n".join(f"{one.key}: {described(one.distribution)}" for one in search.settings))
+        print("\n".join(f"{key}: {one}" for key, one in search.space.items()))
         return
     longest = max(task.run.loaded.config.evaluator.interval_env_steps for task in checked)
     with owned(options.folder):
@@ -181,13 +175,11 @@ def run_search(grid: Grid, options: SweepOptions) -> None:
 
 
 def _search_of(grid: Grid) -> Search:
-    from remuda.client.sweeps.space import Search
-
     try:
         import optuna  # pyright: ignore[reportUnusedImport]  # noqa: F401  (only whether it is there)
     except ImportError:
         raise InputError(INSTALL) from None
-    assert isinstance(grid.search, Search)
+    assert grid.search is not None
     return grid.search
 
 
@@ -196,10 +188,9 @@ def _tasks_at_the_ends(grid: Grid, search: Search, options: SweepOptions) -> lis
     Returns a task per check."""
     from remuda.client.sweeps.plan import Task, plan_trial
     from remuda.client.sweeps.record import RunRecord
-    from remuda.client.sweeps.space import ends
     from remuda.config.errors import ConfigError
 
-    values = {one.key: ends(one.distribution) for one in search.settings}
+    values = {key: one.ends for key, one in search.space.items()}
     most = max(len(some) for some in values.values())
     settings_of = [{key: some[min(index, len(some) - 1)] for key, some in values.items()} for index in range(most)]
     problems: dict[str, None] = {}
@@ -219,7 +210,7 @@ def _tasks_at_the_ends(grid: Grid, search: Search, options: SweepOptions) -> lis
 
 def _described(search: Search, seeds: int) -> str:
     each = "" if seeds == 1 else f" of {seeds} runs each"
-    settings = "one setting" if len(search.settings) == 1 else f"{len(search.settings)} settings"
+    settings = "one setting" if len(search.space) == 1 else f"{len(search.space)} settings"
     return f"a search of {search.trials} trials{each}, {search.at_once} at once, for {settings}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.errors import RunFailedError
 from remuda.cli.options import (
     AsJson,
     Name,
@@ -80,13 +80,6 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         import_module("remuda.runner.serial")  # which `running.train` imports later
         from remuda.client import running
         from remuda.client.progress import open_view
-        from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
-        from remuda.policy.algorithms import UnknownAlgorithmError
-        from remuda.policy.files.checkpoint_file import CheckpointError
-        from remuda.policy.networks.tensors import DeviceError
-        from remuda.policy.row_plan import SmallBufferError
-        from remuda.storage.checkpoint_index import CheckpointIndexError
-        from remuda.training.journal_database import JournalError
         from remuda.worker.shutdown_guard import ShutdownGuard
 
     view = open_view(asked.loaded.config.stop)
@@ -107,11 +100,6 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
                 stop=guard,
             )
         return result, last[0]
-    except (
-        EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, DeviceError, SmallBufferError,
-        CheckpointError, CheckpointIndexError, JournalError,
-    ) as error:  # fmt: skip
-        raise InputError(str(error)) from error
     finally:
         view.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -19,7 +19,7 @@ from remuda.config.errors import ConfigError, Document, Loc, dotted, shortened
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.readers import Override
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import Section, may_change, only_for, schedules_of
+from remuda.config.section import ScheduledSection, Section, may_change, only_for, schedules_of
 
 _OTHER_NAMES = {
     "lr": ("learner.learning_rate",),
@@ -80,6 +80,8 @@ def kinds_at(loc: Loc) -> tuple[str, ...]:
 def as_written(loc: Loc) -> tuple[Loc, str | None]:
     """Return the place of a validation error in the file, and the selected `type`: pydantic inserts the type into its
     location."""
+    if loc[-1:] == ("[key]",):
+        loc = loc[:-1]
     for length in range(1, len(loc)):
         if loc[length] in kinds_at(loc[:length]):
             return loc[:length] + loc[length + 1 :], str(loc[length])
@@ -198,17 +200,24 @@ class ConfigSource:
         return f"{self.path}:{line}" if line else str(self.path)
 
 
-def explain(errors: Sequence[ErrorDetails], where: ConfigSource, *, own: type[Section] | None = None) -> list[str]:
+def explain(
+    errors: Sequence[ErrorDetails],
+    where: ConfigSource,
+    *,
+    section_of: Callable[[Loc], type[Section] | None] = lambda loc: None,
+) -> list[str]:
     """Explain all pydantic errors: first the errors of the file, in the file's order.
 
-    `own` is the settings class of a custom algorithm, if the errors belong to its section.
+    `section_of` returns the section at a place outside the schema: of a custom algorithm, or of another file.
     """
     problems: list[tuple[int, str]] = []
     for details in errors:
         loc, kind = as_written(details["loc"])
         if details["type"] == "union_tag_not_found" and isinstance(details["input"], dict):
             loc = (*loc, "type")
-        if details["type"] in _NOT_A_NUMBER and isinstance(details["input"], list | tuple):
+        own = section_of(loc[:-1])
+        is_list = details["type"] in _NOT_A_NUMBER and isinstance(details["input"], list | tuple)
+        if is_list and (own is None or issubclass(own, ScheduledSection)):
             what = _no_schedule(loc, own or section_at(loc[:-1], kind))
         elif own and details["type"] == "extra_forbidden":
             what = _unknown(loc, tuple(own.model_fields))

@@ -161,7 +161,8 @@ def _validated(
     except ValidationError as error:
         raise ConfigError(explain(error.errors(include_url=False), where)) from None
     except CustomSettingsError as error:
-        raise ConfigError(explain(error.details, where, own=error.kind)) from None
+        kind = error.kind
+        raise ConfigError(explain(error.details, where, section_of=lambda loc: kind)) from None
     except UserCodeError as error:
         place = where.of(tuple(error.setting.split(".")))
         raise ConfigError([f"{place}: {error}"]) from error

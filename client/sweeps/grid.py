@@ -6,36 +6,95 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
-from typing import TypeGuard
+from typing import Annotated, cast
 
-from pydantic import JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
-from remuda.client.sweeps.space import Search, read_search
-from remuda.config.errors import ConfigError, Document, Loc
+from remuda.client.sweeps.space import Distribution, Pruning, Search
+from remuda.config.errors import ConfigError, Document, Loc, dotted
+from remuda.config.explain import ConfigSource, explain
 from remuda.config.load import example_or_file, read_document
 from remuda.config.readers import Override
-from remuda.config.section import LARGEST_COUNT
+from remuda.config.section import NonNegative, Section
 
-_KEYS = ("name", "config", "seeds", "grid", "search")
-_PARAMETER_KEYS = ("values", "shorthand", "in_name")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SHORTHAND = re.compile(r"[A-Za-z0-9_-]+")
 _OWN_KEYS = {"seed": "seeds", "name": "name"}
 """Settings with a separate key in a grid."""
 MAX_RUNS = 10_000
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Section):
     """A setting with its values."""
 
-    key: str
-    values: tuple[JsonValue, ...]
-    shorthand: str
-    in_name: bool
-    source: str
-    """File and line, for messages."""
+    values: Annotated[tuple[JsonValue, ...], Field(min_length=1)]
+    """The values."""
+    shorthand: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] | None = None
+    """Name of the setting in names of variants; see default_shorthand."""
+    in_name: bool | None = None
+    """True names the setting in names of variants, which is the default for several values."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, given: object) -> object:
+        if isinstance(given, list):
+            return {"values": cast("object", given)}
+        if not isinstance(given, dict) or "values" not in given:
+            raise ValueError(
+                "should be a list of values, as in [1, 2], or a mapping with `values`; write the whole name of a "
+                "setting in a section: learner.learning_rate"
+            )
+        return cast("object", given)
+
+    @model_validator(mode="after")
+    def _several_values_are_named(self) -> Parameter:
+        if self.in_name is False and len(self.values) > 1:
+            raise ValueError("in_name may be true only; a setting with several values is always in the name")
+        return self
+
+    @property
+    def is_named(self) -> bool:
+        """True if names of variants have the value."""
+        return self.in_name or len(self.values) > 1
+
+
+def _counted(given: object) -> object:
+    """A number of seeds stands for the seeds from 0."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        return given
+    if not 0 < given <= MAX_RUNS:
+        raise ValueError(f"should be a number of seeds from 1 to {MAX_RUNS}, or a list of different seeds, not {given}")
+    return range(given)
+
+
+def _different(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"should be a number of seeds, or a list of different seeds, not {[*seeds]}")
+    return seeds
+
+
+def _varied(key: str) -> str:
+    if key in _OWN_KEYS:
+        raise ValueError(f"has its own key in a grid, `{_OWN_KEYS[key]}`, beside `grid`")
+    return key
+
+
+Seeds = Annotated[tuple[NonNegative, ...], Field(min_length=1), BeforeValidator(_counted), AfterValidator(_different)]
+
+
+class GridFile(Section):
+    """The content of a grid's file."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """Name of the sweep."""
+    config: str
+    """Path of the config of all runs, from the folder of the file."""
+    seeds: Seeds | None = None
+    """Seeds of the repetitions; None keeps the seed of the config."""
+    grid: dict[Annotated[str, AfterValidator(_varied)], Parameter] | None = None
+    """Varied settings by dotted key."""
+    search: Search | None = None
+    """Search over further settings; the settings of `grid` then have a single value."""
 
 
 @dataclass(frozen=True)
@@ -48,35 +107,83 @@ class Variant:
     overrides: tuple[Override, ...]
 
 
-@dataclass(frozen=True)
 class Grid:
     """A base config, the settings to vary, and the seeds of the repetitions."""
 
-    path: Path
-    name: str
-    config: Path
-    seeds: tuple[int, ...] | None
-    """None keeps the seed of the config."""
-    parameters: tuple[Parameter, ...]
-    search: Search | None = None
-    """Search over further settings; `parameters` then have a single value."""
+    def __init__(self, path: Path, document: Document) -> None:
+        """Raises ConfigError with every problem of the file."""
+        self._source = ConfigSource(path, document, ())
+        try:
+            file = GridFile.model_validate(document.values)
+        except ValidationError as error:
+            raise ConfigError(explain(error.errors(include_url=False), self._source, section_of=_section)) from None
+        self.path, self.name, self.config = path, file.name, path.parent / file.config
+        self.seeds, self.search, self.parameters = file.seeds, file.search, file.grid or {}
+        if problems := [f"{self._source.of(loc)}: {dotted(loc)}: {what}" for loc, what in self._contradictions()]:
+            raise ConfigError(problems)
 
     def trial(self, number: int, settings: Mapping[str, JsonValue]) -> Variant:
         """Return a trial of the search as a variant, with the settings of the trial and of the grid."""
         [fixed] = self.variants()
-        sources = {one.key: one.source for one in self.search.settings} if self.search is not None else {}
-        own = tuple(Override(tuple(key.split(".")), value, sources[key]) for key, value in settings.items())
+        own = tuple(self._override(("search", "space"), key, value) for key, value in settings.items())
         return Variant(f"{self.name}_t{number:03d}", {**fixed.settings, **settings}, (*fixed.overrides, *own))
 
     def variants(self) -> Iterator[Variant]:
         """Every combination; the first parameter changes slowest."""
-        for values in product(*(parameter.values for parameter in self.parameters)):
-            pairs = list(zip(self.parameters, values, strict=True))
-            yield Variant(
-                variant_name(self.name, [(one.shorthand, value) for one, value in pairs if one.in_name]),
-                {one.key: value for one, value in pairs},
-                tuple(Override(tuple(one.key.split(".")), value, one.source) for one, value in pairs),
-            )
+        for values in product(*(parameter.values for parameter in self.parameters.values())):
+            settings = dict(zip(self.parameters, values, strict=True))
+            named = [(short, settings[key]) for key, short in self._shorthands().items()]
+            overrides = tuple(self._override(("grid",), key, value) for key, value in settings.items())
+            yield Variant(variant_name(self.name, named), settings, overrides)
+
+    def _shorthands(self) -> dict[str, str]:
+        """Return the short names of the settings in the names of variants, by dotted key."""
+        return {key: one.shorthand or default_shorthand(key) for key, one in self.parameters.items() if one.is_named}
+
+    def _override(self, section: Loc, key: str, value: JsonValue) -> Override:
+        return Override(tuple(key.split(".")), value, self._source.of((*section, key)))
+
+    def _contradictions(self) -> Iterator[tuple[Loc, str]]:
+        """Yield the problems of settings that do not go together, with the place of each."""
+        known: dict[str, str] = {}
+        for key, short in self._shorthands().items():
+            if known.setdefault(short, key) != key:
+                yield (
+                    ("grid", key),
+                    f"is shortened to {short}, like {known[short]}: give one a shorthand, as in {key}: "
+                    f"{{values: [...], shorthand: {key.rpartition('.')[2]}}}",
+                )
+        for key, one in self.parameters.items():
+            if self.search is not None and len(one.values) > 1:
+                yield ("grid", key), "has several values: beside a search give it one, or move it into search.space"
+            if self.search is not None and key in self.search.space:
+                yield ("grid", key), "is in search.space, too"
+        count = len(self.seeds or (0,)) * prod(len(one.values) for one in self.parameters.values())
+        if count > MAX_RUNS:
+            yield ("grid",), f"makes {count} runs; the most is {MAX_RUNS}"
+            return
+        names: dict[str, Mapping[str, JsonValue]] = {}
+        for variant in self.variants():
+            if variant.name in names:
+                yield ("grid",), f"{variant.settings} and {names[variant.name]} are both called {variant.name}"
+            names[variant.name] = variant.settings
+
+
+def _section(loc: Loc) -> type[Section] | None:
+    """Return the section of a grid's file at `loc`."""
+    match loc:
+        case ():
+            return GridFile
+        case ("grid", _):
+            return Parameter
+        case ("search",):
+            return Search
+        case ("search", "space", _):
+            return Distribution
+        case ("search", "pruning"):
+            return Pruning
+        case _:
+            return None
 
 
 def read_grid(path: Path) -> Grid:
@@ -85,146 +192,7 @@ def read_grid(path: Path) -> Grid:
     Raises ConfigError with every problem of the file.
     """
     path = example_or_file(path)
-    document = read_document(path)
-    problems: list[str] = []
-    try:
-        return _Reader(path, document, problems).grid()
-    except KeyError:
-        raise ConfigError(problems) from None
-
-
-class _ParameterError(Exception):
-    """A setting of the grid is wrong."""
-
-
-class _Reader:
-    """Checks a grid key by key; raises KeyError after a problem that makes further checks impossible."""
-
-    def __init__(self, path: Path, document: Document, problems: list[str]) -> None:
-        self._path = path
-        self._document = document
-        self._values = document.values
-        self._problems = problems
-
-    def grid(self) -> Grid:
-        for key in self._values:
-            if key not in _KEYS:
-                self._wrong((key,), f"unknown key of a grid; known keys: {', '.join(_KEYS)}")
-        name, config = self._word("name", _NAME), self._word("config", None)
-        seeds, parameters = self._seeds(), self._parameters()
-        self._check_names(parameters)
-        search = self._search(parameters)
-        if self._problems or name is None or config is None:
-            raise KeyError
-        grid = Grid(self._path, name, self._path.parent / config, seeds, parameters, search)
-        self._check_size(grid)
-        return grid
-
-    def _word(self, key: str, pattern: re.Pattern[str] | None) -> str | None:
-        value = self._values.get(key)
-        if value is None:
-            self._wrong((key,), "is required")
-        elif not isinstance(value, str) or (pattern and not pattern.fullmatch(value)):
-            fit = "letters, digits, dots, hyphens and underscores" if pattern else "the path of a config"
-            self._wrong((key,), f"should be {fit}, not {value!r}")
-        else:
-            return value
-        return None
-
-    def _seeds(self) -> tuple[int, ...] | None:
-        value = self._values.get("seeds")
-        if value is None:
-            return None
-        if _is_count(value) and value:
-            return tuple(range(value))
-        if isinstance(value, list) and value and all(map(_is_count, value)) and len(set(map(str, value))) == len(value):
-            return tuple(seed for seed in value if _is_count(seed))
-        self._wrong(("seeds",), f"should be a number of seeds, or a list of different seeds, not {value!r}")
-        return None
-
-    def _parameters(self) -> tuple[Parameter, ...]:
-        values = self._values.get("grid") or {}
-        if not isinstance(values, dict):
-            self._wrong(("grid",), "should be a mapping of settings to lists of values")
-            return ()
-        parameters: list[Parameter] = []
-        for key, value in values.items():
-            try:
-                parameters.append(self._parameter(key, value))
-            except _ParameterError as error:
-                self._wrong(("grid", key), str(error))
-        return tuple(parameters)
-
-    def _parameter(self, key: str, given: JsonValue) -> Parameter:
-        if key in _OWN_KEYS:
-            raise _ParameterError(f"has its own key in a grid, `{_OWN_KEYS[key]}`, beside `grid`")
-        options = given if isinstance(given, dict) else {"values": given}
-        for option in options:
-            if option not in _PARAMETER_KEYS:
-                raise _ParameterError(
-                    f"{option} is not a key of a setting; give a list of values, or {', '.join(_PARAMETER_KEYS)}; "
-                    "write the whole name of a setting in a section: learner.learning_rate"
-                )
-        values = options.get("values")
-        if not isinstance(values, list) or not values:
-            raise _ParameterError(f"should be a list of values, as in {key}: [1, 2], not {values!r}")
-        shorthand = options.get("shorthand", default_shorthand(key))
-        if not isinstance(shorthand, str) or not _SHORTHAND.fullmatch(shorthand):
-            raise _ParameterError(f"shorthand should be letters, digits, hyphens and underscores, not {shorthand!r}")
-        in_name = options.get("in_name", len(values) > 1)
-        if not isinstance(in_name, bool) or (len(values) > 1 and not in_name):
-            raise _ParameterError("in_name may be true only; a setting with several values is always in the name")
-        line = self._document.line_of(("grid", key))
-        return Parameter(key, tuple(values), shorthand, in_name, f"{self._path}:{line}")
-
-    def _search(self, parameters: tuple[Parameter, ...]) -> Search | None:
-        given = self._values.get("search")
-        if given is None:
-            return None
-        search = read_search(given, lambda loc: f"{self._path}:{self._document.line_of(loc)}", self._wrong)
-        for one in parameters:
-            if len(one.values) > 1:
-                self._wrong(
-                    ("grid", one.key), "has several values: beside a search give it one, or move it into search.space"
-                )
-            if search is not None and any(one.key == searched.key for searched in search.settings):
-                self._wrong(("grid", one.key), "is in search.space, too")
-        return search
-
-    def _check_names(self, parameters: tuple[Parameter, ...]) -> None:
-        """Note a problem for two settings with the same shorthand."""
-        known: dict[str, str] = {}
-        for one in parameters:
-            if one.in_name and known.setdefault(one.shorthand, one.key) != one.key:
-                self._wrong(
-                    ("grid", one.key),
-                    f"is shortened to {one.shorthand}, like {known[one.shorthand]}: give one a shorthand, as in "
-                    f"{one.key}: {{values: [...], shorthand: {one.key.rpartition('.')[2]}}}",
-                )
-
-    def _check_size(self, grid: Grid) -> None:
-        count = len(grid.seeds or (0,))
-        for parameter in grid.parameters:
-            count *= len(parameter.values)
-        if count > MAX_RUNS:
-            self._wrong(("grid",), f"makes {count} runs; the most is {MAX_RUNS}")
-            raise KeyError
-        names: dict[str, Mapping[str, JsonValue]] = {}
-        for variant in grid.variants():
-            if variant.name in names:
-                self._wrong(("grid",), f"{variant.settings} and {names[variant.name]} are both called {variant.name}")
-            names[variant.name] = variant.settings
-        if self._problems:
-            raise KeyError
-
-    def _wrong(self, loc: Loc, what: str) -> None:
-        line = self._document.line_of(loc)
-        where = f"{self._path}:{line}" if line else f"{self._path}"
-        self._problems.append(f"{where}: {'.'.join(map(str, loc))}: {what}")
-
-
-def _is_count(value: JsonValue) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
+    return Grid(path, read_document(path))
 
 
 _PART_LETTERS = 3

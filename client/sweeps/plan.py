@@ -127,8 +127,7 @@ def _check_sets(grid: Grid, given: Sequence[Override]) -> None:
     """Raise ConfigError for a setting that the grid varies or sets."""
     for override in given:
         key = ".".join(map(str, override.loc))
-        searched = [] if grid.search is None else [one.key for one in grid.search.settings]
-        for own in [*(one.key for one in grid.parameters), *searched, "name", "seed"]:
+        for own in (*grid.parameters, *(grid.search.space if grid.search is not None else ()), "name", "seed"):
             if f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}."):
                 raise ConfigError([f"{override.source}: {own} is given by the grid {grid.path}: change it there"])
 

@@ -16,7 +16,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
-from remuda.client.sweeps.space import Choices, Distribution, FloatRange, Search
+from remuda.client.sweeps.space import Distribution, Search
 
 FILE = "study.log"
 """File in the sweep's folder: Optuna's journal, readable by `optuna.load_study`."""
@@ -56,7 +56,7 @@ class Study:
     def __init__(self, folder: Path, name: str, search: Search) -> None:
         """Opens or creates the study. Raises ValueError if the study in the file has different distributions."""
         self._search = search
-        self._distributions = {one.key: _to_optuna(one.distribution) for one in search.settings}
+        self._distributions = {key: _to_optuna(one) for key, one in search.space.items()}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage = JournalStorage(JournalFileBackend(str(folder / FILE)))
         self._study = optuna.create_study(
@@ -78,8 +78,7 @@ class Study:
     @property
     def log_settings(self) -> list[str]:
         """Settings with a uniform distribution of the logarithm, by key."""
-        kinds = ((one.key, one.distribution) for one in self._search.settings)
-        return [key for key, kind in kinds if not isinstance(kind, Choices) and kind.log]
+        return [key for key, one in self._search.space.items() if one.log]
 
     def ask(self) -> Trial:
         """Begin the next trial."""
@@ -123,20 +122,19 @@ class Study:
     def _settings(self, params: Mapping[str, object]) -> dict[str, JsonValue]:
         """Decode the choices of a trial: Optuna holds JSON text, which permits lists."""
         return {
-            one.key: json.loads(str(params[one.key]))
-            if isinstance(one.distribution, Choices)
-            else cast("JsonValue", params[one.key])
-            for one in self._search.settings
-            if one.key in params
+            key: cast("JsonValue", params[key] if one.values is None else json.loads(str(params[key])))
+            for key, one in self._search.space.items()
+            if key in params
         }
 
 
 def _to_optuna(given: Distribution) -> BaseDistribution:
-    if isinstance(given, Choices):
+    if given.values is not None:
         return CategoricalDistribution([json.dumps(value) for value in given.values])
-    if isinstance(given, FloatRange):
-        return FloatDistribution(given.low, given.high, log=given.log, step=given.step)
-    return IntDistribution(given.low, given.high, log=given.log, step=given.step)
+    low, high = given.bounds
+    if given.is_whole:
+        return IntDistribution(int(low), int(high), log=given.log, step=int(given.step or 1))
+    return FloatDistribution(low, high, log=given.log, step=given.step)
 
 
 def _sampler(search: Search, made: int) -> optuna.samplers.BaseSampler:

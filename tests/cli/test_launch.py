@@ -131,8 +131,9 @@ def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.Monke
 def test_nobody_waits_for_torch_before_a_run_with_new_weights_starts(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     program = (
-        "from pathlib import Path; from remuda.cli import launch, options;"
-        "launch.check_input(options.RunOptions(config=Path('good.yaml')).resolved(), mode='parallel')"
+        "from pathlib import Path; from remuda.cli.options import RunOptions; from remuda.client import checking;"
+        "run = RunOptions(config=Path('good.yaml')).resolved();"
+        "checking.check_launch(run.loaded, run.run_dir, run.on_exists)"
     )
     brought = imported_by(program, cwd=tmp_path)
     assert "gymnasium" in brought, "the environment was built"

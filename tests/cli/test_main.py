@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import version
 
 import pytest
@@ -14,10 +15,13 @@ from typer.core import TyperGroup
 from remuda.cli import app as app_module
 from remuda.cli.__main__ import foreign_option_error
 from remuda.cli.app import app
-from remuda.cli.errors import CommandRefusedError, RunFailedError
+from remuda.cli.errors import OF_INPUT, OF_RUNS, REFUSAL, RunFailedError
 from remuda.config.errors import ConfigError
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.patience import HANG_S
+from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.keys.secret_file import KeyFileError
+from remuda.wire.messages import Rejected
 
 
 def _verbs() -> Iterator[tuple[str, ...]]:
@@ -85,7 +89,10 @@ def _app_that_raises(error: BaseException) -> typer.Typer:
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (CommandRefusedError("the coordinator speaks protocol 2"), 3, "the coordinator speaks protocol 2\n"),
+        (RefusedError(Rejected("protocol", "it speaks protocol 2")), 3, "it speaks protocol 2\n"),
+        (RefusedError(Rejected("exists", "the folder exists")), 2, "the folder exists\n"),
+        (UnreachableError("no answer"), 1, "no answer\n"),
+        (KeyFileError("the key is damaged"), 2, "the key is damaged\n"),
         (ConfigError(["c.yaml:1: a", "c.yaml:2: b"]), 2, "c.yaml:1: a\nc.yaml:2: b\n"),
         (RunFailedError("learner failed"), 1, "learner failed\n"),
         (KeyboardInterrupt(), 130, ""),
@@ -97,6 +104,13 @@ def test_a_verbs_error_becomes_one_message(
     monkeypatch.setattr(app_module, "app", _app_that_raises(error))
     ended = terminal.remuda()
     assert (ended.code, ended.out, ended.err) == (code, "", message)
+
+
+@pytest.mark.parametrize("name", sorted({*OF_INPUT, *OF_RUNS, REFUSAL}))
+def test_each_error_with_an_exit_code_exists(name: str) -> None:
+    module, _, kind = name.rpartition(".")
+    found = getattr(import_module(f"remuda.{module}"), kind)
+    assert (found.__module__, issubclass(found, Exception)) == (f"remuda.{module}", True)
 
 
 def test_an_unforeseen_error_keeps_its_traceback(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

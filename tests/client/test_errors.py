@@ -20,7 +20,7 @@ from remuda.tests.test_house import product_files
 ROOT = Path(__file__).resolve().parents[2]
 
 ELSEWHERE = {
-    "of the commands, which turn them into an exit code": """CommandError RunFailedError InputError CommandRefusedError
+    "of the commands, which turn them into an exit code": """CommandError RunFailedError InputError
         ExampleError ExportError""",
     "of the page, which answers with them": """NoCoordinatorError NoFilmError InvalidError BusyError BrokenOffError
         RefusedByCommandError UnknownLogError UnknownRunError ConfigProblemsError UnknownCurveError NoSuchSourceError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from remuda.client.sweeps.grid import Grid, read_grid, value_text
-from remuda.client.sweeps.space import Choices, FloatRange, IntRange, Pruning
+from remuda.client.sweeps.space import Distribution, Pruning
 from remuda.config.errors import ConfigError
 
 GRID = """
@@ -64,13 +64,13 @@ def test_seeds(tmp_path: Path, text: str, seeds: tuple[int, ...] | None) -> None
     [
         ("", "the file is empty"),
         ("config: b.yaml", "grid.yaml: name: is required"),
-        ("name: a/b\nconfig: b.yaml", "grid.yaml:1: name: should be letters, digits, dots, hyphens and underscores"),
-        ("name: a\nconfig: b.yaml\nseed: 3", "grid.yaml:3: seed: unknown key of a grid; known keys: name, config"),
+        ("name: a/b\nconfig: b.yaml", "grid.yaml:1: name: should match ^[A-Za-z0-9][A-Za-z0-9._-]*$, not"),
+        ("name: a\nconfig: b.yaml\nseed: 3", "grid.yaml:3: seed: no such setting; did you mean seeds?"),
         ("name: a\nconfig: b.yaml\nseeds: 0", "grid.yaml:3: seeds: should be a number of seeds"),
         ("name: a\nconfig: b.yaml\nseeds: [1, 1]", "a list of different seeds, not [1, 1]"),
-        ("name: a\nconfig: b.yaml\ngrid: [1]", "grid.yaml:3: grid: should be a mapping of settings to lists"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x.y: 3", "grid.x.y: should be a list of values, as in x.y: [1, 2], not 3"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x: {y: [1, 2]}", "grid.yaml:4: grid.x: y is not a key of a setting"),
+        ("name: a\nconfig: b.yaml\ngrid: [1]", "grid.yaml:3: grid: should be a valid dictionary, not [1]"),
+        ("name: a\nconfig: b.yaml\ngrid:\n  x.y: 3", "grid.x.y: should be a list of values, as in [1, 2]"),
+        ("name: a\nconfig: b.yaml\ngrid:\n  x: {y: [1, 2]}", "grid.yaml:4: grid.x: should be a list of values"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1, 2], in_name: false}", "always in the name"),
         ("name: a\nconfig: b.yaml\ngrid:\n  seed: [1, 2]", "grid.yaml:4: grid.seed: has its own key in a grid, `see"),
         (
@@ -79,7 +79,7 @@ def test_seeds(tmp_path: Path, text: str, seeds: tuple[int, ...] | None) -> None
             "shorthand, as in policy.epsilon_end: {values: [...], shorthand: epsilon_end}",
         ),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: [0.1, 0-1]", "are both called a_x0-1"),
-        ("name: a\nconfig: b.yaml\nseeds: 10001", "makes 10001 runs; the most is 10000"),
+        ("name: a\nconfig: b.yaml\nseeds: 5001\ngrid: {x: [1, 2]}", "makes 10002 runs; the most is 10000"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_and_where(tmp_path: Path, text: str, said: str) -> None:
@@ -119,7 +119,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_a_whole_search(tmp_path: Path) -> None:
-    search = read_grid(
+    grid = read_grid(
         written(
             tmp_path,
             HEAD + "  sampler: random\n  seed: 4\n  objective: last\n  at_once: 5\n"
@@ -131,32 +131,46 @@ def test_a_whole_search(tmp_path: Path) -> None:
             "    policy.hidden: [[64], [32, 32]]\n"
             "    policy.double: [true, false]\n",
         )
-    ).search
+    )
+    search = grid.search
     assert search is not None
     assert (search.trials, search.sampler, search.seed, search.objective, search.at_once) == (3, "random", 4, "last", 5)
-    assert search.pruning == Pruning(25.0, 2, 10, 5)
-    assert [(one.key, one.distribution) for one in search.settings] == [
-        ("learner.learning_rate", FloatRange(1e-4, 1e-2, log=True)),
-        ("policy.discount", FloatRange(0.9, 0.99, step=0.01)),
-        ("policy.n_step", IntRange(1, 5)),
-        ("policy.hidden", Choices(([64], [32, 32]))),
-        ("policy.double", Choices((True, False))),
-    ]
-    assert search.settings[2].source.endswith("search.yaml:13")
+    pruning = {"percentile": 25, "after_trials": 2, "after_env_steps": 10, "every_env_steps": 5}
+    assert search.pruning == Pruning.model_validate(pruning)
+    assert search.space == {
+        "learner.learning_rate": Distribution(low=1e-4, high=1e-2, log=True),
+        "policy.discount": Distribution(low=0.9, high=0.99, step=0.01),
+        "policy.n_step": Distribution(low=1, high=5),
+        "policy.hidden": Distribution(values=([64], [32, 32])),
+        "policy.double": Distribution(values=(True, False)),
+    }
+    whole = [key for key, one in search.space.items() if one.values is None and one.is_whole]
+    assert whole == ["policy.n_step"]
+    [override] = grid.trial(0, {"policy.n_step": 2}).overrides
+    assert override.source.endswith("search.yaml:13")
 
 
 @pytest.mark.parametrize(
     ("rest", "said"),
     [
-        ("  space: {}\n", "search.space: should be a mapping of settings"),
+        ("  space: {}\n", "search.space: dictionary should have at least 1 item"),
         ("  space: {policy.n_step: [1, 1]}\n", "names a value twice"),
         ("  space: {policy.n_step: {low: 3, high: 3}}\n", r"low \(3\) should be less than high \(3\)"),
-        ("  space: {policy.n_step: {low: 1, high: true}}\n", "should be numbers"),
-        ("  space: {policy.n_step: {low: 1, high: 3, stop: 1}}\n", "stop is not a key of a range"),
+        ("  space: {policy.n_step: {low: 1, high: true}}\n", "high: should be a number"),
+        (
+            "  space: {policy.n_step: {low: 1, high: 3, stop: 1}}\n",
+            r"stop: no such setting; did you mean search.*n_step.step\?",
+        ),
         ("  space: {seed: [1, 2]}\n", "seed: cannot be searched"),
-        ("  space: {policy.n_step: [1, 2]}\n  sampler: grid\n", "should be tpe or random, not 'grid'"),
-        ("  space: {policy.n_step: [1, 2]}\n  trails: 3\n", "search.trails: unknown key"),
-        ("  space: {policy.n_step: [1, 2]}\n  pruning: {percentile: 0}\n", "should be above 0 and below 100"),
+        ("  space: {policy.n_step: [1, 2]}\n  sampler: grid\n", "sampler: should be 'tpe' or 'random', not \"grid\""),
+        (
+            "  space: {policy.n_step: [1, 2]}\n  trails: 3\n",
+            r"trails: no such setting; did you mean search.trials\?",
+        ),
+        (
+            "  space: {policy.n_step: [1, 2]}\n  pruning: {percentile: 0}\n",
+            "percentile: should be greater than 0",
+        ),
         ("  space: {policy.n_step: [1, 2]}\ngrid: {policy.n_step: [3]}\n", "is in search.space, too"),
         ("  space: {policy.n_step: [1, 2]}\ngrid: {env.num_envs: [3, 4]}\n", "beside a search give it one"),
     ],

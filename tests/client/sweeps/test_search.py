@@ -13,7 +13,7 @@ from remuda.client.sweeps.grid import read_grid
 from remuda.client.sweeps.plan import Task, plan_trial, tasks
 from remuda.client.sweeps.record import RunRecord, SweepBook
 from remuda.client.sweeps.search import GIVEN_UP, SearchLoop
-from remuda.client.sweeps.space import Choices, FloatRange, IntRange, Pruning, Search, SearchedSetting
+from remuda.client.sweeps.space import Distribution, Pruning, Search
 from remuda.client.sweeps.study import Study, Trial
 from remuda.config.errors import ConfigError
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
@@ -67,8 +67,8 @@ class Searched:
     def __init__(self, tmp_path: Path, *, values: tuple[int, ...], trials: int, pruning: Pruning | None = None) -> None:
         self.folder = tmp_path / "sweep"
         self.folder.mkdir(exist_ok=True)
-        setting = SearchedSetting("policy.n_step", Choices(values), "f:1")
-        self.search = Search(trials, (setting,), sampler="random", at_once=2, pruning=pruning)
+        space = {"policy.n_step": Distribution(values=values)}
+        self.search = Search(trials=trials, space=space, sampler="random", at_once=2, pruning=pruning)
         path = write_grid(tmp_path / "user", dict(SHORT), seeds=2)
         text = path.read_text() + f"search:\n  trials: {trials}\n  space: {{policy.n_step: {list(values)}}}\n"
         path.write_text(text)
@@ -110,7 +110,9 @@ def test_all_trials_end_with_the_mean_of_their_seeds_and_two_run_at_once(tmp_pat
 
 
 def test_a_trial_that_is_worse_is_stopped_and_says_why(tmp_path: Path) -> None:
-    searched = Searched(tmp_path, values=(1, 2, 3, 4, 5, 6), trials=12, pruning=Pruning(50.0, after_trials=2))
+    searched = Searched(
+        tmp_path, values=(1, 2, 3, 4, 5, 6), trials=12, pruning=Pruning(percentile=50.0, after_trials=2)
+    )
     study, records = searched.run(Runs())
     given_up = [trial for trial in study.trials if trial.state == "pruned"]
     assert given_up
@@ -160,16 +162,12 @@ def test_settings_that_do_not_go_together_fail_their_trial_alone(tmp_path: Path)
     assert (told[0].name, told[0].state, told[0].reason) == ("hills_t000", "failed", "f:1: too large together")
 
 
-SETTINGS = (
-    SearchedSetting("learner.learning_rate", FloatRange(1e-4, 1e-1, log=True), "f:1"),
-    SearchedSetting("policy.n_step", IntRange(1, 5), "f:2"),
-    SearchedSetting("policy.hidden", Choices(([64], [32, 32])), "f:3"),
-)
+RATE = {"learner.learning_rate": {"low": 1e-4, "high": 1e-1, "log": True}}
+SPACE = {**RATE, "policy.n_step": {"low": 1, "high": 5}, "policy.hidden": [[64], [32, 32]]}
 
 
 def search(**changed: object) -> Search:
-    fields: dict[str, object] = {"trials": 30, "settings": SETTINGS, "sampler": "random"}
-    return Search(**{**fields, **changed})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return Search.model_validate({"trials": 30, "space": SPACE, "sampler": "random", **changed})
 
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -193,11 +191,11 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_another_space_is_refused(tmp_path: Path) -> None:
     Study(tmp_path, "hills", search()).ask()
     with pytest.raises(ValueError, match="was begun with another space"):
-        Study(tmp_path, "hills", search(settings=SETTINGS[:2]))
+        Study(tmp_path, "hills", search(space=RATE))
 
 
 def test_what_is_worse_after_as_many_steps_is_given_up(tmp_path: Path) -> None:
-    study = Study(tmp_path, "hills", search(pruning=Pruning(50.0, after_trials=3, after_env_steps=200)))
+    study = Study(tmp_path, "hills", search(pruning=Pruning(percentile=50.0, after_trials=3, after_env_steps=200)))
     for value in (10.0, 20.0, 30.0):
         trial = study.ask()
         assert not study.report(trial.number, 200, value)  # nobody to compare with
@@ -213,7 +211,7 @@ def test_what_is_worse_after_as_many_steps_is_given_up(tmp_path: Path) -> None:
 
 def test_tpe_finds_a_hill_that_chance_seldom_finds(tmp_path: Path) -> None:
     """One setting, the best at 2e-3: half of the last twenty trials lie within a factor of two; a fifth by chance."""
-    study = Study(tmp_path, "hills", search(trials=60, sampler="tpe", settings=SETTINGS[:1]))
+    study = Study(tmp_path, "hills", search(trials=60, sampler="tpe", space=RATE))
     near = 0
     for number in range(60):
         trial = study.ask()

@@ -9,9 +9,11 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from remuda.config.errors import value_at, with_value
 from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import Schedule, Section, may_change, schedules_of, value_at, with_numbers
+from remuda.config.section import Schedule, Section, may_change, schedules_of, with_numbers
+from remuda.config.section import value_at as at_step
 from remuda.config.workers import CollectorConfig
 
 CHANGING = ("policy", "learner")
@@ -48,7 +50,7 @@ def values_at(config: ExperimentConfig, env_step: int, changes: Changes) -> dict
     for key in (*planned, *(key for key in changes if key not in planned)):
         own = _own(config, key)
         if key in planned:
-            value = value_at(planned[key], env_step)
+            value = at_step(planned[key], env_step)
             own = round(value) if isinstance(own, int) else value
         newest = next((value for step, value in reversed(changes.get(key, ())) if step <= env_step), own)
         if newest is not None:
@@ -143,20 +145,24 @@ def without_auto(
 
     Numbers from before an override (`file_values`) come back.
     """
-    auto = frozenset(key for key in (COLLECTORS, NUM_ENVS, THREADS) if _at(values, key) == AUTO)
+    auto = frozenset(key for key in (COLLECTORS, NUM_ENVS, THREADS) if value_at(values, _loc(key)) == AUTO)
     for key in auto:
-        before = _at(file_values, key)
-        values = _with(values, key, before if isinstance(before, int) else None)
-    least, count = _at(values, "collector.minimum"), _at(values, COLLECTORS) or CollectorConfig().count
+        before = value_at(file_values, _loc(key))
+        section, name = _loc(key)
+        inside = cast("dict[str, JsonValue]", values[section])
+        rest = {other: value for other, value in inside.items() if other != name}
+        values = {**values, section: rest if not isinstance(before, int) else {**inside, name: before}}
+    collectors = _loc(COLLECTORS)
+    least, count = value_at(values, ("collector", "minimum")), value_at(values, collectors) or CollectorConfig().count
     if COLLECTORS in auto and isinstance(least, int) and isinstance(count, int) and least > count:
-        values = _with(values, COLLECTORS, least)
+        values = with_value(values, collectors, least)
     return values, auto
 
 
 def with_auto(values: dict[str, JsonValue], auto: Collection[str]) -> dict[str, JsonValue]:
     """Put `auto` back, for people."""
     for key in auto:
-        values = _with(values, key, AUTO)
+        values = with_value(values, _loc(key), AUTO)
     return values
 
 
@@ -169,20 +175,6 @@ def obstacle_to_auto(config: ExperimentConfig, auto: Collection[str]) -> str | N
     return None
 
 
-def _section(values: dict[str, JsonValue], name: str) -> dict[str, JsonValue]:
-    section = values.get(name)
-    return section if isinstance(section, dict) else {}
-
-
-def _at(values: dict[str, JsonValue], key: str) -> JsonValue:
-    section, name = key.split(".")
-    return _section(values, section).get(name)
-
-
-def _with(values: dict[str, JsonValue], key: str, value: int | str | None) -> dict[str, JsonValue]:
-    """Return the settings with a new value, or without the key if the value is None."""
-    section, name = key.split(".")
-    changed = {**_section(values, section), name: value}
-    if value is None:
-        del changed[name]
-    return {**values, section: changed}
+def _loc(key: str) -> tuple[str, str]:
+    section, _, name = key.partition(".")
+    return section, name

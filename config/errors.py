@@ -124,6 +124,15 @@ def has_value(values: JsonValue, loc: Loc) -> bool:
     return isinstance(inside, dict) and str(loc[-1]) in inside
 
 
+def with_value(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dict[str, JsonValue]:
+    """Return settings with another value at `loc`; a missing section is made."""
+    name, rest = str(loc[0]), loc[1:]
+    if rest:
+        inner = values.get(name)
+        value = with_value(inner if isinstance(inner, dict) else {}, rest, value)
+    return {**values, name: value}
+
+
 def dotted(loc: Loc) -> str:
     """Return `loc` as people write it: `policy.hidden[1]`."""
     text = ""

@@ -15,7 +15,7 @@ from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.current import obstacle_to_auto, without_auto
 from remuda.config.custom import CustomSettingsError, completed, require_code
 from remuda.config.defaults import without_repeated
-from remuda.config.errors import MAX_BYTES, ConfigError, Document, Loc, UnreadableError, value_at
+from remuda.config.errors import MAX_BYTES, ConfigError, Document, Loc, UnreadableError, has_value, value_at, with_value
 from remuda.config.explain import ConfigSource, explain, keys_of
 from remuda.config.plain import masks_in
 from remuda.config.readers import Override, apply_overrides, parse_override, read_json, read_python, read_yaml
@@ -183,16 +183,8 @@ def _with_absolute_weights(
         weights = value_at(values, loc)
         if isinstance(weights, str):
             typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])
-            values = _with_value(values, loc, os.path.abspath(weights if typed else folder / weights))
+            values = with_value(values, loc, os.path.abspath(weights if typed else folder / weights))
     return values
-
-
-def _with_value(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dict[str, JsonValue]:
-    """Replace an existing value at `loc`."""
-    first, *rest = loc
-    inner = values[str(first)]
-    changed = _with_value(inner, tuple(rest), value) if rest and isinstance(inner, dict) else value
-    return {**values, str(first): changed}
 
 
 def load_text(
@@ -284,9 +276,5 @@ def _origin(loc: Loc, document: Document, overrides: Sequence[Override]) -> Orig
 
 def _sets(override: Override, loc: Loc) -> bool:
     """True if an override at `loc` or at an enclosing section has a value for `loc`."""
-    value = override.value
-    for part in loc[len(override.loc) :]:
-        if not isinstance(value, dict) or str(part) not in value:
-            return False
-        value = value[str(part)]
-    return True
+    inside = loc[len(override.loc) :]
+    return not inside or has_value(override.value, inside)

@@ -23,6 +23,7 @@ from remuda.config.errors import (
     dotted,
     require_mapping,
     shortened,
+    with_value,
 )
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -313,13 +314,5 @@ def parse_override(text: str) -> Override:
 def apply_overrides(values: dict[str, JsonValue], overrides: Sequence[Override]) -> dict[str, JsonValue]:
     """Return `values` with all overrides, later overrides last; a section given as a whole replaces the section."""
     for override in overrides:
-        values = _put(values, override.loc, override.value)
+        values = with_value(values, override.loc, override.value)
     return values
-
-
-def _put(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dict[str, JsonValue]:
-    name, rest = str(loc[0]), loc[1:]
-    if rest:
-        inner = values.get(name)
-        value = _put(inner if isinstance(inner, dict) else {}, rest, value)
-    return values | {name: value}

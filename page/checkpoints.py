@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from remuda.logbook.event_file import film_in
 from remuda.page.commands import RequestedEvaluation
-from remuda.page.growing import ReadPosition, finite, look, moved
+from remuda.page.growing import GrowingReader, finite
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import open_regular
@@ -39,62 +38,35 @@ class FilmView(Struct, frozen=True):
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class _FilmPosition:
-    path: Path
-    begin: int
-    size: int
+class _EventFile(GrowingReader):
+    """Finds the films in an event file."""
 
+    def _forget(self) -> None:
+        super()._forget()
+        self.films: dict[int, tuple[int, int]] = {}
+        """Begin and size in bytes by checkpoint."""
 
-class Films:
-    """The films of a run. Thread-safe."""
+    @property
+    def kept_bytes(self) -> int:
+        return 200 * len(self.films)
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._path: Path | None = None
-        self._mark = ReadPosition()
-        self._found: dict[int, _FilmPosition] = {}
+    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        self.look()
+        offset = self.offset
+        if self._mark.inode:
+            with open_regular(self._path, follow_link=False) as file:
+                while read := self._read_block(file.fileno(), offset):
+                    offset += read
+        self._advance(offset)
+        return True
 
-    def all(self) -> list[FilmView]:
-        """Return all films in order of checkpoints. Raises OSError."""
-        with self._lock:
-            self._read_on()
-            return [FilmView(train_iter, self._found[train_iter].size) for train_iter in sorted(self._found)]
+    def film(self, train_iter: int) -> bytes:
+        """Return the bytes at the place of a checkpoint's film. Raises OSError."""
+        begin, size = self.films[train_iter]
+        with open_regular(self._path, follow_link=False) as file:
+            return os.pread(file.fileno(), size, begin)
 
-    def gif(self, train_iter: int) -> bytes:
-        """The film of a checkpoint. Raises NoFilmError, OSError."""
-        with self._lock:
-            self._read_on()
-            position = self._found.get(train_iter)
-        if position is None:
-            raise NoFilmError(f"no film of iteration {train_iter}")
-        with open_regular(position.path, follow_link=False) as file:
-            content = os.pread(file.fileno(), position.size, position.begin)
-        gif = _gif(content, train_iter)
-        if gif is None:  # the file was rewritten
-            raise NoFilmError(f"no film of iteration {train_iter} any more")
-        return gif
-
-    def _read_on(self) -> None:
-        path = _event_file(self._folder)
-        if path is None:
-            return
-        now = look(path, self._mark if path == self._path else ReadPosition())
-        if not now.is_same:
-            self._path, self._mark, self._found = path, now.mark, {}
-        offset = self._mark.offset
-        with open_regular(path, follow_link=False) as file:
-            descriptor = file.fileno()
-            while True:
-                read = self._read_block(path, descriptor, offset)
-                if not read:
-                    break
-                offset += read
-        if offset > self._mark.offset:
-            self._mark = moved(path, self._mark, offset)
-
-    def _read_block(self, path: Path, descriptor: int, offset: int) -> int:
+    def _read_block(self, descriptor: int, offset: int) -> int:
         """Scan whole records from the offset on; return their bytes."""
         block, position = os.pread(descriptor, _BLOCK_BYTES, offset), 0
         while position + _HEADER_BYTES <= len(block):
@@ -110,14 +82,46 @@ class Films:
                     return 0
             begin = position + _HEADER_BYTES
             if _TAG in block[begin : begin + min(length, _TAG_WITHIN)]:
-                self._note(path, offset + begin, block[begin : begin + length])
+                film = film_in(block[begin : begin + length])
+                if film is not None and len(self.films) < MOST_FILMS:
+                    self.films[film[0]] = offset + begin, length
             position = end
         return position
 
-    def _note(self, path: Path, begin: int, content: bytes) -> None:
-        film = film_in(content)
-        if film is not None and len(self._found) < MOST_FILMS:
-            self._found[film[0]] = _FilmPosition(path, begin, len(content))
+
+class Films:
+    """The films of a run. Thread-safe."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._file: tuple[Path, _EventFile] | None = None
+
+    def all(self) -> list[FilmView]:
+        """Return all films in order of checkpoints. Raises OSError."""
+        with self._lock:
+            file = self._newest_file()
+            return [] if file is None else [FilmView(at, size) for at, (_, size) in sorted(file.films.items())]
+
+    def gif(self, train_iter: int) -> bytes:
+        """The film of a checkpoint. Raises NoFilmError, OSError."""
+        with self._lock:
+            file = self._newest_file()
+            if file is None or train_iter not in file.films:
+                raise NoFilmError(f"no film of iteration {train_iter}")
+            gif = _gif(file.film(train_iter), train_iter)
+        if gif is None:  # the file was rewritten
+            raise NoFilmError(f"no film of iteration {train_iter} any more")
+        return gif
+
+    def _newest_file(self) -> _EventFile | None:
+        """Return the newest event file, read to its end. A later file replaces the films of an earlier file."""
+        path = _event_file(self._folder)
+        if path is not None:
+            if self._file is None or self._file[0] != path:
+                self._file = path, _EventFile(path)
+            self._file[1].read()
+        return None if self._file is None else self._file[1]
 
 
 def _gif(content: bytes, train_iter: int) -> bytes | None:

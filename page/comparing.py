@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from remuda.config.dump import recorded, sources, yaml_text
 from remuda.config.errors import ConfigError, flat
-from remuda.page.run_rows import RunRow
+from remuda.page.stored_run import RunRow
 from remuda.storage.run_folder import RunFolder
 
 MOST_SETTINGS_RUNS = 100

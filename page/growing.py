@@ -32,34 +32,6 @@ class ReadPosition:
     tail: bytes = b""
 
 
-@dataclass(frozen=True)
-class FileState:
-    """Current state of a file."""
-
-    mark: ReadPosition
-    """Position for the next read: the former position, or the beginning of the file."""
-    is_same: bool
-    """True if the bytes before the position are unchanged."""
-    size: int
-
-
-def look(path: Path, mark: ReadPosition) -> FileState:
-    """Compare the file with the former read position. Links are not followed. Raises OSError."""
-    with open_regular(path, follow_link=False) as file:
-        status = os.fstat(file.fileno())
-        same = status.st_ino == mark.inode and status.st_size >= mark.offset
-        if same and mark.tail:
-            same = os.pread(file.fileno(), len(mark.tail), mark.offset - len(mark.tail)) == mark.tail
-    return FileState(mark if same else ReadPosition(status.st_ino), same, status.st_size)
-
-
-def moved(path: Path, mark: ReadPosition, offset: int) -> ReadPosition:
-    """The mark at a later place of the same file. Raises OSError."""
-    with open_regular(path, follow_link=False) as file:
-        length = min(_TAIL_BYTES, offset)
-        return ReadPosition(mark.inode, offset, os.pread(file.fileno(), length, offset - length))
-
-
 class GrowingReader(ABC):
     """Reads on in a growing file, and begins again in a replaced file. Not thread-safe."""
 
@@ -99,20 +71,30 @@ class GrowingReader(ABC):
     def look(self) -> None:
         """Update the size, and detect a replaced file. A missing file counts as empty. Raises OSError."""
         try:
-            now = look(self._path, self._mark)
+            file = open_regular(self._path, follow_link=False)
         except FileNotFoundError:
             if self._mark != ReadPosition():
                 self._forget()
             return
-        if not now.is_same:
-            if self._mark.inode:
+        mark = self._mark
+        with file:
+            status = os.fstat(file.fileno())
+            same = status.st_ino == mark.inode and status.st_size >= mark.offset
+            if same and mark.tail:
+                same = os.pread(file.fileno(), len(mark.tail), mark.offset - len(mark.tail)) == mark.tail
+        if not same:
+            if mark.inode:
                 self._forget()
-            self._mark = now.mark
-        self.size_bytes = now.size
+            self._mark = ReadPosition(status.st_ino)
+        self.size_bytes = status.st_size
 
     def _advance(self, offset: int) -> None:
+        """Move the position on. Raises OSError."""
         if offset > self.offset:
-            self._mark = moved(self._path, self._mark, offset)
+            with open_regular(self._path, follow_link=False) as file:
+                length = min(_TAIL_BYTES, offset)
+                tail = os.pread(file.fileno(), length, offset - length)
+            self._mark = ReadPosition(self._mark.inode, offset, tail)
 
 
 class Pyramid:

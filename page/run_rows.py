@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -11,7 +10,7 @@ from msgspec.structs import asdict, replace
 from remuda.page.growing import finite
 from remuda.page.herd import MissingWorkers, QueueEntry, words
 from remuda.page.run_ids import RunIds, of_policy
-from remuda.page.stored_run import PolicyRow, RunFacts, StoredRun
+from remuda.page.stored_run import PolicyRow, RunRow, StoredRun, Tone
 from remuda.training.commander.together import mean_return
 from remuda.wire.messages import OVER, ExperimentStatus, PolicyStatus, Status
 
@@ -26,7 +25,6 @@ _SAME = (
     *("env_steps_per_s", "train_iters_per_s", "policy_lag"),
 )
 """Fields with the same name in ExperimentStatus and RunRow."""
-Tone = Literal["good", "wait", "bad", "still"]
 _TONES: Mapping[str, Tone] = {
     "queued": "wait",
     "starting": "wait",
@@ -157,28 +155,11 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-class RunRow(RunFacts, frozen=True, kw_only=True):
-    """A run in the list of the page. See ExperimentStatus."""
-
-    why: str | None = None
-    """Reason of the current wait."""
-    priority: int | None = None
-    env_steps_per_s: float | None = None
-    train_iters_per_s: float | None = None
-    policy_lag: int | None = None
-    samples_per_insert: float | None = None
-    tone: Tone = "still"
-    says: str = ""
-    """Sentence about the state, with the reason of a wait."""
-    live: bool = False
-    """True for current numbers of the coordinator."""
-
-
 def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) -> list[RunRow]:
     """Return rows for all runs: unfinished runs first, then the order of `stored`. Facts of the coordinator replace
     facts of the folder; of several experiments in a folder the newest counts."""
     known = {} if status is None else _by_run(status.experiments, ids)
-    folders = [RunRow(**{name: getattr(each, name) for name in RunFacts.__struct_fields__}) for each in stored]
+    folders = [RunRow(**{name: getattr(each, name) for name in RunRow.__struct_fields__}) for each in stored]
     here = {row.run for row in folders}
     rows = [row if row.run not in known else live_row(row, known[row.run]) for row in folders]
     new = [live_row(None, each, run) for run, each in known.items() if run not in here]

@@ -17,7 +17,7 @@ from remuda.logbook.tail import policies
 from remuda.page.growing import finite
 from remuda.page.run_ids import of_policy
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, NewTask
-from remuda.storage.notes import Notes, read_notes
+from remuda.storage.notes import read_notes
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
 from remuda.storage.untrusted import json_of, open_regular, read_bounded
 from remuda.training.commander.end import ON_REQUEST, REACHED, End
@@ -35,6 +35,7 @@ _TAIL_BYTES = 16 << 10
 Stamp = tuple[tuple[int, int], ...]
 StoredState = ExperimentState | Literal["unknown"]
 """unknown: the end is not recorded; the run continues, or was killed."""
+Tone = Literal["good", "wait", "bad", "still"]
 
 
 def ended(tail: str) -> tuple[ExperimentState, str] | None:
@@ -74,8 +75,9 @@ class PolicyRow(Struct, frozen=True, kw_only=True):
     samples_per_insert: float | None = None
 
 
-class RunFacts(Struct, frozen=True, kw_only=True):
-    """Facts of a run. With several policies counters are sums; the returns are means, if every policy has a return."""
+class RunRow(Struct, frozen=True, kw_only=True):
+    """A run in the list of the page. See ExperimentStatus. With several policies counters are sums; the returns are
+    means, if every policy has a return."""
 
     run: str | None
     """Id: the path below the runs folder; None outside of the runs folder."""
@@ -107,38 +109,28 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     note: str = ""
     """Note of users about the run."""
     tags: list[str] = []
+    why: str | None = None
+    """Reason of the current wait."""
+    priority: int | None = None
+    env_steps_per_s: float | None = None
+    train_iters_per_s: float | None = None
+    policy_lag: int | None = None
+    samples_per_insert: float | None = None
+    tone: Tone = "still"
+    says: str = ""
+    """Sentence about the state, with the reason of a wait."""
+    live: bool = False
+    """True for current numbers of the coordinator."""
 
 
-class StoredRun(RunFacts, frozen=True, kw_only=True):
-    """A run folder."""
-
-    run: str
-    tasks: list[NewTask] = []
-    """Tasks of the evaluations, with begins: several after a resume with another task."""
-
-
-class FolderFacts(Struct, frozen=True, kw_only=True):
-    """Facts of a folder, independent of other folders."""
+class StoredRun(RunRow, frozen=True, kw_only=True):
+    """A run folder; group and sweep depend on other folders, and are filled in later."""
 
     run: str
     settings: Mapping[str, JsonValue]
     described: Run
-    mode: Literal["serial", "parallel"]
-    experiment: str | None
-    end: tuple[ExperimentState, str] | None
-    learned: Mapping[str, _PolicyFacts]
-    """Facts by name of the policy; empty name for a single policy."""
-    changed_s: float
-    notes: Notes
-
-
-class _PolicyFacts(Struct, frozen=True, kw_only=True):
-    """Facts in the checkpoints of one policy."""
-
-    last: CheckpointRecord | None
-    last_return: float | None
-    best_return: float | None
-    tasks: tuple[NewTask, ...]
+    tasks: tuple[NewTask, ...] = ()
+    """Tasks of the evaluations, with begins: several after a resume with another task."""
 
 
 def _policies(folder: RunFolder) -> list[RunFolder]:
@@ -169,82 +161,62 @@ def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
     return tuple(stamps), newest_ns / 1e9
 
 
-def read_folder(run: str, folder: RunFolder, changed_s: float) -> FolderFacts:
+def read_folder(run: str, folder: RunFolder, changed_s: float) -> StoredRun:
     """Read the folder of the run with this id."""
-    settings, members = _settings(folder), _policies(folder)
+    settings, members, notes = _settings(folder), _policies(folder), read_notes(folder)
     lead = members[0]
     serial = not lead.commander_log.exists() and lead.serial_tb.exists()
-    return FolderFacts(
+    state, reason = _end(lead.serial_evaluator_log if serial else lead.commander_log) or ("unknown", None)
+    learned = [_learned(run, one) for one in members]
+    rows, last = [row for row, _, _ in learned], [newest for _, newest, _ in learned if newest is not None]
+    seed, name = settings.get("seed"), settings.get("name")
+    return StoredRun(
         run=run,
+        name=name if isinstance(name, str) else run.rpartition("/")[2],
+        group="",
         settings=settings,
         described=described(folder.root, settings, {}),
+        seed=seed if isinstance(seed, int) else None,
+        algorithm=_text(settings, "policy", "type"),
+        env=_text(settings, "env", "id") or _text(settings, "env", "make"),
         mode="serial" if serial else "parallel",
         experiment=_experiment(lead),
-        end=_end(lead.serial_evaluator_log if serial else lead.commander_log),
-        learned={policy_of(one): _learned(one) for one in members},
+        state=state,
+        reason=reason,
+        env_step=max((each.env_step for each in last), default=0),
+        train_iter=sum(each.train_iter for each in rows),
+        episode=sum(each.episode for each in rows),
+        policy_version=sum(each.policy_version for each in rows),
+        wall_s=max((each.wall_s for each in last), default=0.0),
+        last_return=mean_return([each.last_return for each in rows]),
+        best_return=mean_return([each.best_return for each in rows]),
         changed_s=changed_s,
-        notes=read_notes(folder),
+        policies=[row for row in rows if row.name],
+        note=notes.note,
+        tags=notes.tags,
+        tasks=learned[0][2],  # equal for all policies
     )
 
 
-def _learned(folder: RunFolder) -> _PolicyFacts:
+def _learned(run: str, folder: RunFolder) -> tuple[PolicyRow, CheckpointRecord | None, tuple[NewTask, ...]]:
+    """Return the row of a policy, its last checkpoint, and the tasks of its evaluations."""
+    name = policy_of(folder)
     try:
         index = CheckpointIndex(folder.ckpt, follow_link=False)
         records, best, tasks = index.records, index.best, index.tasks
     except (CheckpointIndexError, OSError):
         records, best, tasks = (), None, ()
-    evaluated = [record for record in records if record.reward is not None]
-    return _PolicyFacts(
-        last=max(records, key=lambda record: (record.env_step, record.train_iter), default=None),
-        last_return=None if not evaluated else finite(evaluated[-1].reward),
-        best_return=None if best is None else finite(best.reward),
-        tasks=tasks,
-    )
-
-
-def _policy_row(run: str, name: str, learned: _PolicyFacts) -> PolicyRow:
-    last = learned.last
-    return PolicyRow(
+    last = max(records, key=lambda record: (record.env_step, record.train_iter), default=None)
+    row = PolicyRow(
         name=name,
         run=of_policy(run, name),
         train_iter=0 if last is None else last.train_iter,
         episode=0 if last is None else last.episode,
         policy_version=0 if last is None else last.policy.version,
-        last_return=learned.last_return,
-        best_return=learned.best_return,
+        last_return=next((finite(each.reward) for each in reversed(records) if each.reward is not None), None),
+        best_return=None if best is None else finite(best.reward),
     )
-
-
-def stored_run(read: FolderFacts, group: str, sweep: str | None) -> StoredRun:
-    """Combine the facts of a folder with facts from other folders."""
-    settings, learned = read.settings, read.learned.values()
-    last = [each.last for each in learned if each.last is not None]
-    seed, name = settings.get("seed"), settings.get("name")
-    return StoredRun(
-        run=read.run,
-        name=name if isinstance(name, str) else read.run.rpartition("/")[2],
-        group=group,
-        seed=seed if isinstance(seed, int) else None,
-        algorithm=_text(settings, "policy", "type"),
-        env=_text(settings, "env", "id") or _text(settings, "env", "make"),
-        sweep=sweep,
-        mode=read.mode,
-        experiment=read.experiment,
-        state="unknown" if read.end is None else read.end[0],
-        reason=None if read.end is None else read.end[1],
-        env_step=max((each.env_step for each in last), default=0),
-        train_iter=sum(each.train_iter for each in last),
-        episode=sum(each.episode for each in last),
-        policy_version=sum(each.policy.version for each in last),
-        wall_s=max((each.wall_s for each in last), default=0.0),
-        last_return=mean_return([each.last_return for each in learned]),
-        best_return=mean_return([each.best_return for each in learned]),
-        changed_s=read.changed_s,
-        policies=[_policy_row(read.run, name, its) for name, its in read.learned.items() if name],
-        note=read.notes.note,
-        tags=read.notes.tags,
-        tasks=[task for each in list(learned)[:1] for task in each.tasks],  # equal for all policies
-    )
+    return row, last, tasks
 
 
 def _text(settings: Mapping[str, JsonValue], section: str, key: str) -> str | None:

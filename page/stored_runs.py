@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from remuda.client.plots.curves import by_experiment
 from remuda.client.sweeps.record import FILE as SWEEP_FILE
 from remuda.page.run_ids import RunIds, UnknownRunError, whole_run
-from remuda.page.stored_run import FolderFacts, Stamp, StoredRun, read_folder, stamp_of, stored_run
+from remuda.page.stored_run import Stamp, StoredRun, read_folder, stamp_of
 from remuda.storage.run_folder import policy_of
 
 REFRESH_S = 2.0
@@ -29,7 +29,7 @@ class StoredRuns:
         self._ids = ids
         self._clock = clock
         self._listing = threading.Lock()
-        self._known: dict[str, tuple[Stamp, FolderFacts]] = {}
+        self._known: dict[str, tuple[Stamp, StoredRun]] = {}
         self._listed: list[StoredRun] = []
         self._good_until_s = -1e9
         self._began = False
@@ -62,7 +62,7 @@ class StoredRuns:
             raise UnknownRunError(f"there is no run {run[:100]!r}")
         listed = next((each for each in self._listed if each.run == run), None)
         group = _groups([read])[run] if listed is None else listed.group
-        return stored_run(read, group, _sweep_of(self._ids.runs_dir, run, {}))
+        return replace(read, group=group, sweep=_sweep_of(self._ids.runs_dir, run, {}))
 
     def _policy(self, id: str) -> StoredRun:
         run, name = self.one(whole_run(id)), policy_of(self._ids.folder(id))
@@ -87,11 +87,14 @@ class StoredRuns:
         reads = [found for run in ids if (found := self._look(run)) is not None]
         self._known = {each.run: self._known[each.run] for each in reads}
         groups = _groups(reads)
-        known: dict[str, bool] = {}
-        listed = [stored_run(each, groups[each.run], _sweep_of(self._ids.runs_dir, each.run, known)) for each in reads]
+        sweeps: dict[str, bool] = {}
+        listed = [
+            replace(each, group=groups[each.run], sweep=_sweep_of(self._ids.runs_dir, each.run, sweeps))
+            for each in reads
+        ]
         return sorted(listed, key=lambda each: each.changed_s or 0.0, reverse=True)
 
-    def _look(self, run: str) -> FolderFacts | None:
+    def _look(self, run: str) -> StoredRun | None:
         try:
             folder = self._ids.folder(run)
             stamp, changed_s = stamp_of(folder)
@@ -105,7 +108,7 @@ class StoredRuns:
         return read
 
 
-def _groups(reads: Sequence[FolderFacts]) -> dict[str, str]:
+def _groups(reads: Sequence[StoredRun]) -> dict[str, str]:
     """Return the label of each run's group, by run id."""
     of_root = {each.described.root: each.run for each in reads}
     groups = by_experiment([each.described for each in reads])

@@ -25,8 +25,9 @@ from remuda.page.herd import Failure, Herd, LedgerView, Queue, failures_of, herd
 from remuda.page.library import REQUEST_S, Budget, Library
 from remuda.page.process import PageRight
 from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError, whole_run
-from remuda.page.run_rows import RunRow, run_ids, run_rows, with_headline
+from remuda.page.run_rows import run_ids, run_rows, with_headline
 from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES, newest_interval
+from remuda.page.stored_run import RunRow
 from remuda.page.stored_runs import StoredRuns
 from remuda.page.timeline import RecentShares, Timeline, timeline
 from remuda.storage.untrusted import json_of, read_bounded

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -15,10 +15,9 @@ from pydantic import JsonValue
 from remuda.client.beginning import keep_former_defaults
 from remuda.client.sweeps.grid import Grid, Variant, run_name
 from remuda.client.sweeps.record import RunRecord, SweepBook
-from remuda.config.errors import ConfigError
+from remuda.config.errors import ConfigError, flat
 from remuda.config.load import LoadedConfig, load_config
 from remuda.config.readers import Override, parse_override
-from remuda.config.schema import ExperimentConfig
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import REPLACED, Mode, OnExists, RunFolderError, check
 from remuda.storage.run_folder import RunFolder
@@ -101,8 +100,8 @@ def changed(run: PlannedRun) -> list[str]:
 
     Changed defaults do not count: the run keeps its values.
     """
-    there = _flat(load_config(RunFolder(run.run_dir).config_json).config)
-    planned = _flat(keep_former_defaults(run.loaded, run.run_dir).config)
+    there = flat(load_config(RunFolder(run.run_dir).config_json).config.model_dump(mode="json"))
+    planned = flat(keep_former_defaults(run.loaded, run.run_dir).config.model_dump(mode="json"))
     return [key for key in sorted(there | planned) if there.get(key) != planned.get(key) and key != "source_dir"]
 
 
@@ -137,16 +136,6 @@ def _has_checkpoint(folder: RunFolder) -> bool:
         return CheckpointIndex(folder.ckpt).last is not None
     except CheckpointIndexError as error:
         raise RunFolderError(str(error)) from None
-
-
-def _flat(config: ExperimentConfig) -> dict[str, object]:
-    """Return the settings by dotted key, with `env.kwargs` as one setting."""
-    flat: dict[str, object] = {}
-    sections = cast("dict[str, object]", config.model_dump(mode="json"))
-    for key, value in sections.items():
-        inside = cast("dict[str, object]", value) if isinstance(value, dict) else None
-        flat |= {key: value} if inside is None else {f"{key}.{name}": item for name, item in inside.items()}
-    return flat
 
 
 POLL_S = 0.2

@@ -26,7 +26,7 @@ ELSEWHERE = {
         RefusedByCommandError UnknownLogError UnknownRunError ConfigProblemsError UnknownCurveError NoSuchSourceError
         NoSuchRunError SeriesError FilmError PlotError NotesError
         OutputSizeError""",
-    "of sweeps, which only a command begins": "SweepFileError DistributionError",
+    "of sweeps, which only a command begins": "SweepFileError",
     "end the process or the lease of a coordinator or a worker": """HttpAddressError CannotListenError
         CannotListenForStreamsError RunGoneError AskedToEndError TakenOverError HopelessError LastLeaseError
         NotPublishedError NothingReadableError RankFailedError RankLostError RankPlaceError

@@ -91,6 +91,7 @@ def test_a_coordinator_that_stands_still_is_seen(stage: Stage, tab: Page) -> Non
     finally:
         stage.process.send_signal(signal.SIGCONT)
     tab.until(BACK, "it is back")
+    assert "has not answered" not in tab.until_text("live", within="#state")
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""The interface of launchers: starting the processes of a run on this machine, or through an engine
-on other machines."""
+"""The interface of launchers: starting the processes of a run on this machine, or elsewhere through an engine."""
 
 from __future__ import annotations
 

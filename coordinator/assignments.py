@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from remuda.coordinator.catalog import Catalog, FinishedRun
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
@@ -45,14 +45,14 @@ class Assignments:
         self.newest_lease = newest_lease
         """Highest number used so far."""
 
-    def find(self, lease: int) -> Run | FinishedRun | None:
+    def find(self, lease: int) -> Experiment | FinishedRun | None:
         """Return the past or present experiment of this lease."""
         return self._catalog.known.get(self.experiment_ids.get(lease, ""))
 
-    def experiment_of(self, worker: Worker) -> Run | None:
+    def experiment_of(self, worker: Worker) -> Experiment | None:
         """Return the experiment of this worker."""
         found = self.find(worker.lease)
-        return found if isinstance(found, Run) else None
+        return found if isinstance(found, Experiment) else None
 
     def is_held_up(self, worker: Worker) -> bool:
         """True if the disk of this worker's run accepts no writes."""
@@ -89,7 +89,7 @@ class Assignments:
         self._journaling.touched.add(experiment.identity.id)
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
-    def restore(self, experiment: Run, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
+    def restore(self, experiment: Experiment, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
         """Continue a recovered run. The leases stay open, since the workers may come back. Leases end if the last
         moments of the journal may be lost, since the workers then know more than the journal, or if the run is
         recovered `late`, since the workers were already sent away."""
@@ -99,15 +99,15 @@ class Assignments:
         if late or not self._journaling.is_whole(snapshot):
             self._torn.add(experiment.identity.id)
             return
-        for holder in experiment.holders:
-            self._registry.expect(holder, experiment.longest_s, now_s)
+        for lease in experiment.leases:
+            self._registry.expect(lease.holder, experiment.longest_s, now_s)
 
     def end_left_over(self, now_s: float) -> list[Step]:
         """End leases without a worker, once all runs are recovered: all leases of a run with an incomplete journal, and
         a lease whose worker had just moved to another run according to the journal of that run."""
         steps: list[Step] = []
         for experiment in self._catalog.active:
-            for lease in experiment.lease_numbers:
+            for lease in list(experiment.leases.open_leases):
                 if self._registry.holders.get(lease) is None:
                     self._journaling.touched.add(experiment.identity.id)
                     torn = experiment.identity.id in self._torn
@@ -115,7 +115,7 @@ class Assignments:
                     steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
         return steps
 
-    def _plan(self, demands: Sequence[Demand], active: Sequence[Run]) -> Plan:
+    def _plan(self, demands: Sequence[Demand], active: Sequence[Experiment]) -> Plan:
         herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
         free: dict[Role, Collection[str]] = {role: self._registry.free(role) for role in ROLES}
         return plan(demands, free, [experiment.holding() for experiment in active], herd)
@@ -129,7 +129,7 @@ class Assignments:
     def _assign(self, grant: Grant, now_s: float) -> list[Step]:
         """Assign a worker, unless it has left since the decision, or the experiment ends or is held up."""
         worker, experiment = self._registry.find(grant.worker), self._catalog.known.get(grant.experiment)
-        if worker is None or worker.lease or not isinstance(experiment, Run):
+        if worker is None or worker.lease or not isinstance(experiment, Experiment):
             return []
         if experiment.held_up is not None or not experiment.takes(grant.role):
             return []
@@ -151,10 +151,9 @@ class Assignments:
         self._forget_at = len(kept) + LEASES_KEPT
 
     @staticmethod
-    def _know_leases(experiment: Run, experiment_ids: dict[int, str]) -> None:
+    def _know_leases(experiment: Experiment, experiment_ids: dict[int, str]) -> None:
         """Add the open leases of an experiment, and the newest closed ones."""
-        for member in experiment.members:
-            experiment_ids |= dict.fromkeys(member.parts.leases.numbers, experiment.identity.id)
+        experiment_ids |= dict.fromkeys(experiment.leases.numbers, experiment.identity.id)
 
     def _ask_back(self, lent: Return) -> list[Step]:
         """Ask an experiment to give workers back for another."""

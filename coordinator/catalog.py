@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from remuda.coordinator.effects import Step, refused
-from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.training.effects import LogLine
 from remuda.training.identity import Identity
 from remuda.training.run_snapshot import FinishedRunSnapshot
@@ -60,9 +60,9 @@ class Catalog:
     """Queued, running and finished experiments, oldest first."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Run | FinishedRun] = {}
+        self.known: dict[str, Experiment | FinishedRun] = {}
         """All experiments, by id."""
-        self._experiments: dict[str, Run] = {}
+        self._experiments: dict[str, Experiment] = {}
         self._finished: dict[str, None] = {}
         """Finished and retired runs, in the order of their ends."""
         self._newest_submission = -1
@@ -71,23 +71,23 @@ class Catalog:
         self.preparing: set[str] = set()
         """Ids of experiments whose run folders are being made."""
 
-    def __iter__(self) -> Iterator[Run | FinishedRun]:
+    def __iter__(self) -> Iterator[Experiment | FinishedRun]:
         return iter(self.known.values())
 
-    def __getitem__(self, id: str) -> Run:
+    def __getitem__(self, id: str) -> Experiment:
         """Return the experiment with this id, unless retired. Raises KeyError."""
         return self._experiments[id]
 
     @property
-    def active(self) -> list[Run]:
+    def active(self) -> list[Experiment]:
         """Unfinished experiments."""
         return [experiment for experiment in self._experiments.values() if not experiment.over]
 
-    def experiment(self, id: str) -> Run | None:
+    def experiment(self, id: str) -> Experiment | None:
         """Return the experiment with this id; None if unknown or retired."""
         return self._experiments.get(id)
 
-    def active_experiment(self, id: str) -> Run | None:
+    def active_experiment(self, id: str) -> Experiment | None:
         """Return the experiment with this id; None if unknown or over."""
         found = self._experiments.get(id)
         return None if found is None or found.over else found
@@ -98,7 +98,7 @@ class Catalog:
         self._newest_submission = max(newest, self._newest_submission) + 1
         return self._newest_submission
 
-    def add(self, experiment: Run) -> None:
+    def add(self, experiment: Experiment) -> None:
         """Add an experiment. An unrecoverable run in the same folder is not shown any more."""
         run_dir = experiment.identity.run_dir
         replaced = [
@@ -131,10 +131,10 @@ class Catalog:
             oldest = next(iter(self._finished))
             del self._finished[oldest], self.known[oldest]
 
-    def find(self, query: str) -> Run | FinishedRun | Rejected:
+    def find(self, query: str) -> Experiment | FinishedRun | Rejected:
         """Return the experiment meant by a user, or a refusal with the candidates. An empty query fits no experiment:
         its source is an unset shell variable."""
-        known: list[Run | FinishedRun] = [*self]
+        known: list[Experiment | FinishedRun] = [*self]
         matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]
         if matches == namesakes:  # incarnations of one run: the active one, else the newest

@@ -9,7 +9,7 @@ from msgspec import Struct
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.effects import PrepareRun, Requester
-from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.limits import Hold
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
@@ -53,14 +53,14 @@ class RunPrepared:
     """The run folder of a submitted experiment is ready, with the experiment."""
 
     request: PrepareRun
-    experiment: Run
+    experiment: Experiment
 
 
 @dataclass(frozen=True)
 class RecoveredRun:
     """A run of a previous coordinator, rebuilt from the journal."""
 
-    experiment: Run
+    experiment: Experiment
     snapshot: RunSnapshot
     uncounted: tuple[tuple[ChunkMeta, ...], ...] = ()
     """Uncounted chunks in the run's data/, with the part of every policy."""

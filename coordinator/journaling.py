@@ -11,7 +11,6 @@ from remuda.coordinator.catalog import Catalog, FinishedRun
 from remuda.coordinator.effects import Broken, DeleteChunks, PolicyEffect, SendToLease, Step
 from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.team import Run, Team
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
@@ -59,14 +58,14 @@ class Journaling:
         """True if anything has changed since the last `take`."""
         return bool(self.touched)
 
-    def handled(self, experiment: Run, message: AnyMessage, steps: Sequence[Step]) -> None:
+    def handled(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
         """Record the handling of a message in MAY_BE_SOFT. Credit, a save, a row of progress, the end, and rows never
         to be drawn again must be journaled at once."""
         soft = experiment.may_redraw or not isinstance(message, BatchRequest)
         if not (soft and all(map(_leaves_no_trace, steps))):
             self.touched.add(experiment.identity.id)
 
-    def ticked(self, experiment: Run, steps: Sequence[Step]) -> None:
+    def ticked(self, experiment: Experiment, steps: Sequence[Step]) -> None:
         """Record a tick of this experiment, which changes something only with more steps than reports."""
         for step in steps:
             if not isinstance(step.effect if isinstance(step, PolicyEffect) else step, Emit):
@@ -98,17 +97,14 @@ class Journaling:
                 self.broken.append(Broken(id, f"{type(error).__name__}: {error}", traceback.format_exc()))
         return entries
 
-    def _entry(self, experiment: Run, newest_lease: int, now_s: float) -> JournalEntry:
+    def _entry(self, experiment: Experiment, newest_lease: int, now_s: float) -> JournalEntry:
         id = experiment.identity.id
         due = experiment.over or now_s >= self._priorities_due_s.setdefault(id, now_s + PRIORITIES_S)
         if due:
             self._priorities_due_s[id] = now_s + PRIORITIES_S
         if experiment.over:
             del self._priorities_due_s[id]
-        first, *others = [
-            member.parts.entry(newest_lease, now_s, boot=self._boot, with_priorities=due)
-            for member in experiment.members
-        ]
+        first, *others = experiment.entries(newest_lease, now_s, boot=self._boot, with_priorities=due)
         last = FinishedRun(experiment.identity, experiment.status(now_s)).snapshot() if experiment.over else None
         return replace(first, last=last, others=tuple(others))
 
@@ -117,48 +113,31 @@ def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:
     """Rebuild the experiment described by a journal."""
     parts = (run, *run.others)
     config = ExperimentConfig.model_validate_json(run.snapshot.identity.config_json)
-    experiment = _run(config, [Experiment(Identity.of(part.snapshot.identity), config, now_s) for part in parts])
-    for member, part in zip(experiment.members, parts, strict=True):
-        member.parts.restore(part.snapshot.experiment, part.chunks, now_s)
-        if part.priorities is not None:
-            member.replay.restore_priorities(part.priorities)
+    experiment = Experiment([Identity.of(part.snapshot.identity) for part in parts], config, now_s)
+    experiment.restore(parts, now_s)
     return RecoveredRun(experiment, run.snapshot, _whole([part.uncounted for part in parts]))
 
 
-def prepared_experiment(prepared: PreparedRun, now_s: float) -> Run:
+def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
     """Make the experiment that begins, or continues, in a prepared run folder."""
-    request = prepared.request
-    submit = request.submit
-    parts = (prepared, *prepared.others)
-    members: list[Experiment] = []
-    for part in parts:
-        identity = Identity(
+    request, parts = prepared.request, (prepared, *prepared.others)
+    identities = [
+        Identity(
             request.experiment,
-            submit.name,
+            request.submit.name,
             part.run_dir,
             part.policy_file,
-            submit.priority,
+            request.submit.priority,
             request.submission,
             part.policy,
         )
-        members.append(Experiment(identity, prepared.config, now_s, part.resumed))
-    experiment = _run(prepared.config, members)
-    late = _whole([part.uncounted for part in parts])
-    for place, (member, part) in enumerate(zip(members, parts, strict=True)):
-        recovered = part.recovered
-        if recovered is not None:
-            own = [metas[place] for metas in late]
-            member.parts.resume(recovered.snapshot.experiment, recovered.chunks, own, now_s)
-            if recovered.priorities is not None:
-                member.replay.restore_priorities(recovered.priorities)
+        for part in parts
+    ]
+    experiment = Experiment(identities, prepared.config, now_s, [part.resumed for part in parts])
+    recovered = [part.recovered for part in parts if part.recovered is not None]
+    if recovered:  # all policies are, or none
+        experiment.resume(recovered, now_s, late=_whole([part.uncounted for part in parts]))
     return experiment
-
-
-def _run(config: ExperimentConfig, members: Sequence[Experiment]) -> Run:
-    if not config.policies:
-        (alone,) = members
-        return alone
-    return Team(config, {member.identity.policy: member for member in members})
 
 
 def _whole(found: Sequence[Sequence[ChunkMeta]]) -> tuple[tuple[ChunkMeta, ...], ...]:

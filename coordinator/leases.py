@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nlargest
 
@@ -190,10 +190,9 @@ class LeaseBook:
         staying = (lease for lease in self.by_index[role].values() if not lease.draining)
         return nlargest(count, staying, key=lambda lease: lease.index)
 
-    @property
-    def learner(self) -> Lease | None:
-        """Lease of the present learner, if any."""
-        return next(iter(self.by_index["learner"].values()), None)
+    def learner_of(self, policy_index: int) -> Lease | None:
+        """Lease of the present learner of a policy, if any. Policies and their learners have the same indices."""
+        return self.by_index["learner"].get(policy_index)
 
     # --- over a restart ---
 
@@ -218,20 +217,29 @@ class LeaseBook:
         indices, self._changed_indices = sorted(self._changed_indices), set()
         return Rows(tuple(PlaceSnapshot(*index, self._generations[index]) for index in indices))
 
-    def restore(self, snapshot: LeaseBookSnapshot) -> None:
-        """Continue from a snapshot; only for an empty book."""
-        for m in sorted(snapshot.leases, key=lambda row: row.holder.lease):
-            lease = Lease(m.holder, m.index, m.generation, m.ready, m.draining, m.over)
-            if m.over:
-                self._over[lease.number] = lease
-            else:
-                self._add(lease)
-                self._draining[lease.role] += m.draining
-        self._first_generation = snapshot.first_generation
-        self._generations = {(place.role, place.index): place.generation for place in snapshot.places}
+    def restore(self, snapshots: Sequence[LeaseBookSnapshot]) -> None:
+        """Continue from the snapshots of all policies; only for an empty book. The first has all leases; in journals of
+        earlier versions of Remuda each has its own learner, with index 0, and again the shared workers."""
+        for policy_index, snapshot in enumerate(snapshots):
+            for m in sorted(snapshot.leases, key=lambda row: row.holder.lease):
+                if self.known(m.holder.lease) is None:
+                    index = policy_index if policy_index and m.holder.role == "learner" else m.index
+                    self._restore(Lease(m.holder, index, m.generation, m.ready, m.draining, m.over))
+            for place in snapshot.places:
+                index = policy_index if policy_index and place.role == "learner" else place.index
+                known = self._generations.get((place.role, index), 0)
+                self._generations[place.role, index] = max(place.generation, known)
+        self._first_generation = snapshots[0].first_generation
         for role, leases in self.by_index.items():
             self._vacant[role] = [index for index in range(max(leases, default=-1) + 1) if index not in leases]
             heapify(self._vacant[role])
+
+    def _restore(self, lease: Lease) -> None:
+        if lease.over:
+            self._over[lease.number] = lease
+        else:
+            self._add(lease)
+            self._draining[lease.role] += lease.draining
 
     def _add(self, lease: Lease) -> None:
         self.open_leases[lease.number] = lease

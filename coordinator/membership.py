@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import FindRoom, ForgetPeer, Release, Reply, SendToPeer, Step
-from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.registry import Registry, Worker
 from remuda.training.effects import Level, LogLine
 from remuda.wire.keys.authorized import Grants
@@ -118,10 +118,9 @@ class Membership:
     def _explain(self, worker: Worker, exit: str) -> list[Step]:
         """Log how a lost worker ended, according to the nanny, when its next incarnation registers."""
         experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
-        if not isinstance(experiment, Run):
+        if not isinstance(experiment, Experiment):
             return []
-        for member in experiment.members:
-            member.parts.failures.explained(worker.uuid, exit)
+        experiment.failures.explained(worker.uuid, exit)
         return [LogLine(experiment.identity.id, f"{worker.role} {worker.uuid} was lost as it ended with {exit}")]
 
     def _registered(self, lease: int, *, goes_on: bool = False) -> Reply:
@@ -179,7 +178,7 @@ class Membership:
 
     def _drains(self, worker: Worker) -> bool:
         experiment = self._assignments.experiment_of(worker)
-        return experiment is not None and any(member.drains(worker.lease) for member in experiment.members)
+        return experiment is not None and experiment.drains(worker.lease)
 
     def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
         experiment = self._assignments.experiment_of(worker)

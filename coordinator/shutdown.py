@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Exit, Reply, SendToPeer, Step
-from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
 from remuda.training.effects import LogLine
@@ -57,11 +57,11 @@ class CoordinatorShutdown:
             steps += self._stop(experiment, now=hurry, now_s=now_s)
         return steps
 
-    def added(self, experiment: Run, now_s: float) -> list[Step]:
+    def added(self, experiment: Experiment, now_s: float) -> list[Step]:
         """Stop an experiment that was added to the catalog after the end began."""
         return [] if self.reason is None or experiment.over else self._stop(experiment, now=False, now_s=now_s)
 
-    def _stop(self, experiment: Run, *, now: bool, now_s: float) -> list[Step]:
+    def _stop(self, experiment: Experiment, *, now: bool, now_s: float) -> list[Step]:
         self._journaling.touched.add(experiment.identity.id)
         explained = f"the coordinator is shutting down: {self.reason}"
         return experiment.stop(now=now, explanation=explained, now_s=now_s, nobody_comes=True)
@@ -89,7 +89,7 @@ class CoordinatorShutdown:
         self._idle_since_s = now_s if self._idle_since_s is None else self._idle_since_s
         return now_s - self._idle_since_s > self._idle_end_s
 
-    def _is_waited_for(self, experiment: Run, now_s: float) -> bool:
+    def _is_waited_for(self, experiment: Experiment, now_s: float) -> bool:
         return experiment.held_up is None or not self._is_late(now_s)
 
     def _is_late(self, now_s: float) -> bool:
@@ -120,6 +120,6 @@ class Handover:
     def tick(self) -> list[Step]:
         """End once no save is under way. A run whose disk accepts no writes is not waited for."""
         active = [each for each in self._catalog.active if each.held_up is None]
-        if not self._begun or any(member.is_saving for each in active for member in each.members):
+        if not self._begun or any(each.is_saving for each in active):
             return []
         return [Exit()]

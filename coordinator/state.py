@@ -48,7 +48,6 @@ from remuda.coordinator.events import (
 )
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.messages import UNDER_A_LEASE
-from remuda.coordinator.experiment.team import Run, Team
 from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling
 from remuda.coordinator.leases import Sender, sender_at
 from remuda.coordinator.limits import Hold, Limits
@@ -56,9 +55,8 @@ from remuda.coordinator.membership import FilesOffer, Membership
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.rights import MAY_SAY, forbidden
 from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
-from remuda.training.effects import Emit, Happened, LogLine
+from remuda.training.effects import Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.vitals import COORDINATOR
 from remuda.wire.codec import Envelope
 from remuda.wire.door import Refusals
 from remuda.wire.messages import (
@@ -153,8 +151,8 @@ class Coordinator:
                 return self._perform(self._handover.begin(event.reason, now_s), now_s)
             case SelfVitals():
                 self._client_requests.load = event.load
-                for member in (member for run in self._catalog.active for member in run.members):
-                    member.parts.vitals.add(COORDINATOR, COORDINATOR, event.vitals)
+                for experiment in self._catalog.active:
+                    experiment.measured(event.vitals)
                 return []
             case _:
                 return self._handle_disk_event(event, now_s)
@@ -318,7 +316,7 @@ class Coordinator:
         id = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "")
         experiment = self._catalog.known.get(id)
         match experiment:
-            case Experiment() | Team():
+            case Experiment():
                 sender = sender_at(peer) if worker is None else Sender(worker.uuid, worker.incarnation)
                 why = experiment.refusal(message, sender)
                 if why is not None:
@@ -378,7 +376,7 @@ class Coordinator:
         text = f"is held up, and no other run is: {event.hold.explain(now_s)}"
         return [LogLine(id, text, "error"), Happened(id, "held_up", text)]
 
-    def _set_hold(self, experiment: Run, hold: Hold | None) -> None:
+    def _set_hold(self, experiment: Experiment, hold: Hold | None) -> None:
         experiment.held_up = hold
         held_up = self._catalog.held_up
         (held_up.discard if hold is None else held_up.add)(experiment.identity.id)
@@ -388,9 +386,8 @@ class Coordinator:
         experiment = self._catalog.active_experiment(broken.experiment)
         if experiment is None:
             return []
-        holders = [self._registry.holders.get(lease) for lease in experiment.lease_numbers]
-        for member in experiment.members:
-            member.break_off(broken.reason, now_s)
+        holders = [self._registry.holders.get(lease) for lease in experiment.leases.open_leases]
+        experiment.break_off(broken.reason, now_s)
         text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
         steps: list[Step] = [LogLine(broken.experiment, text, "error")]
         for worker in holders:
@@ -460,4 +457,4 @@ class Coordinator:
         if isinstance(step, Broken):
             return self._perform(self._break_off(step, now_s), now_s)
         experiment = self._catalog.known.get(step.experiment)
-        return [Emit(step.experiment, experiment.event(step, now_s))] if isinstance(experiment, Run) else []
+        return self._perform(experiment.events(step, now_s), now_s) if isinstance(experiment, Experiment) else []

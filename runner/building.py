@@ -10,7 +10,7 @@ from functools import partial
 
 from remuda.collector.environments import Environments
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.environments.assignment import configs_of_policies
 from remuda.environments.check import check_tasks
 from remuda.environments.copies import agents_of
@@ -59,7 +59,7 @@ class Member:
     outputs: LearnerOutputs
     checkpoints: CheckpointIndex
     journal: RunJournal
-    experiment: Experiment
+    training: PolicyTraining
     resumed: ResumePoint | None
     recovered: Recovered | None
     """The replay of a resumed run."""

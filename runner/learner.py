@@ -65,12 +65,12 @@ class SerialLearner(LearnerRole):
     ) -> None:
         """Checkpoints include the random state `exploration`. Raises UserCodeError if a callback does not accept its
         state."""
-        built, experiment, resumed = member.built, member.experiment, member.resumed
+        built, training, resumed = member.built, member.training, member.resumed
         config, algorithm, start = built.config, built.algorithm, Counters() if resumed is None else resumed.counters
         first = PolicyRef(0 if resumed is None else resumed.generation, start.policy_version)
-        self._member, self._experiment, plan = member, experiment, experiment.replay.plan
+        self._member, self._policy_training, plan = member, training, training.replay.plan
         self._exploration = exploration
-        self.memory = Memory(experiment.replay, member.folder.data, lease=lease, unreadable=self._report_unreadable)
+        self.memory = Memory(training.replay, member.folder.data, lease=lease, unreadable=self._report_unreadable)
         """Its experience."""
         settings = LearnerSettings(config, lambda config, values: algorithm.adjust(config))
         log = partial(member.logbook.say, "learner")
@@ -85,7 +85,7 @@ class SerialLearner(LearnerRole):
             update_threads=update_threads(config, algorithm, plan, alone=True, say=log),
             follow=settings.follow,
         )
-        book = experiment.parts.callbacks.book
+        book = training.callbacks.book
         book.active = bool(member.callbacks)  # a program may give callbacks besides those of the config
         settings.change(book.changes)
         host = CallbackHost(
@@ -138,8 +138,8 @@ class SerialLearner(LearnerRole):
 
         At the end of a run the request is sent in any case, to report the learner's progress.
         """
-        plan, ends = self._experiment.replay.plan, self._experiment.ending is not None
-        servable = self._experiment.parts.flow.servable
+        plan, ends = self._policy_training.replay.plan, self._policy_training.commander.ending is not None
+        servable = self._policy_training.flow.servable
         if not self.memory.wants_request:
             return False
         if not ends and servable(plan.batches_per_request, plan.rows_per_update) <= 0:
@@ -150,7 +150,7 @@ class SerialLearner(LearnerRole):
     def give_priorities_back(self) -> None:
         """Write the newest priorities to the replay index, before it is saved."""
         priorities = self._loop.take_priorities()
-        self._experiment.replay.index.update_priorities(priorities.rows, priorities.errors)
+        self._policy_training.replay.index.update_priorities(priorities.rows, priorities.errors)
 
     def _request_batches(self) -> None:
         """Do nothing: `ask` requests."""
@@ -161,11 +161,11 @@ class SerialLearner(LearnerRole):
 
     @property
     def _env_step(self) -> int:
-        return self._experiment.replay.ledger.env_step
+        return self._policy_training.replay.ledger.env_step
 
     @property
     def _has_failed(self) -> bool:
-        end = self._experiment.ending
+        end = self._policy_training.commander.ending
         return end is not None and end.state == "failed"
 
     def _write(self, message: SaveCheckpoint, progress: Progress) -> CheckpointRecord:

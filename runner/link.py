@@ -24,7 +24,7 @@ from remuda.coordinator.effects import (
     SendToLease,
     Step,
 )
-from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.leases import Sender
 from remuda.evaluator.player import EpisodePlayer
 from remuda.evaluator.service import CheckpointPolicies, EvaluatorWork
@@ -182,7 +182,7 @@ class SerialLink:
 
     def __init__(
         self,
-        run: Run,
+        run: Experiment,
         members: Sequence[Member],
         player: EpisodePlayer,
         pool: OpponentPool | None,
@@ -252,7 +252,7 @@ class SerialLink:
         for lease, (each, learner) in enumerate(zip(self._members, self.learners, strict=True), 1):
             learner.begin(self._assigned[lease])
             if each.recovered is not None:
-                text = f"replay is back: {each.experiment.replay.index.rows} rows"
+                text = f"replay is back: {each.training.replay.index.rows} rows"
                 each.logbook.say("commander", text)
         for lease in self._assigned:
             self.send(Ready(lease))
@@ -308,12 +308,13 @@ class SerialLink:
             case Broken():
                 raise ExperimentBrokenError(f"{step.reason}\n{step.traceback}")
             case Happened():
-                event = self._members[0].experiment.event(step, self._clock())
-                self._carry_out_of(0, Emit(step.experiment, event))
+                for event in self._run.events(step, self._clock()):
+                    self._carry_out(event)
             case Release():
                 pass
             case _:
-                self._carry_out_of(0, step)
+                for index in range(len(self._members)):
+                    self._carry_out_of(index, step)
 
     def _carry_out_of(self, index: int, effect: Step) -> None:
         """Carry out an effect on the files of the policy with this index. Events of single workers are not logged."""
@@ -379,7 +380,7 @@ class SerialLink:
         asked = {step.lease for step in self._requests.saves}
         for lease, each in enumerate(self._members, 1):
             if lease not in asked:
-                self._requests.add(each.experiment.save_now(self._clock()))
+                self._requests.add(each.training.save_now(self._clock()))
         while self._requests.saves:
             step = self._requests.saves.popleft()
             self.learners[step.lease - 1].handle(step.message)
@@ -389,10 +390,11 @@ class SerialLink:
         self._requests.uncommitted = False
         now_s, newest_lease = self._clock(), self._evaluating_lease
         with self._timers("save"), together([each.journal for each in self._members]):
-            for each, learner in zip(self._members, self.learners, strict=True):
+            for learner in self.learners:
                 learner.give_priorities_back()
+            entries = self._run.entries(newest_lease, now_s)
+            for each, learner, entry in zip(self._members, self.learners, entries, strict=True):
                 written = learner.memory.payloads.written()
-                entry = each.experiment.parts.entry(newest_lease, now_s, with_priorities=True)
                 live = (chunk for chunk in entry.added if chunk.meta.file in written)
                 added = tuple(IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in live)
                 each.journal.write(replace(entry, added=added))

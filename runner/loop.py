@@ -17,7 +17,7 @@ from remuda.collector.collected import Collected
 from remuda.collector.rollout import Behavior, Rollout
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.team import Run
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.learner.loop import DivergedError
 from remuda.logbook.book import Logbook
 from remuda.logbook.row_sinks import settings_of
@@ -101,7 +101,7 @@ class SerialLoop:
 
     def __init__(
         self,
-        run: Run,
+        run: Experiment,
         members: Sequence[Member],
         collector: Rollout,
         built: Built,
@@ -135,7 +135,7 @@ class SerialLoop:
             CollectSummary.of(
                 each.built.config,
                 before=None if each.resumed is None else each.resumed.counters,
-                rows=None if each.recovered is None else each.experiment.replay.ledger.rows,
+                rows=None if each.recovered is None else each.training.replay.ledger.rows,
             )
             for each in self._members
         ]
@@ -144,15 +144,11 @@ class SerialLoop:
 
     def _recover(self, member: Member, now_s: float) -> None:
         """Continue with the replay of the run's checkpoint."""
-        recovered, experiment = member.recovered, member.experiment
+        recovered, training = member.recovered, member.training
         if recovered is not None:
             rows = 0 if member.resumed is None else member.resumed.progress_rows
-            experiment.parts.resume(
-                recovered.snapshot.experiment, recovered.chunks, (), now_s, progress_rows=rows
-            )  # what may go is swept
-            if recovered.priorities is not None:
-                experiment.replay.restore_priorities(recovered.priorities)
-        sweep_orphans(member.folder.data, experiment.replay.live_files(), older_than_s=0.0)
+            training.resume(recovered, (), now_s, progress_rows=rows)  # what may go is swept
+        sweep_orphans(member.folder.data, training.replay.live_files(), older_than_s=0.0)
 
     # --- the run ---
 
@@ -181,8 +177,7 @@ class SerialLoop:
             try:
                 self._abandon(End(why, why), without_learners=True)
             except Exception:
-                for each in self._members:
-                    each.experiment.break_off(why, self._hooks.clock())
+                self._run.break_off(why, self._hooks.clock())
         return self._close_logs()
 
     def _abandon(self, end: End, *, without_learners: bool) -> None:
@@ -218,19 +213,18 @@ class SerialLoop:
 
     @property
     def _commanders(self) -> list[Commander]:
-        return [each.experiment.parts.commander for each in self._members]
+        return [each.training.commander for each in self._members]
 
     def counters(self) -> Counters:
         """The present counters, see joined_counters."""
         now_s = self._hooks.clock()
-        return joined_counters([each.experiment.parts.status.counters(now_s) for each in self._members])
+        return joined_counters([each.training.counters(now_s) for each in self._members])
 
     def results(self) -> dict[str, tuple[Counters, BestCheckpoint | None]]:
         """Return counters and best checkpoint of each policy, by name."""
         now_s = self._hooks.clock()
         return {
-            each.built.name: (each.experiment.parts.status.counters(now_s), each.experiment.parts.commander.best)
-            for each in self._members
+            each.built.name: (each.training.counters(now_s), each.training.commander.best) for each in self._members
         }
 
     def _status(self) -> ExperimentStatus:
@@ -248,10 +242,10 @@ class SerialLoop:
         """Collect a chunk unless the run is ending; return True for a chunk."""
         if not self._collects:
             return False
-        replays = [each.experiment.replay for each in self._members]
+        replays = [each.training.replay for each in self._members]
         exact = [replay.plan.chunk_slots for replay in replays if replay.plan.on_policy]
         wanted = [min(replay.plan.chunk_slots, replay.env_steps_left()) for replay in replays]
-        flows = [each.experiment.parts.flow for each in self._members]
+        flows = [each.training.flow for each in self._members]
         behaviors = [Behavior(flow.exploration(), flow.policy) for flow in flows]
         with self._timers("collect"):
             chunks = self._collector.collect(exact[0] if exact else max(wanted), behaviors)
@@ -271,7 +265,7 @@ class SerialLoop:
             learner.memory.insert(meta, collected.columns)
         for each, summary, collected in zip(self._members, self._summaries, chunks, strict=True):
             summary.add(collected)
-            train_iter, env_step = each.experiment.parts.flow.policy.train_iter, each.experiment.replay.ledger.env_step
+            train_iter, env_step = each.training.flow.policy.train_iter, each.training.replay.ledger.env_step
             report = summary.due(train_iter=train_iter, env_step=env_step)
             if report is not None:
                 each.logbook.emit(report)
@@ -279,7 +273,7 @@ class SerialLoop:
     def _stop_collecting(self) -> None:
         self._collects = False
         for each, summary in zip(self._members, self._summaries, strict=True):
-            train_iter, env_step = each.experiment.parts.flow.policy.train_iter, each.experiment.replay.ledger.env_step
+            train_iter, env_step = each.training.flow.policy.train_iter, each.training.replay.ledger.env_step
             report = summary.last(train_iter=train_iter, env_step=env_step)
             if report is not None:
                 each.logbook.emit(report)

@@ -19,7 +19,6 @@ from remuda.config.errors import NoExit
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.team import Team
 from remuda.environments.copies import agents_of
 from remuda.learner.callback import Callback
 from remuda.learner.callbacks import CallbackLike, make_callbacks
@@ -155,7 +154,7 @@ def run(
             for one, known in zip(built.policies, journals, strict=True)
         ]
         _continue_together(found)
-        members = _open(config, found, callbacks, clock(), stack)
+        experiment, members = _open(config, found, callbacks, clock(), stack)
         built.warnings.logbook = members[0].logbook
         if damage is not None:
             members[0].logbook.say("commander", damage, level="warning")
@@ -167,9 +166,7 @@ def run(
         acting = [one.acting for one in built.policies]
         collector = built.environments.rollout(acting, index=0, generation=generation, clock=clock, timers=timers)
         _continue_exploration(found, collector)
-        together = {each.built.name: each.experiment for each in members}
-        team = Team(config, together) if config.policies else members[0].experiment
-        loop = SerialLoop(team, members, collector, built, RunHooks(stop, on_progress, clock), timers)
+        loop = SerialLoop(experiment, members, collector, built, RunHooks(stop, on_progress, clock), timers)
         return _run_to_the_end(loop, folder)
 
 
@@ -228,33 +225,36 @@ def _open(
     callbacks: Sequence[Sequence[Callback]],
     now_s: float,
     stack: ExitStack,
-) -> list[Member]:
-    """Open the logs, and make the experiment of each policy."""
+) -> tuple[Experiment, list[Member]]:
+    """Open the logs, and make the experiment."""
     agents = agents_of(config.env, source_dir=config.source_dir) if config.env.kind == "pettingzoo" else ()
     env = config.env.model_copy(update={"agents": tuple(agents)})
     known = config.model_copy(update={"env": env, "reanalyzer": config.reanalyzer.model_copy(update={"count": 0})})
-    members: list[Member] = []
-    for one, own_callbacks in zip(found, callbacks, strict=True):
-        built, folder = one.built, one.folder
-        logbook, resumed = _open_logbook(one, stack)
-        identity = Identity(
-            SERIAL_WORKER, config.name, str(folder.root), "", priority=0, submitted=0, policy=built.name
+    run_dir = str(found[0].folder.root)
+    identities = [
+        Identity(SERIAL_WORKER, config.name, run_dir, "", priority=0, submitted=0, policy=one.built.name)
+        for one in found
+    ]
+    logs = [_open_logbook(one, stack) for one in found]
+    experiment = Experiment(identities, known, now_s, [resumed for _, resumed in logs], serial=True)
+    members = [
+        Member(
+            one.built,
+            one.folder,
+            logbook,
+            LearnerOutputs(one.folder, one.built.config, logbook),
+            one.checkpoints,
+            one.journal,
+            training,
+            resumed,
+            one.recovered,
+            own_callbacks,
         )
-        members.append(
-            Member(
-                built,
-                folder,
-                logbook,
-                LearnerOutputs(folder, built.config, logbook),
-                one.checkpoints,
-                one.journal,
-                Experiment(identity, known, now_s, resumed, serial=True),
-                resumed,
-                one.recovered,
-                own_callbacks,
-            )
+        for one, (logbook, resumed), training, own_callbacks in zip(
+            found, logs, experiment.policies, callbacks, strict=True
         )
-    return members
+    ]
+    return experiment, members
 
 
 def _open_logbook(found: _PolicyFiles, stack: ExitStack) -> tuple[Logbook, ResumePoint | None]:

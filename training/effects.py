@@ -93,6 +93,8 @@ class Happened:
     """Role of the worker concerned."""
     worker: str | None = None
     """UUID of the worker."""
+    policy: str | None = None
+    """Policy concerned, by name; None: all."""
 
     def report(self, counters: Counters) -> EventReport:
         """The record for the time series."""

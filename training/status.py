@@ -1,24 +1,17 @@
-"""State, time and counters of a run, and its status."""
+"""State and time of a run, and its status."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from remuda.training.commander.commander import Commander
+from msgspec.structs import replace
+
 from remuda.training.commander.end import End
+from remuda.training.commander.together import joined_counters, mean_return
 from remuda.training.identity import Identity
-from remuda.training.replay.accounting import ReplayAccounting
-from remuda.wire.messages import (
-    OVER,
-    CheckpointRecord,
-    Counters,
-    ExperimentState,
-    ExperimentStatus,
-    LedgerCounts,
-    PolicyRef,
-)
+from remuda.wire.messages import OVER, CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyStatus
 
 RATE_WINDOW_S = 10.0
 """Window of rates, in seconds."""
@@ -45,146 +38,76 @@ class Rate:
         return (last - first) / (last_s - first_s)
 
 
-class Learning(Protocol):
-    """The progress of the learner."""
+@dataclass
+class RunState:
+    """State and time of a run, over all its incarnations."""
 
-    @property
-    def train_iter(self) -> int:
-        """Updates done."""
-        ...
-
-    @property
-    def policy(self) -> PolicyRef:
-        """The newest published policy."""
-        ...
-
-
-class Reanalyzed(Protocol):
-    """Amount of reanalysis."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows, each as often as computed again."""
-        ...
-
-    @property
-    def target(self) -> PolicyRef:
-        """Target network of the newest reanalysis."""
-        ...
-
-
-@dataclass(kw_only=True)
-class LiveStatus:
-    """Reads counters from other objects; keeps the state, the time and the rates."""
-
-    identity: Identity
-    replay: ReplayAccounting
-    learning: Learning
-    commander: Commander
-    before_s: float
-    """Seconds of earlier incarnations of the run."""
-    reanalyzed: Reanalyzed | None = None
-    """None in serial mode."""
+    before_s: float = 0.0
+    """Seconds until the clock was last started or stopped."""
     state: ExperimentState = "queued"
     reason: str | None = None
     """Reason for the end."""
     over: bool = field(default=False, init=False)
     """Nothing more will happen."""
-    _since_s: float | None = field(default=None, init=False)
+    since_s: float | None = field(default=None, init=False)
     """Start of the clock; None while stopped."""
-    _env_rate: Rate = field(default_factory=Rate, init=False)
-    _train_rate: Rate = field(default_factory=Rate, init=False)
 
-    def start(self, now_s: float, state: ExperimentState = "starting") -> None:
+    def start(self, now_s: float) -> None:
         """Start the clock."""
-        self.state, self._since_s = state, now_s
+        self.state, self.since_s = "starting", now_s
 
     def finish(self, end: End, now_s: float) -> None:
         """Stop the clock at the end."""
-        self.before_s, self._since_s = self.wall_s(now_s), None
+        self.before_s, self.since_s = self.wall_s(now_s), None
         self.reason, self.state, self.over = end.reason, end.state, True
 
     def restore(self, state: ExperimentState, reason: str | None, wall_s: float, now_s: float) -> None:
         """Continue from a restart."""
         self.state, self.reason, self.before_s = state, reason, wall_s
         self.over = state in OVER
-        self._since_s = None if state == "queued" or self.over else now_s
+        self.since_s = None if state == "queued" or self.over else now_s
 
     def wall_s(self, now_s: float) -> float:
-        """Return the seconds of the run over all its incarnations."""
-        return self.before_s if self._since_s is None else self.before_s + now_s - self._since_s
+        """Return the seconds of the run so far."""
+        return self.before_s if self.since_s is None else self.before_s + now_s - self.since_s
 
-    def note_rates(self, now_s: float) -> None:
-        """Time has passed."""
-        self._env_rate.note(self.replay.ledger.env_step, now_s)
-        self._train_rate.note(self.learning.train_iter, now_s)
 
-    def counters(self, now_s: float) -> Counters:
-        """The present counters."""
-        return Counters(
-            env_step=self.replay.ledger.env_step,
-            train_iter=self.learning.train_iter,
-            episode=self.replay.ledger.episode,
-            policy_version=self.learning.policy.version,
-            wall_s=self.before_s if self._since_s is None else self.before_s + now_s - self._since_s,
-        )
-
-    def status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
-        """Return the status for `remuda status`."""
-        last, best, again = self.commander.last, self.commander.best, self.reanalyzed
-        return _status(
-            self.identity,
-            self.state,
-            self.reason,
-            self.counters(now_s),
-            last_return=None if last is None else last.reward_mean,
-            best_return=None if best is None else best.reward_mean,
-            env_steps_per_s=self._env_rate.per_s(),
-            train_iters_per_s=self._train_rate.per_s(),
-            policy_lag=self.replay.policy_lag(self.learning.policy),
-            samples_per_insert=self.replay.samples_per_insert,
-            waiting_for=waiting_for,
-            reanalyzed_rows=0 if again is None else again.rows,
-            target_train_iter=0 if again is None else again.target.train_iter,
-            ledger=self.replay.ledger.counts,
-        )
+def joined_status(known: Mapping[str, ExperimentStatus], last_returns: Sequence[float | None]) -> ExperimentStatus:
+    """Return the status of a run with several policies, from the status and the last return of each."""
+    each = list(known.values())
+    counters = joined_counters(
+        [Counters(one.env_step, one.train_iter, one.episode, one.policy_version, one.wall_s) for one in each]
+    )
+    return replace(
+        each[0],
+        env_step=counters.env_step,
+        train_iter=counters.train_iter,
+        episode=counters.episode,
+        policy_version=counters.policy_version,
+        train_iters_per_s=sum(one.train_iters_per_s for one in each),
+        last_return=mean_return(last_returns),
+        best_return=None,
+        policy_lag=max(one.policy_lag for one in each),
+        samples_per_insert=None,
+        policies=[
+            PolicyStatus(
+                name, one.train_iter, one.episode, one.policy_version, one.last_return, one.best_return,
+                one.train_iters_per_s, one.policy_lag, one.samples_per_insert,
+            )
+            for name, one in known.items()
+        ],
+    )  # fmt: skip
 
 
 def failed_status(
     identity: Identity, reason: str, last: CheckpointRecord | None, best: CheckpointRecord | None
 ) -> ExperimentStatus:
     """Return the status of a run known only by its `last` and `best` checkpoint."""
-    return _status(
-        identity,
-        "failed",
-        reason,
-        Counters() if last is None else last.counters,
-        last_return=None if last is None else last.reward,
-        best_return=None if best is None else best.reward,
-    )
-
-
-def _status(
-    identity: Identity,
-    state: ExperimentState,
-    reason: str | None,
-    counters: Counters,
-    *,
-    last_return: float | None,
-    best_return: float | None,
-    env_steps_per_s: float = 0.0,
-    train_iters_per_s: float = 0.0,
-    policy_lag: int = 0,
-    samples_per_insert: float | None = None,
-    waiting_for: str | None = None,
-    reanalyzed_rows: int = 0,
-    target_train_iter: int = 0,
-    ledger: LedgerCounts | None = None,
-) -> ExperimentStatus:
+    counters = Counters() if last is None else last.counters
     return ExperimentStatus(
         id=identity.id,
         name=identity.name,
-        state=state,
+        state="failed",
         reason=reason,
         run_dir=identity.run_dir,
         env_step=counters.env_step,
@@ -192,15 +115,12 @@ def _status(
         episode=counters.episode,
         policy_version=counters.policy_version,
         wall_s=counters.wall_s,
-        last_return=last_return,
-        best_return=best_return,
-        env_steps_per_s=env_steps_per_s,
-        train_iters_per_s=train_iters_per_s,
-        policy_lag=policy_lag,
-        samples_per_insert=samples_per_insert,
-        waiting_for=waiting_for,
-        reanalyzed_rows=reanalyzed_rows,
-        target_train_iter=target_train_iter,
+        last_return=None if last is None else last.reward,
+        best_return=None if best is None else best.reward,
+        env_steps_per_s=0.0,
+        train_iters_per_s=0.0,
+        policy_lag=0,
+        samples_per_insert=None,
+        waiting_for=None,
         priority=identity.priority,
-        ledger=ledger,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,16 +35,18 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
     return Counters(known.env_step, record.train_iter, known.episode, known.policy_version, known.wall_s)
 
 
-def curves_hold_until(snapshot: RunSnapshot) -> Counters:
-    """Return the counters up to which the curves of a run are valid after the death of its coordinator.
+def curves_hold_until(policies: Sequence[RunSnapshot], index: int) -> Counters:
+    """Return the counters up to which the curves of a policy are valid after the death of the coordinator.
 
     The progress of a working learner is journaled once a second, so the curves are not cut. A learner in preparation
     has shown nothing, but points after the start may still exist: the coordinator may have died before setting the
     curves back.
     """
-    leases = snapshot.experiment.leases.leases
+    first, own = (snapshot.experiment.leases.leases for snapshot in (policies[0], policies[index]))
+    leases = [lease for lease in first if lease.index == index]
+    leases += own if index else []  # in journals of earlier versions of Remuda
     begins = any(lease.holder.role == "learner" and not lease.over and not lease.ready for lease in leases)
-    known = snapshot.counters
+    known = policies[index].counters
     return known if begins else structs.replace(known, train_iter=sys.maxsize)
 
 

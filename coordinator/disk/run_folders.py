@@ -240,7 +240,8 @@ class RunFolders:
             if opened:
                 undo.pop_all()
         experiment = recovered.snapshot.identity.id
-        begins = [EVERYTHING if one is None else curves_hold_until(one.snapshot) for one in missed]
+        snapshots = [one.snapshot for one in known]
+        begins = [EVERYTHING if one is None else curves_hold_until(snapshots, i) for i, one in enumerate(missed)]
         self._files[experiment] = _run_files(folders, policies, begins, opened, missed)
         with self._lock:
             self._in_use[experiment] = run_dir.resolve()
@@ -342,11 +343,12 @@ def _reopened(
     """Open the files of a recovered run, with writes missed in the last moment. Empty if the disk is full: the run's
     thread then opens the files as soon as the disk has room. Raises as `recover` does."""
     opened: list[OpenFiles] = []
+    snapshots = [one.snapshot for one in known]
     with ExitStack() as undo:
         try:
-            for folder, own, one, journal in zip(folders, configs, known, journals, strict=True):
+            for i, (folder, own, one, journal) in enumerate(zip(folders, configs, known, journals, strict=True)):
                 checkpoints = CheckpointIndex(folder.ckpt)
-                log = open_commander_logbook(folder, own, curves_hold_until(one.snapshot))
+                log = open_commander_logbook(folder, own, curves_hold_until(snapshots, i))
                 undo.callback(log.close)
                 show_missed(log, checkpoints, one, own)
                 opened.append(OpenFiles(log, checkpoints, journal, None if opened else ownership))

@@ -208,6 +208,7 @@ class EvaluationDispatch:
         leases: LeaseBook,
         progress: ProgressRows,
         callbacks: CallbackBook,
+        policy_index: int = 0,
     ) -> None:
         self._experiment = experiment
         self._leases = leases
@@ -216,14 +217,10 @@ class EvaluationDispatch:
         self._evaluation: Evaluation | None = None
         self._evaluations = 0
         self._saves = 0
-        self._policy_index = 0
-        """Among the policies of the run."""
-        self._together: tuple[EvaluationDispatch, ...] = (self,)
+        self._policy_index = policy_index
+        self.together: Sequence[EvaluationDispatch] = (self,)
+        """The dispatches of all policies of the run, in the order of names."""
         self.outcomes.lent = self._lent
-
-    def play_beside(self, together: Sequence[EvaluationDispatch]) -> None:
-        """Play together with the other policies; `together` holds all dispatches, in the order of policy names."""
-        self._together, self._policy_index = tuple(together), together.index(self)
 
     def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
         """Turn decisions into messages. End is left to the experiment."""
@@ -246,7 +243,7 @@ class EvaluationDispatch:
 
     def begin_tasks(self, env_step: int) -> list[Step]:
         """Begin the due task, or several in a row. Policies begin tasks in turn, the first policy first."""
-        together, steps = [each.commander for each in self._together], list[Step]()
+        together, steps = [each.commander for each in self.together], list[Step]()
         while effects := self.outcomes.next_task(together, env_step):
             steps += effects
         return steps
@@ -308,7 +305,7 @@ class EvaluationDispatch:
     def _has_company(self, evaluation: Evaluation) -> bool:
         """True once every policy has a checkpoint to play with; its newest plays."""
         if evaluation.beside is None:
-            commanders = [each.commander for each in self._together]
+            commanders = [each.commander for each in self.together]
             newest = [evaluation.record if own is self.commander else own.last_record for own in commanders]
             playing = [record for record in newest if record is not None]
             if len(playing) < len(commanders):
@@ -320,7 +317,7 @@ class EvaluationDispatch:
 
     def _lent(self) -> tuple[int, ...]:
         """Checkpoints of this policy, by train_iter, in use by evaluations of all policies."""
-        return tuple(train_iter for each in self._together for train_iter in each.plays_with(self._policy_index))
+        return tuple(train_iter for each in self.together for train_iter in each.plays_with(self._policy_index))
 
     def plays_with(self, policy_index: int) -> list[int]:
         """Checkpoints of this policy, by train_iter, that the current evaluation needs besides the evaluated
@@ -345,6 +342,12 @@ class EvaluationDispatch:
         kept = "there is no checkpoint" if record is None else f"the last checkpoint is {record.file}"
         said = LogLine(self._experiment, f"no learner is ready to save once more: {kept}", "warning")
         return [said, *self.carry_out(self.commander.use_newest_checkpoint(), counters, now_s)]
+
+    @property
+    def has_ready_learner(self) -> bool:
+        """True if the policy's learner is present and can save."""
+        learner = self._leases.learner_of(self._policy_index)
+        return learner is not None and learner.ready and not learner.draining
 
     @property
     def lacks_evaluator(self) -> bool:
@@ -395,14 +398,14 @@ class EvaluationDispatch:
         )
 
     def _request_save(self, save: Save, counters: Counters) -> list[Step]:
-        learner = self._leases.learner
+        learner = self._leases.learner_of(self._policy_index)
         if learner is None or not learner.ready:
             return []  # asked again when the next learner is ready
         self._saves += 1
         return [self._send_save(save.reason, counters)]
 
     def _send_save(self, reason: CheckpointReason, counters: Counters) -> SendToLease:
-        learner = self._leases.learner
+        learner = self._leases.learner_of(self._policy_index)
         assert learner is not None, "somebody is there to be told"
         best = self.commander.best
         reward = None if best is None else best.reward_mean

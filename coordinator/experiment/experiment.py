@@ -1,4 +1,7 @@
-"""An experiment in the coordinator, from queue to end: the parts, and the actions due after every event.
+"""A run in the coordinator, from queue to end: its policies, its workers, and the actions due after every event.
+
+Every run has one or several policies. The run owns the leases, the workers, the failures and the end; each policy has a
+learner, experience, a commander and records of its own. A chunk counts for all policies or for none.
 
 Pure: every method takes an event and a clock reading, and returns steps to be carried out (see effects.py).
 """
@@ -7,61 +10,60 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec
+
+from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
+from remuda.coordinator.experiment.collecting import Collecting
+from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.messages import MessageHandlers
-from remuda.coordinator.experiment.parts import Parts
-from remuda.coordinator.leases import Sender
+from remuda.coordinator.experiment.policy import PolicyTraining
+from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
+from remuda.coordinator.failures import Failures
+from remuda.coordinator.leases import LeaseBook, Sender
 from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
-from remuda.environments.assignment import config_of_policy
-from remuda.logbook.reports import EventReport
 from remuda.logbook.tensorboard import results_of
 from remuda.training.commander.end import ON_REQUEST, End
+from remuda.training.commander.together import all_solved, last_returns
 from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
-from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.resume_point import ResumePoint
-from remuda.training.snapshot import LeaseHolder
+from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
+from remuda.training.snapshot import FailuresSnapshot, LeaseBookSnapshot, LeaseHolder, Rows
+from remuda.training.status import RunState, joined_status
+from remuda.training.vitals import COORDINATOR
 from remuda.wire.messages import (
+    OVER,
     AnyMessage,
     ChunkMeta,
     ChunkReady,
-    Counters,
     ExperimentState,
     ExperimentStatus,
     Phase,
     Role,
+    WorkerVitals,
 )
+
+GENERATIONS_PER_RUN = 1_000
+"""Distance between the generations of a run and of its resumed run, to keep workers from repeating earlier random
+numbers."""
 
 P = ParamSpec("P")
 
 
-class _AnyRun(Protocol):
-    @property
-    def identity(self) -> Identity: ...
-
-    @property
-    def replay(self) -> ReplayAccounting: ...
-
-    @property
-    def refusal(self) -> Callable[[AnyMessage, Sender], str | None]: ...
-
-    def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]: ...
-
-
-RunT = TypeVar("RunT", bound=_AnyRun)
-
-
-def guarded(method: Callable[Concatenate[RunT, P], list[Step]]) -> Callable[Concatenate[RunT, P], list[Step]]:
+def guarded(
+    method: Callable[Concatenate[Experiment, P], list[Step]],
+) -> Callable[Concatenate[Experiment, P], list[Step]]:
     """Let an error inside an experiment end only this experiment."""
 
     @wraps(method)
-    def contained(self: RunT, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
+    def contained(self: Experiment, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
         try:
             return method(self, *arguments, **named)
         except Exception as error:
@@ -75,23 +77,22 @@ def _broken(identity: Identity, error: Exception) -> Broken:
 
 
 class Experiment:
-    """Holds the coordinator's state of one experiment and decides the next steps."""
+    """Holds the coordinator's state of one run and decides the next steps."""
 
     def __init__(
         self,
-        identity: Identity,
+        identities: Sequence[Identity],
         config: ExperimentConfig,
         now_s: float,
-        resumed: ResumePoint | None = None,
+        resumed: Sequence[ResumePoint | None] = (),
         *,
         serial: bool = False,
     ) -> None:
-        """`serial`: all workers are in this process and take turns. The loop of the process calls `begin_tasks`: no
-        task begins between an event and the commit of the decisions of callbacks about it."""
-        self.serial = serial
-        self.identity = identity
-        self.config_json = config.model_dump_json()
-        """The config of the run, as submitted and resolved."""
+        """`identities` and `resumed` are of each policy, in the order of names. `serial`: all workers are in this
+        process and take turns. The loop of the process calls `begin_tasks`: no task begins between an event and the
+        commit of the decisions of callbacks about it."""
+        self.identity = identity = identities[0]
+        """With the policy file of the first policy."""
         self.held_up: Hold | None = None
         """None while the disk of the run accepts writes."""
         self.room_sought_s = -math.inf
@@ -99,68 +100,109 @@ class Experiment:
         limits = config.limits
         self.longest_s: Mapping[Phase, float] = {"preparing": limits.prepare_s, "saving": limits.save_s}
         """Time limits of the workers for preparing and saving without progress, by phase."""
-        own = config_of_policy(config, identity.policy)
-        self.parts = parts = Parts(identity, own, self.config_json, now_s, resumed, serial=serial)
-        self.messages = MessageHandlers(parts)
-        self.refusal = self.messages.refusal
-        """Returns the reason why a message about a lease of the experiment cannot be true; None if possible."""
-        self.replay = parts.replay
-        """Counted and sampleable experience."""
-        self.may_redraw = not parts.replay.plan.on_policy
+        self._config_json = config.model_dump_json()
+        """The config as submitted and resolved."""
+        self._serial, self._has_names = serial, bool(identity.policy)
+        begins = resumed or [None] * len(identities)
+        known = [each for each in begins if each is not None]
+        self._run = RunState(max((each.counters.wall_s for each in known), default=0.0))
+        generation = max((each.generation for each in known), default=0) * GENERATIONS_PER_RUN
+        self.leases = LeaseBook(generation, on_forget=lambda lease: self._collecting.forget(lease))
+        self.failures = Failures()
+        self.policies = tuple(
+            PolicyTraining(each, config, self._run, self.leases, now_s, begin, policy_index=index, serial=serial)
+            for index, (each, begin) in enumerate(zip(identities, begins, strict=True))
+        )
+        """In the order of names."""
+        self._commanders = [policy.commander for policy in self.policies]
+        for policy in self.policies:
+            policy.dispatch.together = [each.dispatch for each in self.policies]
+        self._stop_value = config.stop.stop_value if self._has_names else None
+        self.may_redraw = not any(policy.replay.plan.on_policy for policy in self.policies)
         """The journal may lag behind sampling: rows drawn with replacement may be drawn again."""
-        self._flow, self._leases, self._reanalysis = parts.flow, parts.leases, parts.reanalysis
-        self._failures, self._vitals = parts.failures, parts.vitals
-        self._progress, self._commander = parts.progress, parts.commander
-        self._dispatch, self._demand, self._status = parts.dispatch, parts.demand, parts.status
-        self._workers, self._shutdown, self._callbacks = parts.workers, parts.shutdown, parts.callbacks
+        self._collecting = Collecting(identity.id, self.policies)
+        self._demand = WorkerDemand(identity, config, self.leases, self.failures, now_s)
+        self._workers = ExperimentWorkers(identity, self._config_json, self.leases, self.policies, self._collecting)
+        self._shutdown = ExperimentShutdown(
+            identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
+        )
+        self._messages = MessageHandlers(
+            identity.id, self._run, self.policies, self.leases, self.failures, self._collecting, self._workers
+        )
+        self.refusal = self._messages.refusal
+        """Returns the reason why a message about a lease of the experiment cannot be true; None if possible."""
+        self._rows_are_journaled = False
 
     # --- how it stands ---
 
     @property
     def state(self) -> ExperimentState:
         """State shown by `remuda status`."""
-        return self._status.state
+        return self._run.state
 
     @property
     def over(self) -> bool:
         """Nothing more will happen."""
-        return self._status.over
+        return self._run.over
+
+    @property
+    def ending(self) -> End | None:
+        """Reason for the end; None while the run continues. A failure counts more than other reasons."""
+        ends = [commander.ending for commander in self._commanders if commander.ending is not None]
+        return next((end for end in ends if end.state == "failed"), ends[0] if ends else None)
 
     def status(self, now_s: float) -> ExperimentStatus:
         """Return the status shown by `remuda status`."""
-        explained = None if self.over else self._demand.explain(now_s, running=self.state == "running")
-        if self.held_up is not None and not self.over:
-            explained = f"held up: {self.held_up.explain(now_s)}"
-        if explained is None and not self.over and (awaited := self._shutdown.awaits_evaluation) is not None:
-            explained = f"waits for the evaluation of {awaited}"
-        return self._status.status(explained, now_s)
+        return self._status(None if self.over else self._explain(now_s), now_s)
 
-    def event(self, happened: Happened, now_s: float) -> EventReport:
-        """Return the entry of the time series for this event."""
-        return happened.report(self._status.counters(now_s))
+    def _status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
+        if not self._has_names:
+            return self.policies[0].status(waiting_for, now_s)
+        known = {policy.identity.policy: policy.status(waiting_for, now_s) for policy in self.policies}
+        return joined_status(known, last_returns(self._commanders))
+
+    def _explain(self, now_s: float) -> str | None:
+        """Explain the wait of the run."""
+        if self.held_up is not None:
+            return f"held up: {self.held_up.explain(now_s)}"
+        explained = self._demand.explain(now_s, running=self.state == "running")
+        if explained is None and (awaited := self._shutdown.awaits_evaluation) is not None:
+            explained = f"waits for the evaluation of {awaited}"
+        return explained
+
+    def events(self, happened: Happened, now_s: float) -> list[Step]:
+        """Return the entries of the time series for this event."""
+        concerned = (each for each in self.policies if happened.policy in (None, each.identity.policy))
+        return [step for policy in concerned for step in policy.events(happened, now_s)]
 
     def work_share(self, worker: str) -> float | None:
         """Share of the last seconds in which this worker did not wait; None before the first report."""
-        return self._vitals.work_share(worker)
+        shares = (policy.vitals.work_share(worker) for policy in self.policies)
+        return next((share for share in shares if share is not None), None)
+
+    def measured(self, vitals: WorkerVitals) -> None:
+        """Record the coordinator's own use of resources."""
+        for policy in self.policies:
+            policy.vitals.add(COORDINATOR, COORDINATOR, vitals)
 
     def drains(self, number: int) -> bool:
         """True if the worker with this lease is about to end its work."""
-        lease = self._leases.open_leases.get(number)
+        lease = self.leases.open_leases.get(number)
         return lease is not None and lease.draining
 
     # --- its workers ---
 
     def demand(self, now_s: float) -> Demand | None:
         """Return the missing workers, or None. An ending run needs evaluators only."""
-        if not self._failures.none and self._failures.rest(now_s)[0]:
+        if not self.failures.none and self.failures.rest(now_s)[0]:
             return None
-        if self._commander.ending is None:
-            return self._demand.demand(now_s, started=self._status.state != "queued")
+        if self.ending is None:
+            return self._demand.demand(now_s, started=self.state != "queued")
         return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
         """Return the workers to spare, and those already returning."""
-        return self._demand.holding(keeps=self._commander.ending is not None)
+        return self._demand.holding(keeps=self.ending is not None)
 
     @guarded
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
@@ -168,17 +210,13 @@ class Experiment:
         news = self._demand.wait(reason, now_s)
         return [LogLine(self.identity.id, reason)] if news and reason else []
 
-    def start(self, now_s: float) -> None:
-        """Start the clock of the run, with its first worker."""
-        if self.state == "queued":
-            self._status.start(now_s)
-            self.replay.start(now_s)
-            self._vitals.start(now_s)
-
     @guarded
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
-        """Add a worker chosen by the scheduler."""
-        self.start(now_s)
+        """Add a worker chosen by the scheduler. The first worker starts the clock of the run."""
+        if self.state == "queued":
+            self._run.start(now_s)
+            for policy in self.policies:
+                policy.start(now_s)
         return self._workers.join(holder)
 
     @guarded
@@ -188,34 +226,22 @@ class Experiment:
 
     def takes(self, role: Role) -> bool:
         """True if the run still takes a worker of this role. A run that ends takes evaluators only."""
-        if self.over or self._commander.ending is None:
-            return not self.over
-        return role == "evaluator" and self._shutdown.lacks_evaluator
+        if self.over or self.ending is not None:
+            return not self.over and role == "evaluator" and self._shutdown.lacks_evaluator
+        return role != "learner" or self.leases.count("learner") < len(self.policies)
 
     @guarded
     def back(self, number: int, now_s: float) -> list[Step]:
         """Repeat possibly lost messages to a worker that is back after a restart of the coordinator."""
-        lease = self._leases.open_leases.get(number)
-        if lease is None:
-            return []
-        return self._callbacks.repeat(lease) + self._workers.back(lease, self._status.counters(now_s))
-
-    @property
-    def lease_numbers(self) -> list[int]:
-        """Numbers of the open leases."""
-        return [lease.number for lease in self._leases]
-
-    @property
-    def holders(self) -> list[LeaseHolder]:
-        """Holders of the open leases."""
-        return [lease.holder for lease in self._leases]
+        lease = self.leases.open_leases.get(number)
+        return [] if lease is None else self._workers.back(lease, now_s)
 
     # --- what happens ---
 
     def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle a message about an open or closed lease, after `refusal` has accepted it."""
         try:
-            return self.messages.receive(message, sender, now_s) + self.do_due(now_s)
+            return self._messages.receive(message, sender, now_s) + self._do_due(now_s)
         except Exception as error:
             return [_broken(self.identity, error)]
 
@@ -223,13 +249,13 @@ class Experiment:
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """End the lease of a worker that was lost, left, or started a new incarnation. `handed_in`: no data is lost.
         `died`: the end of a process that is dead or seems dead."""
-        lease = self._leases.open_leases.get(number)
+        lease = self.leases.open_leases.get(number)
         if lease is not None and died:
-            self._failures.died(lease, died, now_s)
-            hopeless = self._failures.hopeless_deaths(now_s)
+            self.failures.died(lease, died, now_s)
+            hopeless = self.failures.hopeless_deaths(now_s)
             if hopeless is not None:
-                self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
-        return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self.do_due(now_s)
+                self._end_all(End(hopeless, hopeless), skip_final_evaluation=True)
+        return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
 
     @guarded
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
@@ -238,124 +264,237 @@ class Experiment:
             return []
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
         hurried = self._shutdown.hurry()
-        self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
-        return hurried + self.do_due(now_s)
+        self._end_all(End(ON_REQUEST, explanation), skip_final_evaluation=now)
+        return hurried + self._do_due(now_s)
+
+    def _end_all(self, end: End, *, skip_final_evaluation: bool) -> None:
+        for commander in self._commanders:
+            commander.end(end, skip_final_evaluation=skip_final_evaluation)
 
     @guarded
     def save_now(self, now_s: float) -> list[Step]:
-        """Have the learner save, unless the run ends, a save is under way, or nothing was learned since the last."""
-        counters = self._status.counters(now_s)
-        return (
-            self._dispatch.carry_out(self._commander.save_now(counters), counters, now_s) if self._flow.is_open else []
-        )
+        """Have all learners save their updates since the last checkpoints, unless the run ends."""
+        return [step for policy in self.policies for step in policy.save_now(now_s)]
 
     @property
     def is_saving(self) -> bool:
         """True while a present learner has not answered a request to save."""
-        return self._commander.saving is not None and bool(self._leases.ready("learner"))
-
-    @property
-    def ending(self) -> End | None:
-        """Reason for the end; None while the run continues."""
-        return self._commander.ending
+        return any(policy.is_saving for policy in self.policies)
 
     def break_off(self, reason: str, now_s: float) -> None:
         """Mark the run as failed; no more is written of it."""
-        self._status.finish(End(reason, reason), now_s)
+        self._run.finish(End(reason, reason), now_s)
 
     @guarded
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
-        if self._status.over or self._status.state == "queued":
+        if self.over or self.state == "queued":
             return []  # the run folder is closed, and its clock has stopped
-        self._status.note_rates(now_s)
-        self._reanalysis.tick()
-        counters = self._status.counters(now_s)
-        reports = self.parts.buffer_reports(counters, now_s) + self.parts.vital_signs(counters, now_s)
-        return reports + self._flow.tick(now_s) + self.do_due(now_s, counters)
+        reports = [step for policy in self.policies for step in policy.tick(now_s)]
+        return reports + self._collecting.tick(now_s) + self._do_due(now_s)
 
-    def do_due(self, now_s: float, counters: Counters | None = None) -> list[Step]:
-        """Do the due work: a row of progress.txt, a save, the end, or the next stage of the end. `counters`: present
-        counters, if known to the caller."""
-        if self._status.over:
+    def _do_due(self, now_s: float) -> list[Step]:
+        """Do the due work: rows of progress.txt, saves, the next task, the end, or the next stage of the end."""
+        if self._run.over:
             return []
-        counters = counters or self._status.counters(now_s)
         steps: list[Step] = []
-        if self._progress.is_due(counters) and self._shutdown.stage in ("working", "draining"):
-            steps += self.parts.progress_rows(counters)
-        if self._reanalysis.deletable:
-            steps += self._reanalysis.delete()
-        if self._flow.is_open:
-            if self._reanalysis.share:
-                steps += self._reanalysis.ask()
-            if decisions := self._commander.progressed(counters):
-                steps += self._dispatch.carry_out(decisions, counters, now_s)
-            if not (self._commander.curriculum.stays or self.serial):
-                steps += self.begin_tasks(now_s)
-        else:
-            self._shutdown.check_bounds(counters, now_s)
-        end = self._commander.ending
-        if end is not None:
-            steps += self._end(end, counters, now_s)
-        if self._callbacks.book.active and not self._status.over:
-            steps += self._callbacks.send_due(counters, now_s)
+        collects, has_tasks = self._shutdown.stage in ("working", "draining"), False
+        for policy in self.policies:
+            counters = policy.counters(now_s)
+            if due := policy.do_due(counters, now_s, rows_are_due=collects):
+                steps += policy.own(due)
+            if policy.flow.is_open:
+                has_tasks = has_tasks or not policy.commander.curriculum.stays
+            else:
+                self._shutdown.check_bounds(policy, counters, now_s)
+        if has_tasks and not self._serial:
+            steps += self.begin_tasks(now_s)
+        if self._has_names:
+            self._share_end()
+        if self._commanders[0].ending is not None:
+            steps += self._end(now_s)
+        for policy in self.policies:
+            if policy.callbacks.book.active and not self._run.over:
+                steps += policy.callbacks.send_due(policy.counters(now_s), now_s)
         return steps
 
     def begin_tasks(self, now_s: float) -> list[Step]:
-        """Begin the due task, and inform collectors. Later messages repeat the task: a loss does no harm."""
-        steps = self._dispatch.begin_tasks(self.replay.ledger.env_step)
-        if steps and self._flow.keeps_account:
-            for lease in self._leases.ready("collector"):
-                steps += self._flow.repeat(lease.number)
-        return steps
+        """Begin the due task in all policies, the first policy first, and inform collectors. Later messages repeat the
+        task: a loss does no harm."""
+        env_step = self.policies[0].replay.ledger.env_step
+        begun = [step for policy in self.policies for step in policy.own(policy.dispatch.begin_tasks(env_step))]
+        return begun + self._collecting.repeat(lease.number for lease in self.leases.ready("collector") if begun)
 
-    def _end(self, end: End, counters: Counters, now_s: float) -> list[Step]:
+    def _share_end(self) -> None:
+        """End all policies with the first that ends, or once all have reached stop.stop_value."""
+        ended = [commander for commander in self._commanders if commander.ending is not None]
+        end = ended[0].ending if ended else all_solved(self._commanders, self._stop_value)
+        if end is not None:
+            skips = any(commander.skips_final_evaluation for commander in ended)
+            for commander in self._commanders:
+                if commander.ending is None:
+                    commander.end(end, skip_final_evaluation=skips)
+
+    def _end(self, now_s: float) -> list[Step]:
+        end, steps = self.ending, list[Step]()
+        assert end is not None, "a policy has ended"
         if self.state == "queued":
             return self._finish(end, now_s)
-        steps: list[Step] = []
         if self._shutdown.stage == "working":
-            self._status.state = "stopping"
+            self._run.state = "stopping"
             steps += self._shutdown.begin(end, now_s)
-        steps += self._shutdown.advance(counters, now_s)
+        steps += self._shutdown.advance(now_s)
         return steps + self._finish(end, now_s) if self._shutdown.complete else steps
 
     def _finish(self, end: End, now_s: float) -> list[Step]:
-        self._status.finish(end, now_s)
-        files = self.replay.live_files() | self._reanalysis.live_files
-        closed = CloseRun(self.identity.id, files, results_of(self._status.status(None, now_s)))
-        return [*self.parts.last_reports(end, now_s), closed]
+        self._run.finish(end, now_s)
+        steps = [step for policy in self.policies for step in policy.last_steps(end, now_s)]
+        if self._has_names:
+            steps.append(CloseRun(self.identity.id, frozenset(), results_of(self._status(None, now_s))))
+        return steps
 
     def leftover_files(self) -> list[Step]:
         """Return deletable payload files of an earlier incarnation, once."""
-        return self.parts.leftover_files()
+        return [step for policy in self.policies for step in policy.leftover_files()]
 
-    @property
-    def members(self) -> tuple[Experiment, ...]:
-        """Itself; see Team."""
-        return (self,)
+    # --- for the journal ---
+
+    def entries(
+        self, newest_lease: int, now_s: float, *, boot: str = "", with_priorities: bool = True
+    ) -> list[JournalEntry]:
+        """Return the changes since the last call, an entry for each policy. `newest_lease` is the highest number given
+        out. The entry of the first policy has the leases, credit and failures."""
+        whole, self._rows_are_journaled = not self._rows_are_journaled, True
+        return [
+            self._entry(policy, newest_lease, now_s, boot=boot, with_priorities=with_priorities, whole=whole)
+            for policy in self.policies
+        ]
+
+    def _entry(
+        self, policy: PolicyTraining, newest_lease: int, now_s: float, *, boot: str, with_priorities: bool, whole: bool
+    ) -> JournalEntry:
+        changes = self._changes(policy, now_s)
+        added, gone = policy.replay.news()
+        identity = policy.identity.snapshot(self._config_json)
+        return JournalEntry(
+            self.identity.id,
+            RunSnapshot(FORMAT, identity, self.snapshot(now_s, policy), newest_lease, boot),
+            self.rows(now_s, policy) if whole else changes,
+            added,
+            gone,
+            policy.replay.index.priorities() if with_priorities else None,
+            policy.progress.news(),
+        )
+
+    def snapshot(self, now_s: float, policy: PolicyTraining | None = None) -> ExperimentSnapshot:
+        """Return the state of a policy (None: the first) and of the run for a restarted coordinator, without rows."""
+        policy = policy or self.policies[0]
+        is_first, failures = policy.policy_index == 0, self.failures
+        return ExperimentSnapshot(
+            state="running" if self.state == "starting" and policy.begun else self.state,
+            reason=self._run.reason,
+            stage=self._shutdown.stage,
+            failures=failures.in_a_row,
+            wall_s=self._run.wall_s(now_s),
+            replay=policy.replay.snapshot(),
+            flow=policy.flow.snapshot(),
+            leases=self.leases.snapshot() if is_first else LeaseBookSnapshot(),
+            dispatch=policy.dispatch.snapshot(now_s),
+            progress=policy.progress.snapshot(),
+            workers_failures=failures.snapshot(now_s) if is_first else FailuresSnapshot(),
+            deaths=failures.deaths(now_s) if is_first else [],
+            reanalysis=policy.reanalysis.snapshot(),
+            stage_left_s=self._shutdown.left_s(now_s),
+            callbacks=policy.callbacks.book.snapshot(),
+        )
+
+    def _changes(self, policy: PolicyTraining, now_s: float) -> Changes:
+        own = Changes(counted=policy.replay.ledger.changes(), reanalysis=policy.reanalysis.changes())
+        if policy.policy_index:
+            return own
+        return replace(
+            own,
+            lease=self.leases.changes(),
+            place=self.leases.changed_indices(),
+            account=self._collecting.credit.changes(),
+            rest=self.failures.changes(now_s),
+        )
+
+    def rows(self, now_s: float, policy: PolicyTraining | None = None) -> Changes:
+        """All rows of a policy (None: the first), with those of the run for the first."""
+        policy = policy or self.policies[0]
+        counted, reanalysis = Rows(policy.replay.ledger.rows_of_leases()), Rows(policy.reanalysis.all_rows())
+        if policy.policy_index:
+            return Changes(counted=counted, reanalysis=reanalysis, whole=True)
+        return Changes(
+            lease=Rows(self.leases.rows()),
+            place=Rows(self.leases.rows_of_indices()),
+            account=Rows(self._collecting.credit.rows()),
+            counted=counted,
+            rest=Rows(self.failures.rows(now_s)),
+            reanalysis=reanalysis,
+            whole=True,
+        )
 
     # --- after a restart ---
 
+    def restore(self, recovered: Sequence[Recovered], now_s: float) -> None:
+        """Continue from the journals of all policies, with chunks still in data/. Leases stay open, since the workers
+        may come back."""
+        snapshots = [each.snapshot.experiment for each in recovered]
+        first, *others = snapshots
+        self._run.restore(_state_of(snapshots), first.reason, first.wall_s, now_s)
+        self._shutdown.enter(first.stage, now_s, first.stage_left_s)
+        self.failures.restore(first.workers_failures, first.failures, first.deaths, now_s)
+        self.leases.restore([each.leases for each in snapshots])
+        for lease in self.leases:
+            lease.recovered, lease.ready_s = True, now_s
+        self._collecting.credit.restore(first.flow.accounts)
+        for policy, each in zip(self.policies, recovered, strict=True):
+            policy.restore(each, [lease.number for lease in self.leases], now_s)
+        self._rows_are_journaled = not any(each.leases.leases for each in others)  # as earlier versions wrote them
+
+    def resume(
+        self,
+        recovered: Sequence[Recovered],
+        now_s: float,
+        *,
+        late: Iterable[Sequence[ChunkMeta]] = (),
+        progress_rows: Sequence[int | None] | None = None,
+    ) -> None:
+        """Continue a resumed run with all earlier experience; the learners start from the checkpoints. `late` chunks
+        were written but never announced, or announced but no longer counted; each has the parts of all policies.
+        `progress_rows` is the length of each progress.txt if possibly above the length in the snapshot: then the last
+        row of the file shows all."""
+        self.leases.restore([replace(each.snapshot.experiment.leases, leases=[]) for each in recovered])
+        parts = list(zip(*late, strict=True)) or [()] * len(self.policies)
+        lengths = progress_rows or [None] * len(self.policies)
+        for policy, each, metas, rows in zip(self.policies, recovered, parts, lengths, strict=True):
+            policy.resume(each, metas, now_s, progress_rows=rows)
+
     @guarded
     def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-        """See `adopted`."""
-        return adopted(self, metas, now_s)
+        """Count a chunk found in data/ after a restart, since the worker may have ended without a coordinator. `metas`
+        has the part of every policy. If the worker still announces the chunk, it counts once all the same."""
+        first, ledger, id = metas[0], self.policies[0].replay.ledger, self.identity.id
+        lease = ledger.lease_of_missing(first.chunk)
+        if lease is None:
+            return []
+        sender = Sender(first.chunk.worker, first.chunk.incarnation)
+        message = ChunkReady(lease, first, list(metas[1:]))
+        why = self.refusal(message, sender)
+        if why is not None:
+            return [LogLine(id, f"payload {first.file} is left aside: {why}", "warning")]
+        before = ledger.env_step
+        steps: list[Step] = [step for step in self.receive(message, sender, now_s) if not isinstance(step, Reply)]
+        if ledger.env_step > before:
+            steps.append(LogLine(id, f"counts {first.file}, which nobody had announced"))
+        return steps
 
 
-def adopted(run: _AnyRun, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-    """Count a chunk found in data/ after a restart, since the worker may have ended without a coordinator. `metas` has
-    the part of every policy. If the worker still announces the chunk, it counts once all the same."""
-    first, ledger, id = metas[0], run.replay.ledger, run.identity.id
-    lease = ledger.lease_of_missing(first.chunk)
-    if lease is None:
-        return []
-    sender = Sender(first.chunk.worker, first.chunk.incarnation)
-    message = ChunkReady(lease, first, list(metas[1:]))
-    why = run.refusal(message, sender)
-    if why is not None:
-        return [LogLine(id, f"payload {first.file} is left aside: {why}", "warning")]
-    before = ledger.env_step
-    steps: list[Step] = [step for step in run.receive(message, sender, now_s) if not isinstance(step, Reply)]
-    if ledger.env_step > before:
-        steps.append(LogLine(id, f"counts {first.file}, which nobody had announced"))
-    return steps
+def _state_of(snapshots: Sequence[ExperimentSnapshot]) -> ExperimentState:
+    """Return the state of a run from the state of each policy."""
+    states = [each.state for each in snapshots]
+    if states[0] in OVER or len(set(states)) == 1:
+        return states[0]
+    return "stopping" if "stopping" in states else "starting"

@@ -1,34 +1,26 @@
-"""The flow of experience in an experiment: chunks in, credit to collectors, batches to the learner."""
+"""The flow of experience to the learner of a policy: chunks in, batches out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import DeleteChunks, Reply, SendToLease, Step
-from remuda.coordinator.experiment.credit import CreditBook
+from remuda.coordinator.effects import DeleteChunks, SendToLease, Step
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.policy.algorithms import declaration
-from remuda.policy.row_plan import joint_plan
-from remuda.training.commander.curriculum import Curriculum
 from remuda.training.effects import LogLine
-from remuda.training.replay.accounting import Accepted, ReplayAccounting
+from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
-from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, Rows
+from remuda.training.snapshot import FlowSnapshot
 from remuda.wire.messages import (
     Acting,
     Batches,
     BatchRequest,
-    ChunkAccepted,
-    ChunkReady,
     ChunkUnreadable,
     Counters,
-    Credit,
     IndexedChunk,
-    PolicyAvailable,
-    PolicyPublished,
     PolicyRef,
 )
 
@@ -42,9 +34,9 @@ progress reports but without chunks would stop the run."""
 
 
 class FlowControl:
-    """Keeps collectors and learner within the distance allowed by `samples_per_insert`.
+    """Keeps the learner within the distance to the collectors allowed by `samples_per_insert`.
 
-    Closed until a learner is ready, and again once the run ends: chunks still count, but no credit or batches are
+    Closed until the learner is ready, and again once the run ends: chunks still count, but no credit or batches are
     given. After the last environment step, the learner gets only the batches still owed.
     """
 
@@ -54,25 +46,13 @@ class FlowControl:
         config: ExperimentConfig,
         replay: ReplayAccounting,
         reanalysis: ReanalysisBook,
-        curriculum: Curriculum,
         resumed: ResumePoint | None = None,
     ) -> None:
         self._experiment = experiment
         self._replay = replay
         self._reanalysis = reanalysis
-        self._curriculum = curriculum
         self._plan = replay.plan
         self._declaration = declaration(config)
-        self._budget_env_steps = config.stop.max_env_steps
-        self.credit = CreditBook(self._plan.chunk_slots)
-        self._together: tuple[FlowControl, ...] = (self,)
-        self._joint = joint_plan([self._plan])
-        self.keeps_account = True
-        """Sends credit to collectors: the first of several policies does."""
-        self.others = 0
-        """Number of further policies on the same collectors."""
-        self.chunk_slots = self._plan.chunk_slots
-        """Environment steps of a chunk, see RowPlan. Shared by all policies: the plan of this policy may have fewer."""
         self._requests = RequestQueue()
         self._served_iters = 0
         self._served: list[tuple[int, int]] = []
@@ -93,43 +73,11 @@ class FlowControl:
         self._moved = (-1, -1, 0.0)
         """Rows inserted, updates served, and since when these have been the same."""
 
-    def join(self, flows: Sequence[FlowControl]) -> None:
-        """Share collectors with other policies: no collector runs further ahead than every policy allows. `flows` holds
-        the flow of every policy, in the order of names; the first keeps the credit account."""
-        self._together, self._joint = tuple(flows), joint_plan([flow._plan for flow in flows])
-        self.keeps_account, self.others = flows[0] is self, len(flows) - 1
-        self.chunk_slots = self._joint.chunk_slots
-        self.credit = CreditBook(self.chunk_slots) if self.keeps_account else flows[0].credit
-
-    # --- workers ---
-
-    def open(self, collectors: Iterable[int]) -> list[Step]:
-        """The learner is ready: these collectors (leases) may begin."""
-        self.is_open = True
-        for lease in collectors:
-            self.credit.open(lease)
-        return self.extend_credit()
+    # --- the learner ---
 
     def close(self) -> None:
         """Close: no more credit and no more batches."""
         self.is_open = False
-
-    def collector_ready(self, lease: int) -> list[Step]:
-        """A collector has become ready."""
-        if not self.is_open:
-            return []
-        self.credit.open(lease)
-        return self.extend_credit()
-
-    def collector_gone(self, lease: int) -> list[Step]:
-        """Free the outstanding steps of a collector whose lease is over."""
-        self.credit.close(lease)
-        return self.extend_credit()
-
-    def forget_lease(self, lease: int) -> None:
-        """Forget a lease with an end long ago; later chunks of the lease are not counted."""
-        self.credit.forget(lease)
-        self._replay.ledger.forget(lease)
 
     def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
         """Start a learner at this iteration, under a new epoch; return the chunks to load."""
@@ -139,36 +87,6 @@ class FlowControl:
         self._requests, self._served, self._resuming, self._used = RequestQueue(), [], False, None
         chunks, deletable = self._replay.replay_for_new_learner()
         return chunks, self._delete(deletable)
-
-    # --- experience ---
-
-    def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
-        """Handle a chunk that a collector announces. Returns the result of counting, and the steps to take."""
-        meta, lease = message.meta, message.lease
-        accepted = self._replay.accept(meta, lease)
-        if self._plan.on_policy:
-            self._replay.drop_stale(self._trained_policy)
-        steps: list[Step] = []
-        if (accepted.fresh or accepted.rejected is not None) and self.keeps_account:
-            used = self._joint.slots([meta, *message.others]) if message.others else self._plan.slots(meta)
-            self.credit.arrived(lease, used)
-        if accepted.rejected is not None:
-            text = f"chunk {meta.file} refused: {accepted.rejected}"
-            steps += [LogLine(self._experiment, text, "warning"), *self._delete([meta.file])]
-        grown = self._grow_credit()
-        steps.append(self.answer(message, rejected=accepted.rejected))
-        if grown and grown != [lease]:
-            steps += self._send_credit([other for other in grown if other != lease])
-        if accepted.deletable:
-            steps.append(DeleteChunks(self._experiment, accepted.deletable))
-        served = self._serve() if self._requests.next is not None else []
-        return accepted, steps + served + (self.extend_credit() if served else [])
-
-    def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
-        """Return the acknowledgement of a chunk, with all control data for the collector."""
-        policy, exploration, others = self._acting_settings()
-        granted, task = self.credit.granted(message.lease), self._curriculum.task
-        return Reply(ChunkAccepted(message.meta.chunk, granted, policy, exploration, rejected, others, task))
 
     def requested(self, message: BatchRequest) -> list[Step]:
         """Handle the learner's priorities and request for batches. On-policy, the learner may still be publishing the
@@ -185,11 +103,7 @@ class FlowControl:
             self._used = message.train_iter, index.sampled_rows
             self._confirm_use()
         files = self._replay.confirm_loaded(message.loaded_row)
-        steps = self._serve()
-        if files:
-            steps = [*self._delete(files), *steps]
-        grown = self._grow_credit()
-        return steps + self._send_credit(grown) if grown else steps
+        return [*self._delete(files), *self.serve()] if files else self.serve()
 
     def first_refused_request(self, oldest: int) -> int:
         """The lowest request number too far ahead of the next expected request; `oldest`: see BatchRequest."""
@@ -238,43 +152,36 @@ class FlowControl:
             return self._replay.batches_unsettled
         return max(0, self._served_iters - self.train_iter)
 
-    def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
-        """Record a new policy file and announce it to these collectors (leases). Collectors due for credit get the news
-        with the credit."""
-        if message.policy <= self.policy:
-            return []
-        self.policy = message.policy
+    def published(self, policy: PolicyRef) -> bool:
+        """Record a new policy file; return True if newer than the newest known."""
+        if policy <= self.policy:
+            return False
+        self.policy = policy
         if self._plan.on_policy:
             self._confirm_use()
-        policy_index, granted = self._together.index(self), self._grow_credit()
-        steps: list[Step] = [
-            SendToLease(lease, PolicyAvailable(lease, message.policy, policy_index))
-            for lease in collectors
-            if lease not in granted
-        ]
-        return steps + self._send_credit(granted) if granted else steps
+        return True
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings for collectors now."""
         return self._declaration.exploration_at(self._replay.ledger.env_step)
 
-    def tick(self, now_s: float) -> list[Step]:
-        """Time has passed."""
-        rows, served = self._replay.index.next_row, self._served_iters
-        waits = self.is_open and self._requests.next is not None
-        if not waits or self._moved[:2] != (rows, served):
-            self._moved = (rows, served, now_s)
-        steps: list[Step] = []
-        if now_s - self._moved[2] >= STALLED_S:
-            self._moved = (rows, served, now_s)
-            steps += self._late(self.credit.wait_no_longer())
-        grown = self._grow_credit()
-        return steps + self._send_credit(grown) if grown else steps
+    def acting(self) -> Acting:
+        """Return version and exploration of this policy, for collectors."""
+        return Acting(self.policy, self.exploration())
 
-    def extend_credit(self) -> list[Step]:
-        """Grant collectors the credit that buffer and budget allow; many collectors over several calls."""
-        grown = self._grow_credit()
-        return self._send_credit(grown) if grown else []
+    def insertable_slots(self) -> int:
+        """Credit for all rows that may be collected now."""
+        return self._plan.slots_for(self._replay.index.insertable_rows())
+
+    def is_stalled(self, now_s: float) -> bool:
+        """True once in STALLED_S if the learner has waited so long without a new row."""
+        rows, served = self._replay.index.next_row, self._served_iters
+        if not self.is_open or self._requests.next is None or self._moved[:2] != (rows, served):
+            self._moved = (rows, served, now_s)
+        stalled = now_s - self._moved[2] >= STALLED_S
+        if stalled:
+            self._moved = (rows, served, now_s)
+        return stalled
 
     # --- over a restart ---
 
@@ -289,19 +196,10 @@ class FlowControl:
             open=self.is_open,
         )
 
-    def rows(self) -> tuple[AccountSnapshot, ...]:
-        """All rows."""
-        return self.credit.rows() if self.keeps_account else ()
-
-    def changes(self) -> Rows[AccountSnapshot]:
-        """Return the rows changed since the last call."""
-        return self.credit.changes() if self.keeps_account else Rows()
-
     def restore(self, snapshot: FlowSnapshot) -> None:
         """Continue from a snapshot."""
         self.policy, self.epoch, self.train_iter = snapshot.policy, snapshot.epoch, snapshot.train_iter
         self._served_iters, self._served, self.is_open = snapshot.served_iters, list(snapshot.served), snapshot.open
-        self.credit.restore(snapshot.accounts)
 
     def resume(self, snapshot: FlowSnapshot) -> None:
         """Continue from an earlier incarnation of the run: the earlier policies stay older than the policies of the new
@@ -312,10 +210,6 @@ class FlowControl:
     def learner_back(self) -> None:
         """Expect repeated requests from a learner with a new connection."""
         self._resuming = True
-
-    def repeat(self, lease: int) -> list[Step]:
-        """Send a collector its credit again."""
-        return self._send_credit([lease] if self.credit.granted(lease) else [])
 
     def servable(self, batches: int, batch_size: int) -> int:
         """Return how many of the wanted batches a learner would receive now; 0 or less for none."""
@@ -348,44 +242,18 @@ class FlowControl:
         if self._used is not None and self.policy.train_iter >= self._used[0]:
             self._replay.settle(self._used[1])
             self._used = None
+        self.drop_stale()
+
+    def drop_stale(self) -> None:
+        """On-policy: drop rows that lag too far behind the newest policy."""
         self._replay.drop_stale(self._trained_policy)
 
-    def _late(self, collectors: int) -> list[Step]:
-        if not collectors:
-            return []
-        text = (
-            f"no chunk has come for {STALLED_S:g} s while the learner waits: {collectors} collector(s) may still "
-            "deliver theirs, and others collect in their place"
-        )
-        return [LogLine(self._experiment, text, "warning")]
+    @property
+    def waits(self) -> bool:
+        """True if a request of the learner has no answer yet."""
+        return self._requests.next is not None
 
-    def _grow_credit(self) -> list[int]:
-        """Grant credit as far as each policy allows; return the leases with a larger grant."""
-        room = self._budget_env_steps - self._replay.ledger.env_step
-        for flow in self._together:
-            if not flow.is_open:
-                return []
-            room = min(room, flow._plan.slots_for(flow._replay.index.insertable_rows()))
-        return self.credit.extend(room)
-
-    def _acting_settings(self) -> tuple[PolicyRef, dict[str, float], list[Acting]]:
-        """Return version and exploration of the first policy, and both for the other policies."""
-        first, *others = self._together
-        exploration = first._declaration.exploration_at(first._replay.ledger.env_step)
-        return first.policy, exploration, list(map(FlowControl.acting, others))
-
-    def acting(self) -> Acting:
-        """Return version and exploration of this policy, for collectors."""
-        return Acting(self.policy, self.exploration())
-
-    def _send_credit(self, leases: Sequence[int]) -> list[Step]:
-        policy, exploration, others = self._acting_settings()
-        task, granted = self._curriculum.task, self.credit.granted
-        return [
-            SendToLease(lease, Credit(lease, granted(lease), policy, exploration, others, task)) for lease in leases
-        ]
-
-    def _serve(self) -> list[Step]:
+    def serve(self) -> list[Step]:
         """Answer the learner's requests while enough rows can be sampled."""
         steps: list[Step] = []
         while self.is_open and (request := self._requests.next) is not None:

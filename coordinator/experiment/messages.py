@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence
 
 from remuda.buffer.chunk import NAME_FORMAT
 from remuda.coordinator.effects import Step, refused
-from remuda.coordinator.experiment.parts import Parts
+from remuda.coordinator.experiment.collecting import Collecting
+from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.reanalysis import is_its_own
-from remuda.coordinator.leases import Lease, Sender
+from remuda.coordinator.experiment.workers import ExperimentWorkers
+from remuda.coordinator.failures import Failures
+from remuda.coordinator.leases import Lease, LeaseBook, Sender
 from remuda.logbook.episode_reports import WorkerReport
-from remuda.policy.algorithms import declaration
 from remuda.training.commander.end import End
 from remuda.training.effects import Emit, LogLine
+from remuda.training.status import RunState
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
     CallbacksDecided,
     CheckpointRecord,
     CheckpointSaved,
+    ChunkMeta,
     ChunkReady,
     ChunkUnreadable,
     CollectorReport,
@@ -82,16 +86,21 @@ class MessageHandlers:
     A worker with an impossible message loses the lease; the remaining workers do not notice.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._id = parts.identity.id
-        self._status, self._workers, self._dispatch = parts.status, parts.workers, parts.dispatch
-        self._replay, self._flow, self._reanalysis = parts.replay, parts.flow, parts.reanalysis
-        self._leases, self._failures = parts.leases, parts.failures
-        self._progress, self._vitals, self._callbacks = parts.progress, parts.vitals, parts.callbacks
-        self._curriculum, self._plan = parts.commander.curriculum, parts.replay.plan
-        self._num_envs = parts.config.env.num_envs
-        self._metrics = frozenset(declaration(parts.config).collected)
-        """Names under which collectors may report means."""
+    def __init__(
+        self,
+        experiment: str,
+        run: RunState,
+        policies: Sequence[PolicyTraining],
+        leases: LeaseBook,
+        failures: Failures,
+        collecting: Collecting,
+        workers: ExperimentWorkers,
+    ) -> None:
+        self._id, self._run = experiment, run
+        self._policies, self._first = policies, policies[0]
+        self._leases, self._failures = leases, failures
+        self._collecting, self._workers = collecting, workers
+        self._num_envs = policies[0].config.env.num_envs
 
     # --- checks ---
 
@@ -110,19 +119,23 @@ class MessageHandlers:
         return self._refusal_of_other(message, lease, sender)
 
     def _refusal_of_other(self, message: AnyMessage, lease: Lease, sender: Sender) -> str | None:
+        index = getattr(message, "policy_index", 0)
+        if index >= len(self._policies):
+            return f"it speaks of policy {index}, and there are {len(self._policies)}"
+        policy = self._workers.policy_of(lease)
         match message:
             case BatchRequest():
-                return self._refusal_of_request(message)
-            case PolicyPublished() | TargetPublished() if message.policy.epoch != self._flow.epoch:
-                return f"it publishes under epoch {message.policy.epoch}, and was given {self._flow.epoch}"
+                return _refusal_of_request(message, policy)
+            case PolicyPublished() | TargetPublished() if message.policy.epoch != policy.flow.epoch:
+                return f"it publishes under epoch {message.policy.epoch}, and was given {policy.flow.epoch}"
             case Reanalyzed() | NotReanalyzed():
-                return self._refusal_of_reanalysis(message, sender) or self._reanalysis.refusal(message)
+                return self._refusal_of_reanalysis(message, sender) or policy.reanalysis.refusal(message)
             case CheckpointSaved():
-                return self._refusal_of_checkpoint(message.record)
-            case CallbacksDecided() if not self._callbacks.book.has_event(message.number):
+                return _refusal_of_checkpoint(message.record, policy)
+            case CallbacksDecided() if not policy.callbacks.book.has_event(message.number):
                 return f"its callbacks have decided about event {message.number}, of which nobody was told"
             case CollectorReport():
-                return self._refusal_of_metrics(message.metrics.keys())
+                return self._policies[index].undeclared(message.metrics.keys())
             case WorkerFailed(hopeless=True) if lease.role != "learner":
                 return f"hopeless failure from a {lease.role} (learners only)"
             case _:
@@ -130,69 +143,51 @@ class MessageHandlers:
 
     def refusal_of_chunk(self, message: ChunkReady, sender: Sender) -> str | None:
         """Reason why this chunk cannot be the sender's, or has impossible sizes; also for a closed lease."""
-        meta, chunk, plan, flow = message.meta, message.meta.chunk, self._plan, self._flow
-        if message.others and len(message.others) != flow.others:
-            return f"its chunk {meta.file} is of {1 + len(message.others)} policies"
+        meta, chunk, collecting = message.meta, message.meta.chunk, self._collecting
+        metas = (meta, *message.others)
+        if len(metas) != len(self._policies):
+            return f"its chunk {meta.file} is of {len(metas)} policies, and there are {len(self._policies)}"
         own = chunk.worker == sender.worker and chunk.incarnation == sender.incarnation
         if not own or meta.file != NAME_FORMAT.format(chunk.worker, chunk.incarnation, chunk.sequence):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
-        lane_steps = meta.env_steps * plan.agents
-        most = 2 * (flow.chunk_slots + self._num_envs)  # it ends with a whole step of the vector, maybe late
-        if meta.env_steps > most or len(meta.episode_returns) > lane_steps + self._num_envs:
-            steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
-            return f"its chunk {meta.file} has {steps}, and {most} is the most there can be"
-        if meta.rows > plan.most_rows(meta.env_steps):
-            return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
-        if meta.policy.epoch > flow.epoch:
-            return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {flow.epoch}"
-        if meta.task > self._curriculum.number:
-            return f"its chunk {meta.file} is of task {meta.task}, and the newest is {self._curriculum.number}"
-        if meta.metrics and any(metric.steps > lane_steps for metric in meta.metrics.values()):
-            return f"its chunk {meta.file} has means over more than its {meta.env_steps} environment steps"
-        if flow.credit.is_beyond(message.lease, plan.slots(meta)):
+        most = 2 * (collecting.plan.chunk_slots + self._num_envs)  # it ends with a whole step of the vector, maybe late
+        if meta.env_steps > most:
+            return f"its chunk {meta.file} has {meta.env_steps} environment steps, and {most} is the most there can be"
+        for policy, part in zip(self._policies, metas, strict=True):
+            if (why := self._refusal_of_part(part, meta, policy)) is not None:
+                return why
+        if collecting.credit.is_beyond(message.lease, collecting.plan.slots(metas)):
             return f"its chunk {meta.file} was collected far beyond its credit"
-        return self._refusal_of_metrics(meta.metrics.keys()) if meta.metrics else None
+        return None
 
-    def _refusal_of_metrics(self, names: Set[str]) -> str | None:
-        unknown = sorted(names - self._metrics)
-        return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
+    def _refusal_of_part(self, part: ChunkMeta, first: ChunkMeta, policy: PolicyTraining) -> str | None:
+        """Reason why this part of a chunk cannot be the policy's."""
+        if part is not first and (part.chunk, part.env_steps, part.file) != (first.chunk, first.env_steps, first.file):
+            return f"its chunk {first.file} is not the same for all policies"
+        plan, lane_steps = policy.replay.plan, part.env_steps * policy.replay.plan.agents
+        if len(part.episode_returns) > lane_steps + self._num_envs:
+            ends = len(part.episode_returns)
+            return f"its chunk {part.file} has {part.env_steps} environment steps with {ends} ends of episodes"
+        if part.rows > plan.most_rows(part.env_steps):
+            return f"its chunk {part.file} has {part.rows} rows of {part.env_steps} environment steps"
+        if part.policy.epoch > policy.flow.epoch:
+            epoch = policy.flow.epoch
+            return f"its chunk {part.file} is of policy epoch {part.policy.epoch}, and the newest is {epoch}"
+        if part.task > (newest := policy.commander.curriculum.number):
+            return f"its chunk {part.file} is of task {part.task}, and the newest is {newest}"
+        if part.metrics and any(metric.steps > lane_steps for metric in part.metrics.values()):
+            return f"its chunk {part.file} has means over more than its {part.env_steps} environment steps"
+        return policy.undeclared(part.metrics.keys()) if part.metrics else None
 
     def _refusal_of_reanalysis(self, message: Reanalyzed | NotReanalyzed, sender: Sender) -> str | None:
         """Reason why this reanalysis cannot be the sender's; also for a closed lease."""
         if isinstance(message, NotReanalyzed):
             return None
-        meta = message.meta
+        meta, epoch = message.meta, self._first.flow.epoch
         if not is_its_own(meta, sender.worker, sender.incarnation):
             return f"it announces {meta.file}, which is not the file of a reanalysis of its own"
-        if meta.target.epoch > self._flow.epoch:
-            return f"its reanalysis {meta.file} is of epoch {meta.target.epoch}, and the newest is {self._flow.epoch}"
-        return None
-
-    def _refusal_of_request(self, message: BatchRequest) -> str | None:
-        plan, flow = self._plan, self._flow
-        if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
-            return (
-                f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
-                f"{plan.batches_per_request} of {plan.rows_per_update}"
-            )
-        if not 1 <= message.oldest <= message.request < flow.first_refused_request(message.oldest):
-            return f"its request {message.request} is far beyond those that were answered"
-        if message.loaded_row > flow.announced_row:
-            return (
-                f"it has loaded the rows below {message.loaded_row}, and was told of those below {flow.announced_row}"
-            )
-        if message.loaded_reanalysis > self._reanalysis.accepted:
-            return f"it has read reanalysis {message.loaded_reanalysis}, and there are {self._reanalysis.accepted}"
-        return None
-
-    def _refusal_of_checkpoint(self, record: CheckpointRecord) -> str | None:
-        ledger = self._replay.ledger
-        if record.file != f"iteration_{record.train_iter}.pth.tar":
-            return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
-        if record.env_step > ledger.env_step or record.episode > ledger.episode:
-            return f"its checkpoint is of env_step {record.env_step}, and {ledger.env_step} were collected"
-        if record.policy.epoch > self._flow.epoch:
-            return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self._flow.epoch}"
+        if meta.target.epoch > epoch:
+            return f"its reanalysis {meta.file} is of epoch {meta.target.epoch}, and the newest is {epoch}"
         return None
 
     # --- handling ---
@@ -212,18 +207,58 @@ class MessageHandlers:
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
             case WorkerVitals():
-                self._vitals.add(lease.role, lease.worker, message)
+                own = (self._workers.policy_of(lease),) if lease.role == "learner" else self._policies
+                for policy in own:
+                    policy.vitals.add(lease.role, lease.worker, message)
                 return []
+            case CollectorReport() | EvaluationDone() | EvaluationFilmed():
+                return self._from_player(lease, message, now_s)
+            case Reanalyzed() | NotReanalyzed():
+                return self._from_reanalyzer(lease, message, now_s)
+            case _:
+                return self._from_learner(lease, message, self._workers.policy_of(lease), now_s)
+
+    def _from_player(
+        self, lease: Lease, message: CollectorReport | EvaluationDone | EvaluationFilmed, now_s: float
+    ) -> list[Step]:
+        match message:
             case CollectorReport():
-                return [self._emit(message, lease)]
+                policy = self._policies[message.policy_index]
+                report = _collector_report(message, lease.worker, policy.replay.ledger.env_step)
+                return [*policy.own([Emit(self._id, report)])]
             case EvaluationDone():
                 self._worked(lease, now_s)
-                return self._dispatch.played(message, lease.worker, self._status.counters(now_s), now_s)
+                policy = self._policies[message.policy_index]
+                return [*policy.own(policy.dispatch.played(message, lease.worker, policy.counters(now_s), now_s))]
             case EvaluationFilmed():
-                return self._dispatch.filmed(message)
+                return [step for policy in self._policies for step in policy.own(policy.dispatch.filmed(message))]
+
+    def _from_reanalyzer(self, lease: Lease, message: Reanalyzed | NotReanalyzed, now_s: float) -> list[Step]:
+        if isinstance(message, NotReanalyzed):
+            return self._first.reanalysis.not_reanalyzed(message)
+        self._worked(lease, now_s)
+        return self._first.reanalysis.reanalyzed(message)
+
+    def _from_learner(self, lease: Lease, message: AnyMessage, policy: PolicyTraining, now_s: float) -> list[Step]:
+        match message:
+            case BatchRequest():
+                return [*policy.own(policy.flow.requested(message)), *self._collecting.extend()]
+            case PolicyPublished():
+                collectors = [ready.number for ready in self._leases.ready("collector")]
+                return self._collecting.published(policy.policy_index, message.policy, collectors)
+            case LearnerReport():
+                self._learned(lease, message, policy, now_s)
+                return []
+            case CheckpointSaved():
+                return self._saved(lease, message, policy, now_s)
+            case ChunkUnreadable():
+                return [*policy.own(policy.flow.unreadable(message))]
+            case TargetPublished():
+                return policy.reanalysis.published(message.policy)
+            case CallbacksDecided():
+                return [*policy.own(policy.callbacks.decided(message, policy.counters(now_s)))]
             case _:
-                handle = self._from_reanalyzer if lease.role == "reanalyzer" else self._from_learner
-                return handle(lease, message, now_s)
+                return []
 
     def _late(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle a message about a closed lease from the worker that held the lease."""
@@ -235,42 +270,9 @@ class MessageHandlers:
             case ChunkReady():
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
             case Reanalyzed() if its_own and self._refusal_of_reanalysis(message, sender) is None:
-                return self._reanalysis.came_late(message.meta)
+                return self._first.reanalysis.came_late(message.meta)
             case WorkerFailed() if its_own:
                 return self._hung(message, now_s)
-            case _:
-                return []
-
-    def _from_learner(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
-        match message:
-            case BatchRequest():
-                return self._flow.requested(message)
-            case ChunkUnreadable():
-                return self._flow.unreadable(message)
-            case PolicyPublished():
-                collectors = [ready.number for ready in self._leases.ready("collector")]
-                return self._flow.published(message, collectors)
-            case TargetPublished():
-                return self._reanalysis.published(message.policy)
-            case LearnerReport():
-                self._learned(lease, message, now_s)
-                return []
-            case CheckpointSaved():
-                self._worked(lease, now_s)
-                self._flow.trained(message.record.train_iter)
-                return self._dispatch.saved(message, self._status.counters(now_s), now_s)
-            case CallbacksDecided():
-                return self._callbacks.decided(message, self._status.counters(now_s))
-            case _:
-                return []
-
-    def _from_reanalyzer(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
-        match message:
-            case Reanalyzed():
-                self._worked(lease, now_s)
-                return self._reanalysis.reanalyzed(message)
-            case NotReanalyzed():
-                return self._reanalysis.not_reanalyzed(message)
             case _:
                 return []
 
@@ -282,41 +284,45 @@ class MessageHandlers:
         said: list[Step] = [LogLine(self._id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return said + self._dispatch.send_opponents([lease.number]) + self._flow.collector_ready(lease.number)
+                return said + self._workers.send_opponents(lease.number) + self._collecting.open([lease.number])
             case "evaluator":
-                return said + self._dispatch.deal()
+                return said + self._deal()
             case "learner":
-                return said + self._learner_ready(now_s)
+                return said + self._learner_ready(self._workers.policy_of(lease), now_s)
             case "reanalyzer":
-                self._reanalysis.ready(lease.number)
+                self._first.reanalysis.ready(lease.number)
                 return said
 
-    def _learner_ready(self, now_s: float) -> list[Step]:
-        commander, first = self._dispatch.commander, self._status.state == "starting"
+    def _learner_ready(self, policy: PolicyTraining, now_s: float) -> list[Step]:
+        commander, first = policy.commander, self._run.state == "starting" and not policy.begun
         if first:
-            self._status.state = "running"
-            self._callbacks.begin(self._status.counters(now_s))
+            policy.begun = True
+            policy.callbacks.begin(policy.counters(now_s))
+            if all(each.begun for each in self._policies):
+                self._run.state = "running"
         decisions = commander.started() if first else commander.retry_save()
-        steps = self._dispatch.carry_out(decisions, self._status.counters(now_s), now_s)
+        steps = [*policy.own(policy.dispatch.carry_out(decisions, policy.counters(now_s), now_s))]
         if commander.ending is not None:
             return steps
-        return steps + self._flow.open(lease.number for lease in self._leases.ready("collector"))
+        policy.flow.is_open = True
+        return steps + self._collecting.open(lease.number for lease in self._leases.ready("collector"))
+
+    def _deal(self) -> list[Step]:
+        """Give idle evaluators episodes of every policy's evaluation."""
+        return [step for policy in self._policies for step in policy.dispatch.deal()]
 
     # --- work is done ---
 
     def _chunk(self, message: ChunkReady, lease: Lease | None, now_s: float) -> list[Step]:
         """Count a chunk; `lease` is None if closed."""
-        if self._status.over:
-            return [self._flow.answer(message, rejected=f"the experiment is over ({self._status.state})")]
-        accepted, steps = self._flow.chunk(message)
+        if self._run.over:
+            return [self._collecting.answer(message, rejected=f"the experiment is over ({self._run.state})")]
+        accepted, steps = self._collecting.chunk(message)
         if accepted.fresh:
             if lease is not None:
                 lease.worked_s = now_s
             if not self._failures.none:
                 self._failures.worked(message.meta.chunk.worker, lease, counts=True)
-            self._progress.chunk(message.meta)
-            if self._callbacks.book.active:
-                self._callbacks.book.chunk(message.meta, self._replay.ledger.env_step)
         if accepted.rejected is not None:
             self._failures.counted(now_s)
             self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
@@ -328,16 +334,19 @@ class MessageHandlers:
         if not self._failures.none:
             self._failures.worked(lease.worker, lease, counts=counts)
 
-    def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
+    def _learned(self, lease: Lease, message: LearnerReport, policy: PolicyTraining, now_s: float) -> None:
         """Record metrics of the algorithm, partly for progress.txt. No metrics: the learner has no batches left."""
         if message.metrics:
             self._worked(lease, now_s, counts=True)
-            self._progress.learned(message.metrics)
-        self._flow.trained(message.train_iter)
+            policy.progress.learned(message.metrics)
+        policy.flow.trained(message.train_iter)
 
-    def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
-        report = _collector_report(message, lease.worker, self._replay.ledger.env_step)
-        return Emit(self._id, report)
+    def _saved(self, lease: Lease, message: CheckpointSaved, policy: PolicyTraining, now_s: float) -> list[Step]:
+        """Record a checkpoint. Evaluations of other policies may have waited for it to play beside."""
+        self._worked(lease, now_s)
+        policy.flow.trained(message.record.train_iter)
+        steps = policy.own(policy.dispatch.saved(message, policy.counters(now_s), now_s))
+        return [*steps, *self._deal()] if len(self._policies) > 1 else [*steps]
 
     # --- work fails ---
 
@@ -348,7 +357,7 @@ class MessageHandlers:
         lease.failed = True
         which = f"{_ordinal(self._failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
         if message.hopeless:
-            self._dispatch.commander.fail(End(message.error, message.error))
+            self._workers.policy_of(lease).commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
         return [self._failure_line(which, message), *self._workers.failed(lease, message.error)]
 
@@ -358,7 +367,7 @@ class MessageHandlers:
         first = lease is not None and not lease.failed
         if lease is not None:
             lease.failed = True
-        if first and message.hung and not self._status.over:
+        if first and message.hung and not self._run.over:
             self._failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
         return [self._failure_line(f"lease {message.lease}", message)]
@@ -367,10 +376,37 @@ class MessageHandlers:
         """Fail the run if its workers fail again and again without any counted work in between."""
         if self._failures.hopeless(now_s, passing=passing):
             reason = f"{self._failures.in_a_row} failures in a row; {what}"
-            self._dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
+            self._first.commander.end(End(reason, reason), skip_final_evaluation=True)
 
     def _failure_line(self, which: str, failure: WorkerFailed) -> LogLine:
         return LogLine(self._id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+
+
+def _refusal_of_request(message: BatchRequest, policy: PolicyTraining) -> str | None:
+    plan, flow, reanalysis = policy.replay.plan, policy.flow, policy.reanalysis
+    if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
+        return (
+            f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
+            f"{plan.batches_per_request} of {plan.rows_per_update}"
+        )
+    if not 1 <= message.oldest <= message.request < flow.first_refused_request(message.oldest):
+        return f"its request {message.request} is far beyond those that were answered"
+    if message.loaded_row > flow.announced_row:
+        return f"it has loaded the rows below {message.loaded_row}, and was told of those below {flow.announced_row}"
+    if message.loaded_reanalysis > reanalysis.accepted:
+        return f"it has read reanalysis {message.loaded_reanalysis}, and there are {reanalysis.accepted}"
+    return None
+
+
+def _refusal_of_checkpoint(record: CheckpointRecord, policy: PolicyTraining) -> str | None:
+    ledger, epoch = policy.replay.ledger, policy.flow.epoch
+    if record.file != f"iteration_{record.train_iter}.pth.tar":
+        return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
+    if record.env_step > ledger.env_step or record.episode > ledger.episode:
+        return f"its checkpoint is of env_step {record.env_step}, and {ledger.env_step} were collected"
+    if record.policy.epoch > epoch:
+        return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {epoch}"
+    return None
 
 
 def _collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:

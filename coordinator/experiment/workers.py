@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
-from remuda.coordinator.experiment.evaluation import EvaluationDispatch
-from remuda.coordinator.experiment.flow import FlowControl
-from remuda.coordinator.experiment.reanalysis import ReanalysisBook
+from remuda.coordinator.experiment.collecting import Collecting
+from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.series import EventKind
 from remuda.policy.algorithms import reanalyzed_by_workers
-from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.effects import Happened, Level, LogLine
 from remuda.training.identity import Identity
-from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import ROLES, Assign, Counters, Drain, IndexedChunk, Role, StopTraining, Task, shortened
+from remuda.wire.messages import ROLES, Assign, Drain, IndexedChunk, Role, StopTraining, Task, shortened
 
 PATIENCE_S = 3.0
 """Time that an experiment waits for new workers before running experiments must return workers: long enough for a herd
@@ -46,15 +42,15 @@ class WorkerDemand:
         self._leases = leases
         self._failures = failures
         evaluator, collector = config.evaluator, config.collector
-        evaluates = evaluator.episodes > 0
+        evaluates, learners = evaluator.episodes > 0, max(len(config.policies), 1)
         self._wanted: dict[Role, int] = {
-            "learner": 1,
+            "learner": learners,
             "collector": collector.count,
             "evaluator": evaluator.count if evaluates else 0,
             "reanalyzer": 0 if reanalyzed_by_workers(config) is None else config.reanalyzer.count,
         }
         self._minimum: dict[Role, int] = {
-            "learner": 1,
+            "learner": learners,
             "collector": collector.minimum,
             "evaluator": int(evaluates),
             "reanalyzer": 0,
@@ -129,49 +125,58 @@ def may_be_overtaken(waited_s: float) -> bool:
     return waited_s < length_s
 
 
-@dataclass(kw_only=True)
 class ExperimentWorkers:
-    """Opens and closes leases, and informs the parts that depend on a worker."""
+    """Opens and closes leases, and informs the parts that depend on a worker. A learner works for the policy with its
+    index, all other workers work for all policies."""
 
-    identity: Identity
-    config_json: str
-    leases: LeaseBook
-    replay: ReplayAccounting
-    flow: FlowControl
-    reanalysis: ReanalysisBook
-    dispatch: EvaluationDispatch
-    callbacks: CallbackBook
+    def __init__(
+        self,
+        identity: Identity,
+        config_json: str,
+        leases: LeaseBook,
+        policies: Sequence[PolicyTraining],
+        collecting: Collecting,
+    ) -> None:
+        self._identity = identity
+        self._config_json = config_json
+        self._leases = leases
+        self._policies = policies
+        self._collecting = collecting
 
-    @property
-    def policy_file(self) -> str:
-        """Name inside policy/."""
-        return os.path.basename(self.identity.policy_file)
+    def policy_of(self, lease: Lease) -> PolicyTraining:
+        """Return the policy of a learner; the first policy for all other workers."""
+        return self._policies[lease.index if lease.role == "learner" else 0]
 
     def join(self, holder: LeaseHolder) -> list[Step]:
         """The scheduler has chosen a worker for this experiment."""
-        lease = self.leases.open(holder)
-        number, role = lease.number, lease.role
+        lease = self._leases.open(holder)
+        number, role, identity = lease.number, lease.role, self._identity
         if role == "collector":
-            self.replay.ledger.open(number, holder.worker, holder.incarnation)
-        checkpoint, replay, steps = self._start(role)
+            for each in self._policies:
+                each.replay.ledger.open(number, holder.worker, holder.incarnation)
+        policy, is_learner = self.policy_of(lease), role == "learner"
+        checkpoint, replay, steps = self._start(policy) if is_learner else (None, [], [])
+        book, is_shared = policy.callbacks.book, bool(identity.policy) and not is_learner
         message = Assign(
             lease=number,
-            experiment=self.identity.id,
-            name=self.identity.name,
-            run_dir=self.identity.run_dir,
-            config_json=self.config_json,
-            index=lease.index,
+            experiment=identity.id,
+            name=identity.name,
+            run_dir=identity.run_dir,
+            config_json=self._config_json,
+            index=0 if is_learner else lease.index,
             generation=lease.generation,
-            policy_file=self.policy_file,
-            epoch=self.flow.epoch,
+            policy_file=_policy_file(policy),
+            epoch=policy.flow.epoch,
             checkpoint=checkpoint,
-            exploration=self.flow.exploration(),
+            exploration=policy.flow.exploration(),
             replay=replay,
-            reanalyses=self.reanalysis.all_for_new_learner() if role == "learner" else [],
-            policy=self.identity.policy if role == "learner" else "",
-            callbacks=self.callbacks.states if role == "learner" else {},
-            changes=self.callbacks.all_changes if role == "learner" else {},
-            task=self.dispatch.commander.curriculum.task if role == "collector" else Task(),
+            reanalyses=policy.reanalysis.all_for_new_learner() if is_learner else [],
+            policy=policy.identity.policy if is_learner else "",
+            policies={each.identity.policy: _policy_file(each) for each in self._policies} if is_shared else {},
+            others=[each.flow.acting() for each in self._policies[1:]] if is_shared else [],
+            callbacks=book.states if is_learner else {},
+            changes=book.all_changes if is_learner else {},
+            task=policy.commander.curriculum.task if role == "collector" else Task(),
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
         return [*steps, SendToLease(number, message), self._log(text), self._happened("worker_joined", lease, text)]
@@ -180,26 +185,26 @@ class ExperimentWorkers:
         """Ask this number of workers to end their work, for another experiment; the highest index goes first."""
         steps: list[Step] = []
         reason = f"{to} waits for {'an' if role == 'evaluator' else 'a'} {role}"
-        for lease in self.leases.last_staying(role, count):
+        for lease in self._leases.last_staying(role, count):
             told = self._send_drain(lease, reason)
             steps += [self._log(f"{role} {lease.worker} goes back to the herd: {reason}"), told]
         return steps
 
     def drain(self, role: Role, reason: str) -> list[Step]:
         """Ask all workers of a role to let go."""
-        return [self._send_drain(lease, reason) for lease in self.leases.of(role)]
+        return [self._send_drain(lease, reason) for lease in self._leases.of(role)]
 
     def drained(self, lease: Lease) -> list[Step]:
         """A worker has let go."""
-        self.leases.close(lease.number)
+        self._leases.close(lease.number)
         left = self._happened("worker_left", lease, f"{lease.role} {lease.worker} has let go")
         return [*self._do_without(lease), Release(lease.number), left]
 
     def dismiss(self, role: Role) -> list[Step]:
         """End the leases of all workers of a role after the time limit for ending the work."""
         steps: list[Step] = []
-        for lease in self.leases.of(role):
-            self.leases.close(lease.number)
+        for lease in self._leases.of(role):
+            self._leases.close(lease.number)
             self._lost(lease)
             steps += self._do_without(lease)
             text = f"{lease.role} {lease.worker} did not let go in time and is dismissed"
@@ -209,12 +214,12 @@ class ExperimentWorkers:
 
     def failed(self, lease: Lease, error: str) -> list[Step]:
         """Handle an exception that ended a worker's work. The worker then drains, or leaves the herd."""
-        self.leases.set_draining(lease, ready=False)
+        self._leases.set_draining(lease, ready=False)
         return [self._happened("worker_failed", lease, error), *self._do_without(lease)]
 
     def gone(self, number: int, why: str, *, handed_in: bool, died: bool = False) -> list[Step]:
         """A worker was lost, left, or started a new incarnation."""
-        lease = self.leases.close(number)
+        lease = self._leases.close(number)
         if lease is None:
             return []
         text = f"{lease.role} {lease.worker} is gone: {why}"
@@ -223,67 +228,81 @@ class ExperimentWorkers:
         event = self._happened("worker_died" if died else "worker_left", lease, text)
         return [self._log(text, "warning"), event, *self._do_without(lease)]
 
-    def back(self, lease: Lease, counters: Counters) -> list[Step]:
+    def back(self, lease: Lease, now_s: float) -> list[Step]:
         """Repeat possibly lost messages to a worker with a new connection, or after a restart of the coordinator."""
         number = lease.number
         text = f"{lease.role} {lease.worker} is back"
         steps: list[Step] = [self._log(text), self._happened("worker_back", lease, text)]
+        policy = self.policy_of(lease)
         if lease.role == "learner":
-            self.flow.learner_back()
+            policy.flow.learner_back()
         if lease.draining:
             return [*steps, SendToLease(number, Drain(number, "as it was told before"))]
         if not lease.ready:
             return steps
-        if lease.role == "collector":
-            return [*steps, *self.dispatch.send_opponents([number]), *self.flow.repeat(number)]
-        if lease.role == "reanalyzer":
-            return [*steps, *self.reanalysis.repeat(number)]
-        if lease.role == "learner" and self.dispatch.commander.ending is not None and not self.flow.is_open:
-            steps += self.stop_training()
-        return [*steps, *self.dispatch.repeat(lease, counters)]
+        match lease.role:
+            case "collector":
+                return [*steps, *self.send_opponents(number), *self._collecting.repeat([number])]
+            case "evaluator":
+                counters = policy.counters(now_s)
+                return [*steps, *(step for each in self._policies for step in each.dispatch.repeat(lease, counters))]
+            case "reanalyzer":
+                return [*steps, *policy.reanalysis.repeat(number)]
+            case "learner":
+                if policy.commander.ending is not None and not policy.flow.is_open:
+                    steps += self.stop_training(policy)
+                again = [*policy.callbacks.repeat(lease), *policy.dispatch.repeat(lease, policy.counters(now_s))]
+                return [*steps, *again]
 
-    def stop_training(self) -> list[Step]:
-        """Tell the learner, if present, to do no further update; it still saves on request."""
-        learner = self.leases.learner
+    def send_opponents(self, collector: int) -> list[Step]:
+        """Send a collector (lease) the checkpoints that play in training, in self-play."""
+        return [step for policy in self._policies for step in policy.dispatch.send_opponents([collector])]
+
+    def stop_training(self, policy: PolicyTraining) -> list[Step]:
+        """Tell the learner of a policy, if present, to do no further update; it still saves on request."""
+        learner = self._leases.learner_of(policy.policy_index)
         return [] if learner is None else [SendToLease(learner.number, StopTraining(learner.number))]
 
-    def _start(self, role: Role) -> tuple[str | None, list[IndexedChunk], list[Step]]:
-        """Return the start of a worker: the newest checkpoint and all live replay for a learner, nothing for other
-        roles."""
-        if role != "learner":
-            return None, [], []
-        record, id = self.dispatch.commander.last_record, self.identity.id
+    def _start(self, policy: PolicyTraining) -> tuple[str | None, list[IndexedChunk], Sequence[Step]]:
+        """Return the start of a learner: the newest checkpoint and all live replay."""
+        record = policy.commander.last_record
+        replay, steps = policy.flow.new_learner(0 if record is None else record.train_iter)
         if record is None:
-            return None, *self.flow.new_learner(0)
-        replay, steps = self.flow.new_learner(record.train_iter)
-        return record.file, replay, [*steps, RewindCurves(id, record.train_iter)]
+            return None, replay, policy.own(steps)
+        return record.file, replay, policy.own([*steps, RewindCurves(self._identity.id, record.train_iter)])
 
     def _lost(self, lease: Lease) -> bool:
         """Count a worker with an end before handing in all data; return True if data may be lost."""
         lost = lease.role == "collector" and lease.ready
         if lost:
-            self.replay.ledger.lost_collector()
+            for policy in self._policies:
+                policy.replay.ledger.lost_collector()
         return lost
 
     def _do_without(self, lease: Lease) -> list[Step]:
         """The work of this worker for the experiment is over."""
         match lease.role:
             case "collector":
-                return self.flow.collector_gone(lease.number)
+                return self._collecting.gone(lease.number)
             case "evaluator":
-                return self.dispatch.evaluator_gone(lease.number)
+                return [step for policy in self._policies for step in policy.dispatch.evaluator_gone(lease.number)]
             case "reanalyzer":
-                return self.reanalysis.gone(lease.number)
+                return [*self._policies[0].own(self._policies[0].reanalysis.gone(lease.number))]
             case "learner":
-                self.flow.close()
+                self.policy_of(lease).flow.close()
                 return []
 
     def _send_drain(self, lease: Lease, reason: str) -> SendToLease:
-        self.leases.set_draining(lease, ready=lease.ready)
+        self._leases.set_draining(lease, ready=lease.ready)
         return SendToLease(lease.number, Drain(lease.number, shortened(reason)))
 
     def _log(self, text: str, level: Level = "info") -> LogLine:
-        return LogLine(self.identity.id, text, level)
+        return LogLine(self._identity.id, text, level)
 
     def _happened(self, kind: EventKind, lease: Lease, text: str) -> Happened:
-        return Happened(self.identity.id, kind, text, lease.role, lease.worker)
+        return Happened(self._identity.id, kind, text, lease.role, lease.worker)
+
+
+def _policy_file(policy: PolicyTraining) -> str:
+    """Name inside policy/."""
+    return os.path.basename(policy.identity.policy_file)

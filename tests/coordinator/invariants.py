@@ -10,7 +10,6 @@ import msgspec
 from remuda.coordinator import effects as fx
 from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.team import Team
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.run_snapshot import ExperimentSnapshot
@@ -87,7 +86,6 @@ class Invariants:
         held = self._leases_of_workers()
         for experiment in self._world.coordinator.experiments:
             snapshot = None
-            assert not isinstance(experiment, Team), "it has no runs with several policies"
             if isinstance(experiment, Experiment):
                 snapshot = self._memory(experiment, self._seen[experiment.identity.id])
                 leases = snapshot.leases.leases
@@ -158,7 +156,7 @@ class Invariants:
     def _matches_the_journal(self, experiment: Experiment, seen: Seen) -> None:
         """After a crash it would find the very chunks that are live now, and each payload is still there."""
         journal = self._world.journal[experiment.identity.id]
-        files = experiment.replay.live_files()
+        files = experiment.policies[0].replay.live_files()
         journaled = {self._file_of(chunk, seen) for chunk in journal.chunks.values()}
         assert journaled <= files, "the journal has chunks that are not live"
         assert files <= self._world.disk, "a payload the index refers to was deleted"
@@ -175,20 +173,20 @@ class Invariants:
     def _memory(self, experiment: Experiment | FinishedRun, seen: Seen) -> ExperimentSnapshot:
         if isinstance(experiment, Experiment):
             now_s = self._world.now_s
-            return experiment.parts.snapshot(now_s).with_rows(experiment.parts.rows(now_s))
+            return experiment.snapshot(now_s).with_rows(experiment.rows(now_s))
         if seen.last is None:
             seen.last = self._world.journal[experiment.identity.id].recovered().snapshot.experiment
         return seen.last
 
     def _live_files(self, experiment: Experiment | FinishedRun, seen: Seen) -> frozenset[str]:
         if isinstance(experiment, Experiment):
-            return experiment.replay.live_files()
+            return experiment.policies[0].replay.live_files()
         journal = self._world.journal[experiment.identity.id]
         return frozenset(self._file_of(chunk, seen) for chunk in journal.chunks.values())
 
     def _is_live(self, experiment: Experiment, file: str) -> bool:
         """A file that is only kept for a learner that has not loaded it yet is not."""
-        index = experiment.replay.index
+        index = experiment.policies[0].replay.index
         return any(chunk.meta.file == file for chunk in index._chunks)  # pyright: ignore[reportPrivateUsage]
 
     def _file_of(self, encoded: bytes, seen: Seen) -> str:
@@ -197,9 +195,7 @@ class Invariants:
         return seen.chunk_files[encoded]
 
     def _experiment(self, id: str) -> Experiment | FinishedRun:
-        found = next(e for e in self._world.coordinator.experiments if e.identity.id == id)
-        assert not isinstance(found, Team)
-        return found
+        return next(each for each in self._world.coordinator.experiments if each.identity.id == id)
 
     # --- at the end ---
 

@@ -1046,8 +1046,8 @@ class World:
 
     def _note_lags(self, experiment: str, acting: Sequence[PolicyRef]) -> None:
         run = self.coordinator.experiments.experiment(experiment)
-        for name, member, policy in zip(self.policies, () if run is None else run.members, acting, strict=False):
-            newest = member.parts.flow.policy
+        for name, member, policy in zip(self.policies, () if run is None else run.policies, acting, strict=False):
+            newest = member.flow.policy
             if newest.epoch == policy.epoch:
                 self.policy_lags[name].append(newest.version - policy.version)
 

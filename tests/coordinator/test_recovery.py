@@ -89,9 +89,9 @@ def test_a_worker_that_was_changing_runs_as_the_coordinator_died_serves_one_of_t
     giver, _ = world.coordinator.experiments
     assert isinstance(giver, Experiment)
     while True:
-        before, held = copy.deepcopy(world.journal[giver.identity.id]), set(giver.lease_numbers)
+        before, held = copy.deepcopy(world.journal[giver.identity.id]), set(giver.leases.open_leases)
         world.step()
-        given = held - set(giver.lease_numbers)
+        given = held - set(giver.leases.open_leases)
         if given and [worker for worker in world.coordinator.registry if worker.lease > max(held)]:
             break
     world.journal[giver.identity.id] = before
@@ -99,7 +99,7 @@ def test_a_worker_that_was_changing_runs_as_the_coordinator_died_serves_one_of_t
     world.crash()
     for experiment in world.coordinator.experiments:
         assert isinstance(experiment, Experiment)
-        for lease in experiment.lease_numbers:
+        for lease in experiment.leases.open_leases:
             assert world.coordinator.registry.holders.get(lease), f"{experiment.identity.name} counts on nobody"
     assert any("is gone: it had gone on to another run" in text for _, text in world.said)
     world.add("collector", 2)
@@ -120,7 +120,7 @@ def test_a_run_whose_disk_answers_late_is_taken_up_and_begins_with_new_leases() 
     world._journal_and_apply(effects)  # pyright: ignore[reportPrivateUsage]
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
-    assert experiment.lease_numbers == []
+    assert not len(experiment.leases)
     assert world.experiment().env_step == before.env_step
     world.run()
     assert world.experiment().state == "finished"

@@ -51,7 +51,7 @@ def test_generations_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_r
     book.open(holder(2, "collector", "b"))
     book.close(1)
     restarted = LeaseBook()
-    restarted.restore(replace(book.snapshot(), leases=[*book.rows()], places=[*book.rows_of_indices()]))
+    restarted.restore([replace(book.snapshot(), leases=[*book.rows()], places=[*book.rows_of_indices()])])
     generations = [
         (lease.index, lease.generation) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))
     ]

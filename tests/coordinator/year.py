@@ -21,13 +21,13 @@ from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
+from remuda.coordinator.leases import Lease
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.work import operations, size_of
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.snapshot import LeaseHolder
 from remuda.wire.channel import Channel
 from remuda.wire.messages import AnyMessage, Role, Submit, Task
 
@@ -187,8 +187,8 @@ class Year(World):
     def _somebody_dies(self) -> None:
         calm = self.now_s < self._crashed_s + CALM_S
         long = self._long_run()
-        held = {holder.worker for holder in long.holders}
-        oldest = {holder.worker for holder in self._oldest(long)}
+        held = {lease.worker for lease in long.leases}
+        oldest = {lease.worker for lease in self._oldest(long)}
         spared = held if calm else oldest
         victims = [worker for worker in self.workers.values() if worker.alive and worker.uuid not in spared]
         victim = self.chance.choice(victims)
@@ -199,11 +199,11 @@ class Year(World):
             del self.workers[victim.uuid]
             self._newcomer(victim.role)
 
-    def _oldest(self, run: Experiment) -> Iterator[LeaseHolder]:
+    def _oldest(self, run: Experiment) -> Iterator[Lease]:
         """Of each role the one that has served longest: with all of them dying again and again the run would fail."""
         for role in HERD:
-            of_role = [holder for holder in run.holders if holder.role == role]
-            yield from sorted(of_role, key=lambda holder: holder.lease)[:1]
+            of_role = run.leases.of(role)
+            yield from sorted(of_role, key=lambda lease: lease.number)[:1]
 
     def _long_run(self) -> Experiment:
         found = self.coordinator.experiments.experiment(self._long)

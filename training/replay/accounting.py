@@ -89,22 +89,15 @@ class ReplayAccounting:
 
     # --- in ---
 
-    def accept(self, meta: ChunkMeta, lease: int) -> Accepted:
-        """Count a chunk and make its rows available; a repeated chunk changes nothing."""
+    def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] | None = None) -> Accepted:
+        """Count a chunk and make its rows available; a repeated chunk changes nothing. `check` raises
+        ChunkTooLargeError; None: if this buffer can never hold the chunk."""
         try:
-            if not self.ledger.accept(meta, lease, self.index.check_fits):
+            if not self.ledger.accept(meta, lease, check or self.index.check_fits):
                 return Accepted(fresh=False)
         except (ChunkTooLargeError, TooManyGapsError, UnknownLeaseError) as error:
             return Accepted(fresh=False, rejected=str(error))
         return self._insert(meta)
-
-    def misfit(self, meta: ChunkMeta) -> str | None:
-        """Return the reason why the buffer can never hold a chunk; None if it can."""
-        try:
-            self.index.check_fits(meta)
-        except ChunkTooLargeError as error:
-            return str(error)
-        return None
 
     def count_late(self, meta: ChunkMeta) -> Accepted:
         """Count an uncounted chunk of an earlier incarnation of the run."""

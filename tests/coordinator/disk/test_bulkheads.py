@@ -48,7 +48,7 @@ def test_an_error_inside_one_experiment_ends_it_alone(method: str, monkeypatch: 
     world = two_runs()
     abandoned: list[Abandon] = []
     world.noted = lambda effect: abandoned.append(effect) if isinstance(effect, Abandon) else None
-    sick = sick_of(world).replay
+    sick = sick_of(world).policies[0].replay
     real = getattr(ReplayAccounting, method)
 
     def fail(self: ReplayAccounting, *given: object, **named: object) -> object:
@@ -80,11 +80,11 @@ def test_a_run_that_is_held_up_waits_with_its_workers_while_the_other_ends_and_t
     world = two_runs()
     sick = sick_of(world)
     held_up(world, sick.identity.id, "its disk refuses: full")
-    before = sick.replay.ledger.env_step
+    before = sick.policies[0].replay.ledger.env_step
     while world.experiment(1).state != "finished":
         world.step()
     for_seconds(world, 10.0)
-    assert sick.replay.ledger.env_step == before, "nothing was heard"
+    assert sick.policies[0].replay.ledger.env_step == before, "nothing was heard"
     status = world.experiment(0)
     assert status.state == "running"
     assert status.waiting_for is not None

@@ -19,7 +19,6 @@ from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.effects import Abandon, CloseRun, FindRoom, PrepareRun, Requester
 from remuda.coordinator.events import HeldUp, RecoveredRun, RunBroken, RunPrepared, RunRecovered, RunRefused
-from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.limits import Hold
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
@@ -28,7 +27,6 @@ from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FORMAT, RunSnapshot
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Submit
 from remuda.worker.process import open_files
@@ -267,7 +265,6 @@ def broken_run(scene: Scene) -> Abandon:
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
-    assert isinstance(experiment, Experiment)
     experiment.break_off("its disk refuses", 0.0)
     return Abandon(EXPERIMENT, FinishedRun(experiment.identity, experiment.status(0.0)).snapshot())
 
@@ -313,12 +310,9 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
     assert isinstance(prepared, RunPrepared)
     scene.disk.write([], [LogLine(None, "while it waited")])
     experiment = prepared.experiment
-    assert isinstance(experiment, Experiment)
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     for text in ("as it began", "later"):
-        identity = experiment.identity.snapshot(experiment.config_json)
-        snapshot = RunSnapshot(FORMAT, identity, experiment.parts.snapshot(0.0), 1)
-        scene.disk.write([JournalEntry(EXPERIMENT, snapshot, experiment.parts.changes(0.0))], [LogLine(None, text)])
+        scene.disk.write(experiment.entries(1, 0.0), [LogLine(None, text)])
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
     before = [] if earlier == "accepted" else ["before it was submitted"]
@@ -336,12 +330,9 @@ def _running(scene: Scene) -> JournalEntry:
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
-    assert isinstance(experiment, Experiment)
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
-    identity = experiment.identity.snapshot(experiment.config_json)
-    return JournalEntry(
-        EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.parts.snapshot(0.0), 1), experiment.parts.changes(0.0)
-    )
+    [entry] = experiment.entries(1, 0.0)
+    return entry
 
 
 def test_a_turn_waits_once_for_a_slow_disk_and_not_again_for_a_while(

@@ -67,7 +67,7 @@ def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExis
     prepared = folders.prepare(PrepareRun(Requester(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
-    snapshot = Experiment(identity, config, 0.0).parts.snapshot(0.0)
+    snapshot = Experiment([identity], config, 0.0).snapshot(0.0)
     return JournalEntry(experiment, RunSnapshot(FORMAT, identity.snapshot(submit.config_json), snapshot, leases=7))
 
 

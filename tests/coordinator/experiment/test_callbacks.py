@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.ending import CALLBACKS_LONGEST_S
+from remuda.coordinator.experiment.callbacks import CALLBACKS_LONGEST_S
 from remuda.logbook.reports import CallbackReport
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, World
@@ -110,7 +110,7 @@ def test_a_decision_that_the_dying_coordinator_has_not_journaled_is_made_again()
         snapshot = None if not world.journal else journaled(world)
         if stops == 0 and snapshot is not None and snapshot.stopped is None and world.coordinator.experiments:
             (experiment,) = world.coordinator.experiments
-            if experiment.members[0].parts.callbacks.book.stopped is not None:  # type: ignore[union-attr]
+            if experiment.policies[0].callbacks.book.stopped is not None:  # type: ignore[union-attr]
                 stops += 1
                 world.restart(world.of("learner")[0])
                 return True

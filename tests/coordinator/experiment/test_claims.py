@@ -168,7 +168,7 @@ def test_a_worker_that_was_given_up_counts_as_a_failure_where_it_hung_whatever_i
     say(world, unknown_peer(lost.uuid, lost.incarnation), failed)
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
-    assert experiment.parts.snapshot(world.now_s).failures == int(hung)
+    assert experiment.snapshot(world.now_s).failures == int(hung)
 
 
 def test_a_failure_that_is_said_again_is_one_failure() -> None:

@@ -79,7 +79,7 @@ def test_its_replay_is_let_go_and_status_stays() -> None:
     world.step()
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
-    gone = weakref.ref(experiment), weakref.ref(experiment.replay)
+    gone = weakref.ref(experiment), weakref.ref(experiment.policies[0].replay)
     del experiment
     world.run()
     gc.collect()

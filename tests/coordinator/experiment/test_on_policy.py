@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from remuda.coordinator.effects import SendToLease, Step
-from remuda.coordinator.experiment.flow import FlowControl
-from remuda.coordinator.experiment.reanalysis import ReanalysisBook
+from remuda.coordinator.experiment.collecting import Collecting
+from remuda.coordinator.experiment.policy import PolicyTraining
+from remuda.coordinator.leases import LeaseBook
 from remuda.tests.coordinator.configs import on_policy_config
 from remuda.tests.coordinator.simulation import Faults, World
-from remuda.training.commander.curriculum import Curriculum
-from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.identity import Identity
+from remuda.training.status import RunState
 from remuda.wire.messages import (
     Batches,
     BatchRequest,
@@ -23,7 +24,6 @@ from remuda.wire.messages import (
     ChunkReady,
     Credit,
     PolicyAvailable,
-    PolicyPublished,
     PolicyRef,
 )
 
@@ -88,15 +88,18 @@ class Run:
     """A run of two collectors, whose learner is ready and has published its first policy."""
 
     def __init__(self) -> None:
-        config = on_policy_config(lag=0)
-        replay = ReplayAccounting(config, 0.0)
-        self.flow = FlowControl("run", config, replay, ReanalysisBook("run", config, replay), Curriculum(config))
-        self.plan = replay.plan
+        identity = Identity("run", "x", "/runs/x", "", priority=0, submitted=0)
+        policy = PolicyTraining(
+            identity, on_policy_config(lag=0), RunState(), LeaseBook(), 0.0, None, policy_index=0, serial=False
+        )
+        self.flow, self.plan = policy.flow, policy.replay.plan
+        self.collecting = Collecting("run", [policy])
         self.requests = 0
         for lease in COLLECTORS:
-            replay.ledger.open(lease, worker_of(lease), 1)
+            policy.replay.ledger.open(lease, worker_of(lease), 1)
         self.publish(0)
-        self.granted = sent(self.flow.open(COLLECTORS), Credit)
+        self.flow.is_open = True
+        self.collecting.open(COLLECTORS)
 
     def collect(self, policy: PolicyRef) -> list[Batches]:
         """Announce as many chunks as an update needs."""
@@ -106,7 +109,7 @@ class Run:
             chunk = ChunkId(worker_of(lease), 1, 100 * policy.version + number)
             env_steps = self.plan.chunk_slots
             meta = ChunkMeta(chunk, f"{chunk}", self.plan.num_envs, env_steps, 100, 0, policy, 0.1)
-            _, steps = self.flow.chunk(ChunkReady(lease, meta))
+            _, steps = self.collecting.chunk(ChunkReady(lease, meta))
             answers += sent(steps, Batches)
         return answers
 
@@ -114,12 +117,11 @@ class Run:
         self.requests += 1
         nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
         loaded, rows = self.flow.announced_row, self.plan.rows_per_update
-        return self.flow.requested(
-            BatchRequest(LEARNER, self.requests, self.requests, 1, rows, train_iter, loaded, *nothing)
-        )
+        message = BatchRequest(LEARNER, self.requests, self.requests, 1, rows, train_iter, loaded, *nothing)
+        return self.flow.requested(message) + self.collecting.extend()
 
     def publish(self, version: int) -> list[Step]:
-        return self.flow.published(PolicyPublished(LEARNER, PolicyRef(1, version, version)), COLLECTORS)
+        return self.collecting.published(0, PolicyRef(1, version, version), COLLECTORS)
 
 
 def worker_of(lease: int) -> str:

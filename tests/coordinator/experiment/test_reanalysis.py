@@ -166,12 +166,12 @@ def test_a_restarted_coordinator_knows_what_was_computed_and_asked() -> None:
     world = world_of(muzero())
     run_until_reanalyzed(world, 500)
     before = world.experiment()
-    kept = experiment_of(world).parts.snapshot(world.now_s).reanalysis
-    rows = {row.key: row.reanalysis for row in experiment_of(world).parts.rows(world.now_s).reanalysis.put}
+    kept = experiment_of(world).snapshot(world.now_s).reanalysis
+    rows = {row.key: row.reanalysis for row in experiment_of(world).rows(world.now_s).reanalysis.put}
     world.crash()
     after = experiment_of(world)
-    assert after.parts.snapshot(world.now_s).reanalysis == kept
-    assert {row.key: row.reanalysis for row in after.parts.rows(world.now_s).reanalysis.put} == rows
+    assert after.snapshot(world.now_s).reanalysis == kept
+    assert {row.key: row.reanalysis for row in after.rows(world.now_s).reanalysis.put} == rows
     assert world.experiment().reanalyzed_rows == before.reanalyzed_rows
     finished(world)
 

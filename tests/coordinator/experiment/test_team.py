@@ -8,11 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import CloseRun, PolicyEffect, SendToLease
-from remuda.coordinator.experiment.team import Team
+from remuda.coordinator.effects import CloseRun, SendToLease
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.leases import Sender
 from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
-from remuda.training.snapshot import LeaseHolder
+from remuda.training.effects import Happened, LogLine
+from remuda.training.journal_entry import Recovered
+from remuda.training.run_snapshot import FORMAT, RunSnapshot
+from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder
 from remuda.wire.messages import AnyMessage, ChunkReady, CollectorReport, Drain, ExperimentStatus, Role, StopExperiment
 
 AGENTS = {"fox": 1, "hare": 3}
@@ -44,15 +47,15 @@ def world_of(faults: Faults | None = None, seed: int = 0, **sections: Any) -> Wo
     return World(team_config(**sections), faults=faults, seed=seed).started(learners=2)
 
 
-def team(world: World) -> Team:
+def team(world: World) -> Experiment:
     [run] = world.coordinator.experiments
-    assert isinstance(run, Team)
+    assert isinstance(run, Experiment)
     return run
 
 
 def env_steps(world: World) -> list[int]:
     """Steps as each policy counts them."""
-    return [member.replay.ledger.env_step for member in team(world).members]
+    return [member.replay.ledger.env_step for member in team(world).policies]
 
 
 def finished(world: World) -> ExperimentStatus:
@@ -105,16 +108,16 @@ def test_all_policies_are_at_the_same_task_and_step_over_a_killed_coordinator(at
     before = env_steps(world)
     world.crash()
     assert env_steps(world)[0] == env_steps(world)[1] >= before[0]
-    members = team(world).members
+    members = team(world).policies
     finished(world)
-    curricula = [member.parts.commander.curriculum for member in members]
+    curricula = [member.commander.curriculum for member in members]
     assert [curriculum.number for curriculum in curricula] == [2, 2]
     assert curricula[0].state.since_env_step == curricula[1].state.since_env_step
     played = {asked.task.number: asked.task.kwargs_json for asked in world.asked_to_play}
     assert played == {0: "", 1: '{"size": 1}', 2: '{"size": 2}'}
     assert {meta.task for meta in world.written.values()} == {0, 1, 2}
     for member in members:
-        best = member.parts.commander.best
+        best = member.commander.best
         assert best is not None
         assert best.record.task == curricula[0].name
 
@@ -254,4 +257,31 @@ def test_workers_that_are_shared_are_asked_once() -> None:
     steps = team(world).lend("collector", 1, "another")
     told = [step for step in steps if isinstance(step, SendToLease) and isinstance(step.message, Drain)]
     assert len(told) == 1
-    assert all(isinstance(step, PolicyEffect) for step in steps if step not in told)
+    assert all(isinstance(step, LogLine | Happened) for step in steps if step not in told)
+
+
+def test_a_journal_of_an_earlier_version_with_leases_beside_each_policy_is_continued() -> None:
+    """Each policy then had its own learner, with index 0, and again the shared workers."""
+    world = world_of().until_env_step(100)
+    run = team(world)
+    rows, places = run.leases.rows(), run.leases.rows_of_indices()
+    recovered: list[Recovered] = []
+    for index, policy in enumerate(run.policies):
+        leases = [row for row in rows if row.holder.role != "learner" or row.index == index]
+        book = LeaseBookSnapshot(
+            0,
+            [replace(row, index=0) if row.holder.role == "learner" else row for row in leases],
+            [replace(row, index=0) for row in places if (row.role, row.index) == ("learner", index)],
+        )
+        snapshot = run.snapshot(world.now_s, policy).with_rows(run.rows(world.now_s, policy))
+        whole = RunSnapshot(FORMAT, policy.identity.snapshot(""), replace(snapshot, leases=book), 9)
+        recovered.append(Recovered(whole, (), None))
+    again = Experiment([policy.identity for policy in run.policies], team_config(), 0.0)
+    again.restore(recovered, world.now_s)
+    assert sorted(again.leases.rows(), key=lambda row: row.key) == sorted(rows, key=lambda row: row.key)
+    assert [again.leases.learner_of(index) is not None for index in (0, 1)] == [True, True]
+    assert again.state == run.state == "running"
+    first, other = again.entries(9, world.now_s)
+    assert (len(first.changes.lease.put), other.changes.lease.put) == (len(rows), ())
+    assert first.changes.whole
+    assert other.changes.whole, "the former rows are void"

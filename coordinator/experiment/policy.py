@@ -1,0 +1,282 @@
+"""Training of one policy of a run: counts, decisions, journal rows, and reports on their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import CloseRun, DeleteChunks, PolicyEffect, RewindCurves, Step
+from remuda.coordinator.experiment.callbacks import CallbackDispatch
+from remuda.coordinator.experiment.evaluation import EvaluationDispatch
+from remuda.coordinator.experiment.flow import FlowControl
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook
+from remuda.coordinator.leases import LeaseBook
+from remuda.environments.assignment import config_of_policy
+from remuda.logbook.tensorboard import results_of
+from remuda.policy.algorithms import declaration
+from remuda.training.commander.callbacks import CallbackBook
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import End
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.effects import Emit, Happened, LogLine, RecordEffect, WriteProgress, WriteTimers
+from remuda.training.identity import Identity
+from remuda.training.journal_entry import Recovered
+from remuda.training.replay.accounting import Accepted, ReplayAccounting
+from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import ExperimentSnapshot
+from remuda.training.status import Rate, RunState
+from remuda.training.vitals import Vitals
+from remuda.wire.messages import ChunkMeta, Counters, ExperimentStatus
+
+
+class PolicyTraining:
+    """Experience, updates, checkpoints, evaluations and records of one policy. See Experiment for all else."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: ExperimentConfig,
+        run: RunState,
+        leases: LeaseBook,
+        now_s: float,
+        resumed: ResumePoint | None,
+        *,
+        policy_index: int,
+        serial: bool,
+    ) -> None:
+        """`config` is the config of the run; all policies share `run` and `leases`; `serial`: see Experiment."""
+        id = identity.id
+        self.identity = identity
+        self.policy_index = policy_index
+        """Among the policies of the run, and of its learner among the learners."""
+        self.config = own = config_of_policy(config, identity.policy)
+        self.begun = False
+        """True once its learner has been ready."""
+        self._run = run
+        self._metrics = frozenset(declaration(own).collected)
+        # Counts and memories: none of these sends messages to workers.
+        self.replay = ReplayAccounting(own, now_s, resumed=resumed, serial=serial)
+        self.commander = Commander(own, resumed)
+        self.progress = ProgressRows(own, resumed, self.commander.curriculum)
+        self.vitals = Vitals(own.log.buffer_interval_s, now_s, leases.open_leases.__contains__)
+        self._env_rate, self._train_rate = Rate(), Rate()
+        # Decisions: these return messages to workers.
+        self.reanalysis = ReanalysisBook(id, own, self.replay)
+        self.flow = FlowControl(id, own, self.replay, self.reanalysis, resumed)
+        book = CallbackBook(id, active=bool(own.callbacks))
+        self.callbacks = CallbackDispatch(id, book, leases, self.commander, policy_index, at_once=serial)
+        self.dispatch = EvaluationDispatch(id, self.commander, leases, self.progress, book, policy_index)
+        self._left_over: tuple[str, ...] = ()
+        self.own: Callable[[Sequence[Step]], Sequence[Step]] = self._own if identity.policy else _unchanged
+        """Turns steps of the policy into steps of the run."""
+
+    def _own(self, steps: Sequence[Step]) -> Sequence[Step]:
+        return list(map(self._own_step, steps))
+
+    def _own_step(self, step: Step) -> Step:
+        match step:
+            case Happened():
+                return replace(step, policy=self.identity.policy)
+            case _ if isinstance(step, RecordEffect | DeleteChunks | RewindCurves | CloseRun):
+                return PolicyEffect(self.identity.id, self.identity.policy, step)
+            case _:
+                return step
+
+    # --- how it stands ---
+
+    def counters(self, now_s: float) -> Counters:
+        """The present counters."""
+        ledger, run = self.replay.ledger, self._run
+        return Counters(
+            env_step=ledger.env_step,
+            train_iter=self.flow.train_iter,
+            episode=ledger.episode,
+            policy_version=self.flow.policy.version,
+            wall_s=run.before_s if run.since_s is None else run.before_s + now_s - run.since_s,
+        )
+
+    def status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
+        """Return the status for `remuda status`, as of a run with this policy alone."""
+        counters, identity, commander = self.counters(now_s), self.identity, self.commander
+        return ExperimentStatus(
+            id=identity.id,
+            name=identity.name,
+            state=self._run.state,
+            reason=self._run.reason,
+            run_dir=identity.run_dir,
+            env_step=counters.env_step,
+            train_iter=counters.train_iter,
+            episode=counters.episode,
+            policy_version=counters.policy_version,
+            wall_s=counters.wall_s,
+            last_return=None if commander.last is None else commander.last.reward_mean,
+            best_return=None if commander.best is None else commander.best.reward_mean,
+            env_steps_per_s=self._env_rate.per_s(),
+            train_iters_per_s=self._train_rate.per_s(),
+            policy_lag=self.replay.policy_lag(self.flow.policy),
+            samples_per_insert=self.replay.samples_per_insert,
+            waiting_for=waiting_for,
+            reanalyzed_rows=self.reanalysis.rows,
+            target_train_iter=self.reanalysis.target.train_iter,
+            priority=identity.priority,
+            ledger=self.replay.ledger.counts,
+        )
+
+    @property
+    def is_saving(self) -> bool:
+        """True while a present learner has not answered a request to save."""
+        return self.commander.saving is not None and self.dispatch.has_ready_learner
+
+    def undeclared(self, metrics: Set[str]) -> str | None:
+        """Reason to refuse means under these names: the algorithm declares others; None if it declares all."""
+        unknown = sorted(metrics - self._metrics)
+        return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
+
+    # --- what happens ---
+
+    def start(self, now_s: float) -> None:
+        """The clock of the run starts."""
+        self.replay.start(now_s)
+        self.vitals.start(now_s)
+
+    def chunk(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None]) -> Accepted:
+        """Count the policy's part of a chunk. `check`: see ReplayAccounting.accept."""
+        accepted = self.replay.accept(meta, lease, check)
+        if self.replay.plan.on_policy:
+            self.flow.drop_stale()
+        if accepted.fresh:
+            self._note(meta)
+        return accepted
+
+    def _note(self, meta: ChunkMeta) -> None:
+        self.progress.chunk(meta)
+        if self.callbacks.book.active:
+            self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
+
+    def save_now(self, now_s: float) -> Sequence[Step]:
+        """Have the learner save, unless the run ends, a save is under way, or nothing was learned since the last."""
+        counters = self.counters(now_s)
+        if not self.flow.is_open:
+            return []
+        return self.own(self.dispatch.carry_out(self.commander.save_now(counters), counters, now_s))
+
+    def tick(self, now_s: float) -> Sequence[Step]:
+        """Time has passed."""
+        counters = self.counters(now_s)
+        self._env_rate.note(counters.env_step, now_s)
+        self._train_rate.note(counters.train_iter, now_s)
+        self.reanalysis.tick()
+        return self.own([*self._buffer_reports(counters, now_s), *self._vital_signs(counters, now_s)])
+
+    def do_due(self, counters: Counters, now_s: float, *, rows_are_due: bool) -> list[Step]:
+        """Do the due work: a row of progress.txt, a save, or the end."""
+        steps: list[Step] = []
+        if rows_are_due and self.progress.is_due(counters):
+            steps += self._progress_rows(counters)
+        if self.reanalysis.deletable:
+            steps += self.reanalysis.delete()
+        if self.flow.is_open:
+            if self.reanalysis.share:
+                steps += self.reanalysis.ask()
+            if decisions := self.commander.progressed(counters):
+                steps += self.dispatch.carry_out(decisions, counters, now_s)
+        return steps
+
+    # --- reports: progress.txt, logs, curves, times ---
+
+    def events(self, happened: Happened, now_s: float) -> Sequence[Step]:
+        """Return the entry of the policy's time series for this event."""
+        return self.own([Emit(self.identity.id, happened.report(self.counters(now_s)))])
+
+    def last_steps(self, end: End, now_s: float) -> Sequence[Step]:
+        """Return the remaining reports of a run that is over, and the end of its files."""
+        counters, dropped, id = self.counters(now_s), self.replay.dropped_rows, self.identity.id
+        files = frozenset(self.replay.index.files()) | self.reanalysis.live_files
+        steps: list[Step] = [
+            *self._progress_rows(counters, last=True),
+            *self._buffer_reports(counters, now_s, last=True),
+            *self._vital_signs(counters, now_s, last=True),
+            *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
+            *self._updates_owed(),
+            *self.reanalysis.summary(),
+            self.dispatch.outcomes.run_is_over(end, counters.wall_s),
+            CloseRun(id, files, results_of(self.status(None, now_s))),
+        ]
+        return self.own(steps)
+
+    def _updates_owed(self) -> list[Step]:
+        """Return a log line about updates that the learner did not do, for readers who compare runs."""
+        owed, per_insert = self.flow.updates_owed(), self.config.buffer.samples_per_insert
+        if not owed:
+            return []
+        if self.flow.owes == "batches":
+            return [LogLine(self.identity.id, f"batches that were collected and not learned from: {owed}")]
+        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self.flow.train_iter + owed}"
+        return [LogLine(self.identity.id, f"{owed} updates are owed: {self.flow.train_iter} were done, and {asked}")]
+
+    def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
+        awaited = self.commander.awaited(counters)
+        rows = self.progress.last(counters) if last else self.progress.due(counters, awaited)
+        return [WriteProgress(self.identity.id, row) for row in rows]
+
+    def _buffer_reports(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
+        """Return the reports of the buffer that are due."""
+        if not counters.wall_s:
+            return []  # its time has not begun
+        reports = self.replay.reports(counters, now_s, newest=self.flow.policy, last=last)
+        return [Emit(self.identity.id, self.reanalysis.completed(report)) for report in reports] if reports else []
+
+    def _vital_signs(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
+        """Return the report on the workers' use of time, if due."""
+        report = self.vitals.due(counters, now_s, last=last)
+        if report is None:
+            return []
+        document = self.vitals.document(report.wall_s)
+        return [Emit(self.identity.id, report), WriteTimers(self.identity.id, document)]
+
+    # --- after a restart ---
+
+    def restore(self, recovered: Recovered, leases: Sequence[int], now_s: float) -> None:
+        """Continue from a journal, with these leases still open."""
+        snapshot = recovered.snapshot.experiment
+        self.begun = snapshot.state not in ("queued", "starting")
+        self.replay.restore(snapshot.replay, recovered.chunks, now_s)
+        self.flow.restore(snapshot.flow)
+        self.dispatch.restore(snapshot.dispatch, now_s)
+        self.progress.restore(snapshot.progress)
+        self.reanalysis.restore(snapshot.reanalysis, leases)
+        self.callbacks.book.restore(snapshot.callbacks)
+        self._restore_priorities(recovered)
+
+    def resume(
+        self, recovered: Recovered, late: Sequence[ChunkMeta], now_s: float, *, progress_rows: int | None = None
+    ) -> None:
+        """Continue a resumed run with all earlier experience; see Experiment."""
+        snapshot: ExperimentSnapshot = recovered.snapshot.experiment
+        deletable = [*self.replay.resume(snapshot.replay, recovered.chunks, now_s)]
+        if progress_rows in (None, snapshot.progress.epoch):
+            self.progress.restore(snapshot.progress)
+        self.callbacks.book.resume(snapshot.callbacks)
+        self.flow.resume(snapshot.flow)
+        self.reanalysis.restore(snapshot.reanalysis, ())
+        for meta in late:
+            accepted = self.replay.count_late(meta)
+            deletable += accepted.deletable
+            if accepted.fresh:
+                self._note(meta)
+        self._left_over = tuple(deletable)
+        self._restore_priorities(recovered)
+
+    def _restore_priorities(self, recovered: Recovered) -> None:
+        if recovered.priorities is not None:
+            self.replay.restore_priorities(recovered.priorities)
+
+    def leftover_files(self) -> Sequence[Step]:
+        """Return deletable payload files of an earlier incarnation, once."""
+        files, self._left_over = self._left_over, ()
+        return self.own([DeleteChunks(self.identity.id, files)]) if files else []
+
+
+def _unchanged(steps: Sequence[Step]) -> Sequence[Step]:
+    return steps

@@ -164,7 +164,7 @@ def _put(rows: int, store: PayloadStore, run: RunFolder, worker: str, wait: Call
 def _stored(store: PayloadStore, meta: ChunkMeta, columns: Columns, run: RunFolder) -> bool:
     """Whether it is in data/; then it is deleted, as by a learner that has read it."""
     try:
-        announced = store.write_chunk(meta, columns)
+        announced = store.write(meta, columns)
     except NotNowError:
         return False
     os.unlink(run.data / announced.file)

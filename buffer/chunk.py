@@ -1,7 +1,8 @@
-"""Payload files: the layout of a chunk's columns on disk, and checks of a file before use.
+"""Payload files in data/: columns of chunks and of reanalyses, and checks of a file before use.
 
-A payload is a safetensors file with the chunk's whole metadata in its header, so that an index can be rebuilt from
-headers alone. It is written under a temporary name and renamed, without fsync: experience can be collected again.
+A payload is a safetensors file with its whole metadata in the header, so that an index can be rebuilt from headers
+alone. It is written under a temporary name and renamed, without fsync: experience can be collected or computed again.
+A reanalysis has columns of one chunk, recomputed with a newer target network.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,14 +25,16 @@ import numpy.typing as npt
 from remuda.buffer.frames import check_columns
 from remuda.storage.atomic import sweep_temporaries, write_buffers
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
-from remuda.wire.messages import ChunkId, ChunkMeta, Reanalysis
+from remuda.wire.messages import ChunkId, ChunkMeta, Reanalysis, ReanalysisId
 
 Column = npt.NDArray[np.generic]
 Columns = dict[str, Column]
 """Arrays by name, all with one row per training sample; images may be stored as in remuda.buffer.frames."""
 
-Described = TypeVar("Described", ChunkMeta, Reanalysis)
+Payload: TypeAlias = ChunkMeta | Reanalysis
 """Metadata in the header of a file in data/."""
+
+AnyPayload = TypeVar("AnyPayload", ChunkMeta, Reanalysis)
 
 ChunkFault = Literal[
     "missing", "unreadable", "wrong name", "wrong size", "wrong checksum", "malformed", "lying header", "pickle"
@@ -42,14 +45,17 @@ MUST_BE_FINITE = ("obs", "next_obs", "reward", "discount")
 _MAX_HEADER_BYTES = 16 << 20
 MOST_BYTES = 2 << 30
 """Largest payload file. Announced sizes are believed up to here, since a reader takes as much memory."""
+HEADER_AT_MOST_BYTES = 64 << 10
+"""Most bytes of a reanalysis besides the columns, which are columns of the chunk: bounds the size of an honest file."""
+
 NAME_FORMAT = "{}_{:06d}_{:09d}.safetensors"
-"""Name of a payload file: worker, incarnation and sequence of its chunk."""
-_NAME = re.compile(
-    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
-)
-"""Matches exactly the names from `chunk_name`."""
+"""Name of a chunk's file: worker, incarnation and sequence."""
 REANALYSIS_SUFFIX = ".reanalysis.safetensors"
-"""Suffix of files with recomputed columns; see remuda.buffer.reanalysis_file."""
+_SUFFIXES: dict[type[Payload], str] = {ChunkMeta: ".safetensors", Reanalysis: REANALYSIS_SUFFIX}
+_STEM = re.compile(
+    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})"
+)
+"""Matches exactly the names from `chunk_name`, without the suffix."""
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -76,26 +82,38 @@ for _kind in _KINDS:
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
-
-
 def chunk_name(chunk: ChunkId) -> str:
     """Return the name of the chunk's payload file: worker, incarnation and sequence, so names sort by age."""
     return NAME_FORMAT.format(chunk.worker, chunk.incarnation, chunk.sequence)
 
 
-def parse_name(name: str) -> ChunkId:
-    """Return the chunk of a payload file with this name. Raises ChunkError for any other name."""
-    match = _NAME.fullmatch(name)
+def reanalysis_name(id: ReanalysisId) -> str:
+    """Return the name of a reanalysis' file: worker, incarnation and sequence."""
+    return f"{id.worker}_{id.incarnation:06d}_{id.sequence:09d}{REANALYSIS_SUFFIX}"
+
+
+def parse_name(name: str, kind: type[Payload] = ChunkMeta) -> ChunkId:
+    """Return worker, incarnation and sequence in the name of a file of this kind. Raises ChunkError for any other
+    name."""
+    match = _match(name, kind)
     if match:
         return ChunkId(worker=match[1], incarnation=int(match[2]), sequence=int(match[3]))
-    raise ChunkError("wrong name", Path(name), "not <worker uuid>_<incarnation>_<sequence>.safetensors")
+    raise ChunkError("wrong name", Path(name), f"not <worker uuid>_<incarnation>_<sequence>{_SUFFIXES[kind]}")
+
+
+def _match(name: str, kind: type[Payload]) -> re.Match[str] | None:
+    suffix = _SUFFIXES[kind]
+    return _STEM.fullmatch(name.removesuffix(suffix)) if name.endswith(suffix) else None
+
+
+def _id_and_name(meta: Payload) -> tuple[ChunkId | ReanalysisId, str]:
+    """Return the id of a payload, and the name that belongs to the id."""
+    return (meta.chunk, chunk_name(meta.chunk)) if isinstance(meta, ChunkMeta) else (meta.id, reanalysis_name(meta.id))
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
-
-
-def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) -> ChunkMeta:
-    """Write the columns, each [rows, …], to the chunk's payload file in `data_dir`; return the metadata to announce.
+def write_chunk(data_dir: Path, meta: AnyPayload, columns: Mapping[str, Column]) -> AnyPayload:
+    """Write the columns, each [rows, …], to the payload file in `data_dir`; return the metadata to announce.
 
     The returned metadata is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
 
@@ -107,28 +125,26 @@ def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) 
     return meta
 
 
-def encode_chunk(meta: ChunkMeta, columns: Mapping[str, Column]) -> tuple[ChunkMeta, list[bytes | memoryview]]:
-    """Return the metadata to announce, and the content of the file, as for `write_chunk`. Raises
-    the same ValueErrors."""
-    rows, stored = check_columns(columns), in_file_order(columns)
-    if rows != meta.rows:
-        raise ValueError(f"chunk {meta.chunk.sequence}: {meta.rows} rows announced, {rows} in its columns")
-    if not math.isfinite(meta.collect_s) or not np.isfinite(meta.episode_returns).all():
-        raise ValueError(f"chunk {meta.chunk.sequence}: the episode returns {meta.episode_returns} are not all finite")
-    return encode_described(meta, stored)
-
-
-def encode_described(meta: Described, stored: Columns) -> tuple[Described, list[bytes | memoryview]]:
-    """Return `meta` with size and checksum, and the content of a file with these columns, in file order, whose header
-    holds `meta`.
+def encode_chunk(meta: AnyPayload, columns: Mapping[str, Column]) -> tuple[AnyPayload, list[bytes | memoryview]]:
+    """Return the metadata to announce, and the content of the file, as for `write_chunk`. Raises the same
+    ValueErrors.
 
     The size is the whole file's, including the header with the size itself; growing it until it fits ends after two or
-    three rounds. The columns are not copied. Raises ValueError beyond MOST_BYTES.
+    three rounds. The columns are not copied.
     """
-    meta = msgspec.structs.replace(meta, checksum=fingerprint(stored))
+    rows, stored = check_columns(columns), in_file_order(columns)
+    named = f"{_KINDS[type(meta)]} {_id_and_name(meta)[0].sequence}"
+    if rows != meta.rows:
+        raise ValueError(f"{named}: {meta.rows} rows announced, {rows} in its columns")
+    if isinstance(meta, Reanalysis):
+        if infinite := [name for name, column in stored.items() if not is_finite(column)]:
+            raise ValueError(f"{named}: not all numbers are finite in {', '.join(infinite)}")
+    elif not math.isfinite(meta.collect_s) or not np.isfinite(meta.episode_returns).all():
+        raise ValueError(f"{named}: the episode returns {meta.episode_returns} are not all finite")
     data_bytes = sum(column.nbytes for column in stored.values())
     if data_bytes > MOST_BYTES - _MAX_HEADER_BYTES:
         raise ValueError(f"{meta.file} would have {data_bytes} bytes of columns; the most is {MOST_BYTES}")
+    meta = msgspec.structs.replace(meta, checksum=fingerprint(stored))
     while True:
         start = encode_header(stored, {_KINDS[type(meta)]: msgspec.json.encode(meta).decode()})
         size = len(start) + data_bytes
@@ -139,25 +155,25 @@ def encode_described(meta: Described, stored: Columns) -> tuple[Described, list[
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
-
-
-def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
+def read_chunk(path: Path, meta: Payload) -> Columns:
     """Return the columns of the payload file in `meta`, read-only.
 
-    Raises ChunkError if the file is missing, differs from `meta`, is damaged, or has rewards or observations that are
-    not finite. Never follows a symbolic link and never reads more than the announced size.
+    Raises ChunkError if the file is missing, differs from `meta`, is damaged, or has rewards, observations or
+    recomputed numbers that are not finite. Never follows a symbolic link and never reads more than the announced size.
     """
-    if path.name != meta.file or parse_name(path.name) != meta.chunk:
-        raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.chunk}")
-    columns = read_described(path, meta)
+    id, name = _id_and_name(meta)
+    if path.name != meta.file or name != meta.file:
+        raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {id}")
+    columns = _read_columns(path, meta)
     try:
         rows = check_columns(columns)
     except ValueError as error:
         raise ChunkError("malformed", path, str(error)) from error
     if rows != meta.rows:
         raise ChunkError("lying header", path, f"{meta.rows} rows announced, {rows} in its columns")
+    every = isinstance(meta, Reanalysis)
     for name, column in columns.items():
-        if name in MUST_BE_FINITE and not is_finite(column):
+        if (every or name in MUST_BE_FINITE) and not is_finite(column):
             raise ChunkError("malformed", path, f"not all numbers are finite in {name}")
     return columns
 
@@ -167,11 +183,9 @@ def is_finite(column: Column) -> bool:
     return column.dtype.kind != "f" or math.isfinite(float(np.abs(column).max(initial=0.0)))
 
 
-def read_described(path: Path, meta: Described) -> Columns:
-    """Return the columns of a file from `encode_described`, read-only.
-
-    Raises ChunkError if the file is missing, differs from `meta`, or is damaged.
-    """
+def _read_columns(path: Path, meta: Payload) -> Columns:
+    """Return the columns of a file, read-only. Raises ChunkError if the file is missing, differs from `meta`, or is
+    damaged."""
     if meta.payload_bytes > MOST_BYTES:
         raise ChunkError("wrong size", path, f"{meta.payload_bytes} bytes announced; the most is {MOST_BYTES}")
     with _open(path) as file:
@@ -189,30 +203,22 @@ def read_described(path: Path, meta: Described) -> Columns:
     return columns
 
 
-def read_meta(path: Path, *, file: str | None = None) -> ChunkMeta:
+def read_meta(path: Path, kind: type[AnyPayload] = ChunkMeta, *, file: str | None = None) -> AnyPayload:
     """Return the metadata in the file's header without reading the payload. `file` is its name in data/, if the present
     name differs.
 
     Raises ChunkError if the header is damaged, the name does not fit, or the file's length differs from the header.
     """
     name = file or path.name
-    chunk = parse_name(name)
-    meta = read_described_meta(path, ChunkMeta)
-    if meta.chunk != chunk or meta.file != name:
-        raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.chunk}")
-    return meta
-
-
-def read_described_meta(path: Path, kind: type[Described]) -> Described:
-    """Return the metadata of a file from `encode_described`.
-
-    Raises ChunkError if the header is damaged, or the file's length differs from the header.
-    """
-    with _open(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        meta = _meta_in(path, file.read(_header_bytes(path, file.read(8), size)), kind)
+    parse_name(name, kind)
+    with _open(path) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        meta = _meta_in(path, opened.read(_header_bytes(path, opened.read(8), size)), kind)
     if meta.payload_bytes != size:
         raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} in its header")
+    id, own_name = _id_and_name(meta)
+    if meta.file != name or own_name != name:
+        raise ChunkError("lying header", path, f"its header says {meta.file!r} of {id}")
     return meta
 
 
@@ -243,7 +249,7 @@ def _header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
     return length
 
 
-def _meta_in(path: Path, header: bytes, kind: type[Described]) -> Described:
+def _meta_in(path: Path, header: bytes, kind: type[AnyPayload]) -> AnyPayload:
     try:
         metadata: dict[str, str] = _HEADER.decode(header).metadata
         if [*metadata] != [_KINDS[kind]]:
@@ -297,4 +303,4 @@ def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s:
 
 def _is_ours(file: str) -> bool:
     """True for the name of a payload file or of a reanalysis."""
-    return _NAME.fullmatch(file.replace(REANALYSIS_SUFFIX, ".safetensors")) is not None
+    return any(_match(file, kind) for kind in _SUFFIXES)

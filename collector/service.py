@@ -15,7 +15,7 @@ from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
 from remuda.logbook.episode_reports import CollectReport
-from remuda.logbook.role_logbooks import collector_logbook
+from remuda.logbook.role_logbooks import worker_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
@@ -121,7 +121,7 @@ class CollectorWork:
         self._plan = joint_plan([row_plan(own) for own in policies.values()])
         self._close_stores = stores.close
         folder = stores.folder
-        self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
+        self._log = worker_logbook(folder, "collector", identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "collector"))
         self._log.say("collector", bind_cores(config, "collector", assign.index))  # before a vector starts processes
         try:
@@ -323,7 +323,7 @@ class CollectorWork:
             chunk, collected = self._at_hand[0]
             try:
                 metas = [
-                    own.payloads.write_chunk(one.meta(chunk), one.columns)
+                    own.payloads.write(one.meta(chunk), one.columns)
                     for own, one in zip(self._policies, collected, strict=True)
                 ]
             except NotNowError as error:

@@ -15,7 +15,7 @@ from remuda.evaluator.evaluate import Episode, cut_warning, episode_report, merg
 from remuda.evaluator.player import EpisodePlayer, require_evaluated
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import EvaluationReport
-from remuda.logbook.role_logbooks import evaluator_logbook
+from remuda.logbook.role_logbooks import worker_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
@@ -104,7 +104,7 @@ class EvaluatorWork:
         config = ExperimentConfig.model_validate_json(assign.config_json)
         policies = configs_of_policies(config)
         num_envs = min(config.env.num_envs, -(-config.evaluator.episodes // config.evaluator.count))
-        log = evaluator_logbook(stores.folder, identity.uuid, identity.incarnation)
+        log = worker_logbook(stores.folder, "evaluator", identity.uuid, identity.incarnation)
         log_printed(partial(log.say, "evaluator"))
 
         def close() -> None:

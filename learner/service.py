@@ -296,10 +296,10 @@ class LearnerWork(LearnerRole):
         self._log_published()
 
     def _read(self, chunk: IndexedChunk) -> Columns:
-        return self._payloads.read_chunk(chunk.meta)
+        return self._payloads.read(chunk.meta)
 
     def _read_again(self, reanalysis: Reanalysis) -> Columns:
-        columns = self._payloads.read_reanalysis(reanalysis)
+        columns = self._payloads.read(reanalysis)
         declared = declaration(self._config).reanalyzed
         if declared is None or columns.keys() != set(declared.columns):
             raise ValueError(f"its columns are {sorted(columns)}, and those declared are {declared}")

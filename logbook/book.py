@@ -39,6 +39,8 @@ Source = Literal[
     "buffer",
 ]
 """Source of a plain line; `remuda logs --source` takes the same names."""
+WorkerSource = Literal["collector", "evaluator", "reanalyzer"]
+
 SERVICES_END_S = 30.0
 """Most seconds that the services of sinks take to end."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from remuda.logbook.book import Logbook
+from remuda.logbook.book import Logbook, WorkerSource
 from remuda.logbook.lines import TextLog
 from remuda.logbook.progress import ProgressColumns, ProgressFile
 from remuda.logbook.reports import (
@@ -106,23 +106,19 @@ def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbo
     return Logbook({"learner": log}, views, (curves,))
 
 
-def collector_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open the files of a collector worker."""
-    log = TextLog(run.collector_log(uuid, incarnation))
-    return Logbook({"collector": log}, {"collect": (TextView(log),)})
+_WORKER_TOPICS: Mapping[WorkerSource, Sequence[Topic]] = {
+    "collector": ("collect",),
+    "evaluator": ("episode", "evaluation"),
+    "reanalyzer": (),
+}
 
 
-def evaluator_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open the files of an evaluator worker."""
-    log = TextLog(run.evaluator_log(uuid, incarnation))
-    return Logbook({"evaluator": log}, {"episode": (TextView(log),), "evaluation": (TextView(log),)})
-
-
-def reanalyzer_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
-    """Open the files of a reanalyzer worker, in a folder that exists only in runs with reanalyzers."""
-    path = run.reanalyzer_log(uuid, incarnation)
+def worker_logbook(run: RunFolder, role: WorkerSource, uuid: str, incarnation: int) -> Logbook:
+    """Open the log of a collector, evaluator or reanalyzer; a folder for reanalyzers exists only in runs with some."""
+    path = run.worker_log(role, uuid, incarnation)
     path.parent.mkdir(exist_ok=True)
-    return Logbook({"reanalyzer": TextLog(path)}, {})
+    log = TextLog(path)
+    return Logbook({role: log}, {topic: (TextView(log),) for topic in _WORKER_TOPICS[role]})
 
 
 def commander_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counters | None = None) -> Logbook:

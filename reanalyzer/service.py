@@ -9,13 +9,12 @@ from functools import partial
 
 import numpy as np
 
-from remuda.buffer.chunk import ChunkError, Column, Columns
-from remuda.buffer.reanalysis_file import reanalysis_name
+from remuda.buffer.chunk import ChunkError, Column, Columns, reanalysis_name
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
-from remuda.logbook.role_logbooks import reanalyzer_logbook
+from remuda.logbook.role_logbooks import worker_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
@@ -87,7 +86,7 @@ class ReanalyzerWork:
         self._payloads = stores.payloads
         self._targets = stores.targets
         self._close_stores = stores.close
-        self._log = reanalyzer_logbook(stores.folder, identity.uuid, identity.incarnation)
+        self._log = worker_logbook(stores.folder, "reanalyzer", identity.uuid, identity.incarnation)
         log_printed(partial(self._log.say, "reanalyzer"))
         try:
             self._log.say("reanalyzer", bind_cores(config, "reanalyzer", assign.index))
@@ -161,7 +160,7 @@ class ReanalyzerWork:
         started_s = time.monotonic()
         try:
             with self.timers("read chunk"):
-                columns = self._payloads.read_chunk(meta)
+                columns = self._payloads.read(meta)
         except ChunkError as error:
             if error.fault != "missing":  # a chunk that is gone was evicted meanwhile
                 self._log.say("reanalyzer", f"payload {meta.file} is left out: {error}", level="warning")
@@ -198,7 +197,7 @@ class ReanalyzerWork:
         and nothing else is computed."""
         try:
             with self.timers("write"):
-                written = self._payloads.write_reanalysis(reanalysis, found)
+                written = self._payloads.write(reanalysis, found)
         except NotNowError as error:
             self._at_hand = request, reanalysis, found
             self._wait_for(error, f"reanalysis {reanalysis.file}")

@@ -133,17 +133,9 @@ class RunFolder:
     serial_evaluator_log = _In("evaluator", "evaluator_logger.txt", under="log")
     """Log of serial mode's evaluator."""
 
-    def collector_log(self, uuid: str, incarnation: int) -> Path:
-        """Return the log of a collector worker; parallel mode."""
-        return self.log / "collector" / f"{_signature(uuid, incarnation)}_logger.txt"
-
-    def evaluator_log(self, uuid: str, incarnation: int) -> Path:
-        """Return the log of an evaluator worker; parallel mode."""
-        return self.log / "evaluator" / f"{_signature(uuid, incarnation)}_logger.txt"
-
-    def reanalyzer_log(self, uuid: str, incarnation: int) -> Path:
-        """Return the log of a reanalyzer worker; parallel mode."""
-        return self.log / "reanalyzer" / f"{_signature(uuid, incarnation)}_logger.txt"
+    def worker_log(self, role: str, uuid: str, incarnation: int) -> Path:
+        """Return the log of a collector, evaluator or reanalyzer; parallel mode."""
+        return self.log / role / f"{_signature(uuid, incarnation)}_logger.txt"
 
     coordinator_log = _In("coordinator_logger.txt", under="log")
     """Parallel mode."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from remuda.buffer.reanalysis_file import HEADER_AT_MOST_BYTES, reanalysis_name
+from remuda.buffer.chunk import HEADER_AT_MOST_BYTES, reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, SendToLease, Step
 from remuda.environments.seeding import generator

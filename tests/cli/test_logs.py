@@ -48,9 +48,9 @@ def test_all_lines_or_the_last_of_one_file_or_several(runs: Path) -> None:
     run = RunFolder(runs / "pole")
     assert [piece.text for piece in stored_logs(run, "commander", None)] == ["it was 6\nthe run is over\n"]
     assert [piece.text for piece in stored_logs(run, "commander", 1)] == ["the run is over\n"]
-    run.collector_log(WORKER, 1).parent.mkdir()
+    run.worker_log("collector", WORKER, 1).parent.mkdir()
     for incarnation in (1, 2):
-        run.collector_log(WORKER, incarnation).write_text(f"life {incarnation}\n" * 20_000)
+        run.worker_log("collector", WORKER, incarnation).write_text(f"life {incarnation}\n" * 20_000)
     pieces = list(stored_logs(run, "collector", None))
     assert "".join(piece.text for piece in pieces) == "life 1\n" * 20_000 + "life 2\n" * 20_000
     assert {piece.label for piece in pieces} == {"collector 01234567.1", "collector 01234567.2"}

@@ -263,7 +263,7 @@ def test_a_refused_chunk_is_said_in_the_log(coordinator: Coordinator) -> None:
     assert work.step()
     [meta] = coordinator.metas
     work.handle(ChunkAccepted(meta.chunk, 2 * CHUNK, FIRST, GREEDY, rejected="larger than the buffer"))
-    log = coordinator.run.collector_log(WORKER, 1).read_text()
+    log = coordinator.run.worker_log("collector", WORKER, 1).read_text()
     assert "[WARNING]" in log
     assert "larger than the buffer" in log
     assert work.step()  # the answer carries credit all the same
@@ -337,7 +337,7 @@ def test_a_disk_that_takes_no_description_of_the_environment_holds_nothing_up(co
         path.mkdir()  # which no file replaces
     coordinator.collect(coordinator.begin(index=0), CHUNK)  # the first describes it for all
     assert coordinator.env_steps >= CHUNK
-    log = coordinator.run.collector_log(WORKER, 1).read_text()
+    log = coordinator.run.worker_log("collector", WORKER, 1).read_text()
     for name in ("env_spec.json", "vars.pkl"):
         assert log.count(f"[WARNING] {name} was not written") == 1
 
@@ -383,7 +383,7 @@ def test_an_environment_that_breaks_is_named_counted_and_costs_no_other_step(coo
     work = coordinator.begin(index=0)
     coordinator.collect(work, 8 * CHUNK)  # each of the four breaks in its ninth step
     work.drain()
-    log = coordinator.run.collector_log(WORKER, 1).read_text()
+    log = coordinator.run.worker_log("collector", WORKER, 1).read_text()
     restarts = log.count(": RuntimeError: the simulator broke; it is made again")
     assert restarts >= NUM_ENVS
     for index in range(NUM_ENVS):

@@ -109,7 +109,7 @@ def save(lease: Lease, train_iter: int, config: ExperimentConfig) -> CheckpointF
 
 
 def said(lease: Lease, start: str) -> list[str]:
-    return texts(lease.run.collector_log(WORKER, 1), start)
+    return texts(lease.run.worker_log("collector", WORKER, 1), start)
 
 
 def test_in_self_play_nothing_is_learned_from_the_steps_of_older_checkpoints(

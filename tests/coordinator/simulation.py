@@ -20,9 +20,8 @@ from uuid import UUID
 import msgspec
 import numpy as np
 
-from remuda.buffer.chunk import ChunkError, chunk_name
+from remuda.buffer.chunk import ChunkError, chunk_name, reanalysis_name
 from remuda.buffer.index import Prioritized
-from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx

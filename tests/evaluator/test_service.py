@@ -149,7 +149,7 @@ def test_its_log_has_every_episode_and_the_table(lease: Lease) -> None:
     path = lease.saved(20, seed=1)
     lease.ask(path, 0, 5)
     [done] = lease.link.sent_of(EvaluationDone)
-    log = lease.run.evaluator_log(WORKER, 2).read_text()
+    log = lease.run.worker_log("evaluator", WORKER, 2).read_text()
     finished = re.findall(r"\[EVALUATOR\] env (\d+) finished episode, final reward: (\S+), current episode: (\d+)", log)
     assert [int(episode) for _, _, episode in finished] == [1, 2, 3, 4, 5]
     assert {int(env) for env, _, _ in finished} == {0, 1, 2, 3}
@@ -202,7 +202,7 @@ def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> 
         assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), ShutdownGuard(), stores_of(run)
     )
     work.close()
-    assert "of small: 2 environments" in run.evaluator_log(WORKER, 1).read_text()
+    assert "of small: 2 environments" in run.worker_log("evaluator", WORKER, 1).read_text()
 
 
 @contextmanager
@@ -264,14 +264,14 @@ def test_a_film_that_fails_costs_a_warning_and_no_result(tmp_path: Path) -> None
     with painting(tmp_path / "blind", "unfilmable:Blind") as lease:
         said = "evaluations are not filmed: RuntimeError: no display"
         assert list(lease.work.warnings) == [said], "the commander is told, too"
-        assert f"[WARNING] {said}" in lease.run.evaluator_log(WORKER, 2).read_text()
+        assert f"[WARNING] {said}" in lease.run.worker_log("evaluator", WORKER, 2).read_text()
     with painting(tmp_path / "later", "unfilmable:BlindLater", histograms=False) as lease:
         assert list(lease.work.warnings) == []
         path = lease.saved(20, seed=1)
         for _ in range(2):
             lease.ask(path, 0, 3)
         first, second = lease.link.sent
-        log = lease.run.evaluator_log(WORKER, 2).read_text()
+        log = lease.run.worker_log("evaluator", WORKER, 2).read_text()
     assert isinstance(first, EvaluationDone)
     assert isinstance(second, EvaluationDone)
     assert first.returns == second.returns == [float(LENGTH)] * 3

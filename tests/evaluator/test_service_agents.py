@@ -81,7 +81,7 @@ def test_in_self_play_one_agent_also_plays_against_older_checkpoints(tmp_path: P
     assert first.returns == second.returns == third.returns
     expected = [RETURN[AGENTS[number % len(AGENTS)]] for number in (4, 5, 6)]
     assert second.info["against_past"] == third.info["against_past"] == expected, "agents take turns"
-    told = texts(run.evaluator_log(WORKER, 2), "iteration_20.pth.tar plays against older checkpoints, too: ")
+    told = texts(run.worker_log("evaluator", WORKER, 2), "iteration_20.pth.tar plays against older checkpoints, too: ")
     assert [text.partition(": ")[2] for text in told] == [
         "iteration_0.pth.tar, iteration_10.pth.tar",
         "iteration_10.pth.tar",

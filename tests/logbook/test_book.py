@@ -26,11 +26,10 @@ from remuda.logbook.episode_reports import (
 from remuda.logbook.progress import ProgressColumns, ProgressRow
 from remuda.logbook.reports import BufferThroughputReport, CallbackReport, FilmReport, HistogramReport, LearnReport
 from remuda.logbook.role_logbooks import (
-    collector_logbook,
     commander_logbook,
-    evaluator_logbook,
     learner_logbook,
     serial_logbook,
+    worker_logbook,
 )
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
 from remuda.logbook.trackers import BackgroundSink
@@ -167,8 +166,8 @@ def test_a_parallel_run_has_exactly_the_promised_logs(tmp_path: Path) -> None:
     with (
         commander_logbook(run, ProgressColumns(["LossQ"])),
         learner_logbook(run),
-        collector_logbook(run, UUID, 1),
-        evaluator_logbook(run, UUID, 2),
+        worker_logbook(run, "collector", UUID, 1),
+        worker_logbook(run, "evaluator", UUID, 2),
     ):
         assert files(run) == {
             "progress.txt",

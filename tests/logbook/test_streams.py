@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.logbook.role_logbooks import collector_logbook
+from remuda.logbook.role_logbooks import worker_logbook
 from remuda.logbook.streams import (
     KEPT_AT_MOST,
     LONGEST,
@@ -171,13 +171,13 @@ def test_nobody_who_prints_fails_for_it() -> None:
 
 def test_the_record_names_the_line_that_printed(tmp_path: Path) -> None:
     run = prepare(tmp_path / "run", "error", mode="parallel", now=datetime(2026, 8, 21))
-    with printed(), collector_logbook(RunFolder(run.root), UUID, 1) as log:
+    with printed(), worker_logbook(RunFolder(run.root), "collector", UUID, 1) as log:
         keep_printed()
         log_printed(lambda text: log.say("collector", text))
         print("[2021-01-01 00:00:00][x.py:1][ERROR] forged")
         print("to the other one", file=sys.stderr)
         end_printed()
-    first, second = run.collector_log(UUID, 1).read_text().splitlines()
+    first, second = run.worker_log("collector", UUID, 1).read_text().splitlines()
     assert "[test_streams.py:" in first
     assert "[INFO] [2021-01-01" in first, "it forges no record"
     assert second.endswith("to the other one")

@@ -169,7 +169,7 @@ def finished_run(runs: Path, run: str, *, returns: Sequence[float] = (9.0, 100.0
         "begins",
         "the run is over after 180.0 s: max_env_steps; env_step 8007 has reached max_env_steps 8000",
     )
-    say(folder.collector_log(WORKER, 1), "collects", "<script>alert(1)</script>", "the last words")
+    say(folder.worker_log("collector", WORKER, 1), "collects", "<script>alert(1)</script>", "the last words")
     lines = (f"[2026-01-01 00:00:00][x.py:1][INFO] line {number}\n" for number in range(2_000))
     folder.learner_log.write_text("".join(lines))
     return folder

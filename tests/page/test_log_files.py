@@ -31,8 +31,8 @@ def written(tmp_path: Path, content: bytes) -> Path:
 
 
 def test_all_logs_are_listed_those_of_dead_workers_too(folder: RunFolder) -> None:
-    folder.collector_log(OTHER_WORKER, 2).write_text("alive\n")
-    touch(folder.collector_log(WORKER, 1), 1_000.0)
+    folder.worker_log("collector", OTHER_WORKER, 2).write_text("alive\n")
+    touch(folder.worker_log("collector", WORKER, 1), 1_000.0)
     found = log_files.log_files(folder.log, [(OTHER_WORKER, 2)])
     assert [(each.source, each.worker, each.incarnation, each.alive) for each in found] == [
         ("commander", None, None, False),

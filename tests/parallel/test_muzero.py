@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.buffer.chunk import REANALYSIS_SUFFIX, read_meta
-from remuda.buffer.reanalysis_file import read_reanalysis
+from remuda.buffer.chunk import REANALYSIS_SUFFIX, read_chunk, read_meta
 from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
 from remuda.tests.faults.herd import Journal
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
@@ -70,7 +69,7 @@ def results_of_reanalysis_count_once(run: Path) -> None:
     assert len({each.number for each in newest}) == len(newest) <= book.accepted
     assert {path.name for path in (run / "data").glob(f"*{REANALYSIS_SUFFIX}")} == {each.meta.file for each in newest}
     for each in newest:
-        assert set(read_reanalysis(run / "data" / each.meta.file, each.meta)) == {SEARCH_POLICY, ROOT_VALUE}
+        assert set(read_chunk(run / "data" / each.meta.file, each.meta)) == {SEARCH_POLICY, ROOT_VALUE}
         assert each.meta.target <= book.target
     said = f"{book.rows} rows of {book.accepted} chunks were computed again"
     assert len(texts(run / "log" / "commander" / "commander_logger.txt", said)) == 1

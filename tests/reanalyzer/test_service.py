@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from remuda.buffer.chunk import chunk_name, read_chunk, write_chunk
-from remuda.buffer.reanalysis_file import read_reanalysis, write_reanalysis
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.learning import MuZero
@@ -114,13 +113,13 @@ def test_what_it_announces_is_in_data_with_the_target_network_that_computed_it(l
     assert (meta.chunk, meta.first_row, meta.rows, meta.target) == (chunk.meta.chunk, 0, 5, FIRST)
     assert (meta.id.worker, meta.id.incarnation, meta.id.sequence) == (WORKER, 2, 0)
     stored = read_chunk(lease.run.data / chunk.meta.file, chunk.meta)
-    found = read_reanalysis(lease.run.data / meta.file, meta)
+    found = read_chunk(lease.run.data / meta.file, meta)
     assert set(found) == {SEARCH_POLICY, ROOT_VALUE}
     assert found[SEARCH_POLICY].shape == stored[SEARCH_POLICY].shape
     assert not np.array_equal(found[SEARCH_POLICY], stored[SEARCH_POLICY])
     assert lease.link.progressed == 5
     assert meta.compute_s > 0
-    text = lease.run.reanalyzer_log(WORKER, 2).read_text()
+    text = lease.run.worker_log("reanalyzer", WORKER, 2).read_text()
     assert "computed 5 rows of 1 chunks again, the newest with the target network of iteration 100" in text
 
 
@@ -131,7 +130,7 @@ def test_a_newer_target_network_is_loaded_when_it_is_asked_for(lease: Lease) -> 
             lease.publish(SECOND)
         lease.ask(chunk, target)
         assert lease.work.step()
-    found = [read_reanalysis(lease.run.data / each.meta.file, each.meta)[ROOT_VALUE] for each in lease.announced]
+    found = [read_chunk(lease.run.data / each.meta.file, each.meta)[ROOT_VALUE] for each in lease.announced]
     assert [each.meta.target for each in lease.announced] == [FIRST, FIRST, SECOND]
     np.testing.assert_array_equal(found[0], found[1])
     assert not np.array_equal(found[1], found[2])
@@ -167,9 +166,9 @@ def test_what_a_full_disk_refuses_is_written_later_and_nothing_else_is_computed_
     def refusing(*arguments: Any) -> Any:
         if full:
             raise OSError(errno.ENOSPC, "no space left")
-        return write_reanalysis(*arguments)
+        return write_chunk(*arguments)
 
-    monkeypatch.setattr(files, "write_reanalysis", refusing)
+    monkeypatch.setattr(files, "write_chunk", refusing)
     lease.ask(lease.chunk(0))
     lease.ask(lease.chunk(1))
     lease.work.step()

@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 from pydantic import ValidationError
 
-from remuda.buffer.chunk import ChunkError, Column, Described, read_chunk, read_meta, write_chunk
-from remuda.buffer.reanalysis_file import read_reanalysis, reanalysis_name, write_reanalysis
+from remuda.buffer.chunk import AnyPayload, ChunkError, Column, read_chunk, read_meta, reanalysis_name, write_chunk
 from remuda.client.plots.runs import PlotError, find_runs
 from remuda.client.sweeps.record import SweepFileError, recorded_mode
 from remuda.config.dump import changed_settings
@@ -266,7 +265,7 @@ def _read_payload(path: Path) -> None:
     read_chunk(path, read_meta(path))
 
 
-def _with_size(meta: Described, path: Path, columns: Mapping[str, Column]) -> Described:
+def _with_size(meta: AnyPayload, path: Path, columns: Mapping[str, Column]) -> AnyPayload:
     """What is announced of a file of this size whose columns are these."""
     size, checksum = os.lstat(path).st_size, fingerprint(in_file_order(columns))
     return msgspec.structs.replace(meta, payload_bytes=size, checksum=checksum)
@@ -282,11 +281,11 @@ _ROOT_VALUES: dict[str, Column] = {"root_value": np.ones((3, 4), np.float32)}
 
 
 def _reanalysis(path: Path) -> None:
-    write_reanalysis(path.parent, REANALYSIS, _ROOT_VALUES)
+    write_chunk(path.parent, REANALYSIS, _ROOT_VALUES)
 
 
 def _read_reanalysis(path: Path) -> None:
-    read_reanalysis(path, _with_size(REANALYSIS, path, _ROOT_VALUES))
+    read_chunk(path, _with_size(REANALYSIS, path, _ROOT_VALUES))
 
 
 def _checkpoint(path: Path) -> None:

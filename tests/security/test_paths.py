@@ -63,7 +63,7 @@ def test_the_names_of_experiments_and_workers_are_plain_words(tmp_path: Path, na
     with pytest.raises(CodecError):
         check(Envelope(1, 0, 1, Register(name, 1, "collector", "here", 1, PROTOCOL_VERSION, "0")))
     with pytest.raises(ValueError, match="cannot be part of a file name"):
-        RunFolder(tmp_path).collector_log(name, 1)
+        RunFolder(tmp_path).worker_log("collector", name, 1)
 
 
 @pytest.mark.parametrize("link", ["to a file", "dangling"])

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from remuda.buffer.chunk import reanalysis_name
 from remuda.buffer.index import Prioritized
-from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World

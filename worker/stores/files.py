@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
-from remuda.buffer.chunk import Columns, read_chunk, write_chunk
-from remuda.buffer.reanalysis_file import read_reanalysis, write_reanalysis
+from remuda.buffer.chunk import AnyPayload, Columns, Payload, read_chunk, write_chunk
 from remuda.policy.files.policy_file import LoadedPolicy, load
 from remuda.storage.atomic import DISK_IS_FULL
 from remuda.storage.run_folder import RunFolder, target_file
-from remuda.wire.messages import ChunkMeta, PolicyRef, Reanalysis
+from remuda.wire.messages import PolicyRef
 from remuda.worker.stores.ports import NotNowError, RunStores
-
-_T = TypeVar("_T")
 
 
 def file_stores(folder: RunFolder, policy_file: str) -> RunStores:
@@ -36,21 +31,19 @@ class FilePayloads:
     def __init__(self, data: Path) -> None:
         self._data = data
 
-    def write_chunk(self, meta: ChunkMeta, columns: Columns) -> ChunkMeta:
+    def write(self, meta: AnyPayload, columns: Columns) -> AnyPayload:
         """See PayloadStore. A full disk is waited for."""
-        return _unless_full(columns, lambda: write_chunk(self._data, meta, columns))
+        try:
+            return write_chunk(self._data, meta, columns)
+        except OSError as error:
+            if error.errno not in DISK_IS_FULL:
+                raise
+            size_bytes = sum(column.nbytes for column in columns.values())
+            raise NotNowError("room on the disk", str(error), lacks_bytes=size_bytes) from error
 
-    def read_chunk(self, meta: ChunkMeta) -> Columns:
+    def read(self, meta: Payload) -> Columns:
         """See PayloadStore."""
         return read_chunk(self._data / meta.file, meta)
-
-    def write_reanalysis(self, meta: Reanalysis, columns: Columns) -> Reanalysis:
-        """See PayloadStore. A full disk is waited for."""
-        return _unless_full(columns, lambda: write_reanalysis(self._data, meta, columns))
-
-    def read_reanalysis(self, meta: Reanalysis) -> Columns:
-        """See PayloadStore."""
-        return read_reanalysis(self._data / meta.file, meta)
 
 
 class FilePolicy:
@@ -73,13 +66,3 @@ class FileCheckpoints:
     def fetch(self, file: str, sha256: str) -> Path:
         """See CheckpointStore."""
         return self._folder / file
-
-
-def _unless_full(columns: Columns, write: Callable[[], _T]) -> _T:
-    try:
-        return write()
-    except OSError as error:
-        if error.errno not in DISK_IS_FULL:
-            raise
-        size_bytes = sum(column.nbytes for column in columns.values())
-        raise NotNowError("room on the disk", str(error), lacks_bytes=size_bytes) from error

@@ -114,8 +114,7 @@ class WorkerStores:
         """Return the role's log under this lease. The log is copied to the run folder as it grows."""
         assert self._client is not None
         assert assign.grant is not None
-        path_of = {"collector": folder.collector_log, "evaluator": folder.evaluator_log}
-        path = path_of.get(assign.grant.role, folder.reanalyzer_log)(assign.grant.worker, assign.grant.incarnation)
+        path = folder.worker_log(assign.grant.role, assign.grant.worker, assign.grant.incarnation)
         if path not in self._logs or self._logs[path].finished:
             self._logs[path] = LogStream(assign.grant, path)
             self._client.start(self._logs[path])

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from remuda.buffer.chunk import Columns
+from remuda.buffer.chunk import AnyPayload, Columns, Payload
 from remuda.policy.files.policy_file import LoadedPolicy
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import ChunkMeta, PolicyRef, Reanalysis
+from remuda.wire.messages import PolicyRef
 
 
 class NotNowError(Exception):
@@ -30,30 +30,22 @@ class NotNowError(Exception):
 
 
 class PayloadStore(Protocol):
-    """The files of experience in data/."""
+    """The payload files in data/: chunks and reanalyses."""
 
     @property
     def ahead(self) -> int:
         """Number of chunks that may wait for storage while another is collected."""
         ...
 
-    def write_chunk(self, meta: ChunkMeta, columns: Columns) -> ChunkMeta:
-        """Put a chunk into data/; returns the metadata to announce. On return, the whole file is in place.
+    def write(self, meta: AnyPayload, columns: Columns) -> AnyPayload:
+        """Put a payload into data/; returns the metadata to announce. On return, the whole file is in place.
 
         Raises ValueError for columns that do not fit `meta`, NotNowError, and OSError.
         """
         ...
 
-    def read_chunk(self, meta: ChunkMeta) -> Columns:
-        """The columns of an announced chunk, read-only. Raises ChunkError, and NotNowError."""
-        ...
-
-    def write_reanalysis(self, meta: Reanalysis, columns: Columns) -> Reanalysis:
-        """Put a reanalysis into data/; as `write_chunk`."""
-        ...
-
-    def read_reanalysis(self, meta: Reanalysis) -> Columns:
-        """The columns of an announced reanalysis, read-only. Raises ChunkError, and NotNowError."""
+    def read(self, meta: Payload) -> Columns:
+        """Return the columns of an announced payload, read-only. Raises ChunkError, and NotNowError."""
         ...
 
 

@@ -12,7 +12,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from remuda.wire.codec import Frame
 from remuda.wire.messages import Grant, PolicyRef
@@ -48,60 +47,58 @@ Outgoing = tuple[FromWorker, Sequence[Frame]]
 """A message, and its frames with bytes of a file."""
 
 
-class Transfer(Protocol):
+class Transfer(ABC):
     """A transfer of the client's thread."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._over = threading.Event()
+        self.problem = ""
+        """The server's reason for a temporary refusal."""
 
     @property
     def finished(self) -> bool:
         """True at the end."""
-        ...
+        return self._over.is_set()
 
+    @abstractmethod
     def open(self, number: int, now_s: float) -> None:
         """Begin, or go on after a break, under this number."""
-        ...
 
+    @abstractmethod
     def say(self, now_s: float) -> Iterator[Outgoing]:
         """Yield the messages to send now. Asking for the next message confirms the previous one as sent."""
-        ...
 
+    @abstractmethod
     def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
-        """An answer has come."""
-        ...
+        """Take an answer."""
 
     @property
+    @abstractmethod
     def expects(self) -> bool:
         """True if the server owes an answer, so that silence counts."""
-        ...
 
     @property
+    @abstractmethod
     def due_s(self) -> float:
         """Time of the next message without an answer; infinite while waiting for an answer."""
-        ...
 
     def give_up(self, reason: str) -> None:
-        """The client was closed."""
-        ...
+        """End the transfer: the client was closed, or nobody wants the file."""
+        self._over.set()
 
 
-class OneFile(ABC):
+class OneFile(Transfer):
     """Base of uploads and downloads. The main thread looks at `finished`, `refused` and `problem`."""
 
     def __init__(self) -> None:
-        self._number = 0
+        super().__init__()
         self._opening_due_s = math.inf
         self._pause_s = FIRST_PAUSE_S
-        self._over = threading.Event()
         self.refused: Refused | None = None
         """Final refusal; None if done or unfinished."""
-        self.problem = ""
-        """The server's reason for a temporary refusal."""
-        self.no_room = False
-        """True if the disk was full at the last attempt."""
-
-    @property
-    def finished(self) -> bool:
-        """True if done, or refused for good."""
-        return self._over.is_set()
+        self.lacks_bytes = 0
+        """Size of an upload, if the disk was full at the last attempt; else 0."""
 
     @property
     def expects(self) -> bool:
@@ -112,14 +109,6 @@ class OneFile(ABC):
     def due_s(self) -> float:
         """Time of the next opening, the first or a repeated one."""
         return self._opening_due_s
-
-    @abstractmethod
-    def say(self, now_s: float) -> Iterator[Outgoing]:
-        """See Transfer."""
-
-    @abstractmethod
-    def on_message(self, message: FromServer, data: Frame, now_s: float) -> None:
-        """See Transfer."""
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end; returns True if reached."""
@@ -137,11 +126,11 @@ class OneFile(ABC):
         self.refused = self.refused or refused
         self._over.set()
 
-    def _on_refusal(self, refused: Refused, now_s: float) -> None:
+    def _on_refusal(self, refused: Refused, now_s: float, size: int = 0) -> None:
         if not refused.again:
             self._finish(refused)
             return
-        self.problem, self.no_room = refused.reason, refused.no_room
+        self.problem, self.lacks_bytes = refused.reason, size if refused.no_room else 0
         self._opening_due_s = now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
@@ -151,17 +140,12 @@ class Upload(OneFile):
 
     def __init__(self, grant: Grant, kind: PutKind, file: str, buffers: Sequence[bytes | memoryview]) -> None:
         super().__init__()
-        self._grant, self._file = grant, file
+        self._grant, self.file = grant, file
         self._kind: PutKind = kind
         self._buffers = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         self._size = sum(map(len, self._buffers))
         self._begun = False
         self._sent = self._written = 0
-
-    @property
-    def lacks_bytes(self) -> int:
-        """Size of the file, if the disk was full at the last attempt; else 0."""
-        return self._size if self.no_room else 0
 
     def say(self, now_s: float) -> Iterator[Outgoing]:
         """See Transfer."""
@@ -187,14 +171,14 @@ class Upload(OneFile):
                 self._finish()
             case Refused():
                 self._begun = False
-                self._on_refusal(message, now_s)
+                self._on_refusal(message, now_s, self._size)
             case _:
                 pass
 
     def _put(self) -> Outgoing:
         """Return the opening message, with the bytes of a short file, so that one message is enough in each direction;
         a few columns are not copied."""
-        put = Put(self._number, self._grant, self._kind, self._file, self._size)
+        put = Put(self._number, self._grant, self._kind, self.file, self._size)
         if not 0 < self._size <= WHOLE_BYTES:
             return put, []
         parts: list[Frame] = []

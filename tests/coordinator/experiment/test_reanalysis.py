@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.buffer.chunk import chunk_name
-from remuda.buffer.reanalysis_file import reanalysis_name
+from remuda.buffer.chunk import chunk_name, reanalysis_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.reanalysis import REQUESTS_AT_ONCE

@@ -233,7 +233,7 @@ def test_a_policy_that_is_replaced_while_it_is_fetched_is_one_whole_publication(
 def test_a_log_arrives_exactly_over_breaks_and_restarts(ranch: Ranch) -> None:
     path = ranch.elsewhere / "log.txt"
     ranch.elsewhere.mkdir()
-    arrived = ranch.run.collector_log(WORKER, 1)
+    arrived = ranch.run.worker_log("collector", WORKER, 1)
     client = ranch.client()
     log = LogStream(ranch.grant(), path)
     client.start(log)

@@ -82,15 +82,15 @@ def test_who_does_not_see_it_works_by_stream(ranch: Ranch, temporary: Path) -> N
         worker.stores.registered(worker.news)
         stores = worker.stores.begin(worker.assign())
         assert ranch.runs_dir not in stores.folder.root.parents
-        log = stores.folder.collector_log(WORKER, 1)
+        log = stores.folder.worker_log("collector", WORKER, 1)
         log.write_text("[2026-01-01 00:00:00][a.py:1][INFO] hello\n")
         stores.folder.env_spec.write_text("{}")
         stores.describe()
-        announced = at_last(lambda: stores.payloads.write_chunk(*chunk(0)))
+        announced = at_last(lambda: stores.payloads.write(*chunk(0)))
         read_chunk(ranch.run.data / announced.file, announced)
         stores.close()
         worker.stores.close()
-        assert ranch.run.collector_log(WORKER, 1).read_text() == "[2026-01-01 00:00:00][a.py:1][INFO] hello\n"
+        assert ranch.run.worker_log("collector", WORKER, 1).read_text() == "[2026-01-01 00:00:00][a.py:1][INFO] hello\n"
         until(ranch.run.env_spec.exists, "the description is there")
 
 
@@ -100,7 +100,7 @@ def test_the_choice_is_made_again_for_each_lease(ranch: Ranch, temporary: Path) 
     worker.stores.registered(worker.news)
     stores = worker.stores.begin(worker.assign())
     assert stores.folder == ranch.run
-    stores.payloads.write_chunk(*chunk(0))
+    stores.payloads.write(*chunk(0))
     assert len(list(ranch.run.data.iterdir())) == 1
     worker.token.remove()
     assert worker.stores.begin(worker.assign()).folder != ranch.run
@@ -122,16 +122,16 @@ def test_after_a_failure_of_the_streams_the_next_lease_has_others(ranch: Ranch, 
 
         worker.stores._client._do(fail)
         with pytest.raises(OSError, match="the thread that carries files has failed"):
-            at_last(lambda: stores.payloads.write_chunk(*chunk(0)))
+            at_last(lambda: stores.payloads.write(*chunk(0)))
         stores.close()
         stores = worker.stores.begin(worker.assign())
-        announced = at_last(lambda: stores.payloads.write_chunk(*chunk(1)))
+        announced = at_last(lambda: stores.payloads.write(*chunk(1)))
         read_chunk(ranch.run.data / announced.file, announced)
-        log = stores.folder.collector_log(WORKER, 1)
+        log = stores.folder.worker_log("collector", WORKER, 1)
         log.write_text("[2026-01-01 00:00:00][a.py:1][INFO] hello\n")
         stores.close()
         worker.stores.close()
-        assert ranch.run.collector_log(WORKER, 1).exists()
+        assert ranch.run.worker_log("collector", WORKER, 1).exists()
 
 
 def test_a_learner_without_the_folder_is_told_so_as_soon_as_that_is_known(ranch: Ranch, temporary: Path) -> None:

@@ -11,8 +11,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from remuda.buffer.chunk import ChunkError, Columns, read_chunk, read_meta, write_chunk
-from remuda.buffer.reanalysis_file import read_reanalysis, reanalysis_name
+from remuda.buffer.chunk import ChunkError, Columns, read_chunk, read_meta, reanalysis_name, write_chunk
 from remuda.policy.files.policy_file import PolicyFileError, publish
 from remuda.storage.run_folder import target_file
 from remuda.tests.patience import HANG_S
@@ -62,7 +61,7 @@ def test_a_chunk_that_was_written_is_in_data_as_announced(
     """Of one piece, or of many."""
     meta, columns = chunk(0, rows)
     store = stores().payloads
-    announced = at_last(lambda: store.write_chunk(meta, columns))
+    announced = at_last(lambda: store.write(meta, columns))
     path = ranch.run.data / announced.file
     found = read_chunk(path, announced)
     assert read_meta(path) == announced
@@ -76,16 +75,16 @@ def test_a_chunk_can_be_read(ranch: Ranch, stores: Callable[..., RunStores]) -> 
     meta, columns = chunk(3, 100_000, worker=OTHER)
     store = stores("reanalyzer").payloads
     with pytest.raises(ChunkError) as error:
-        at_last(lambda: store.read_chunk(meta))
+        at_last(lambda: store.read(meta))
     assert error.value.fault == "missing"
     announced = write_chunk(ranch.run.data, meta, columns)
-    found = at_last(lambda: store.read_chunk(announced))
+    found = at_last(lambda: store.read(announced))
     np.testing.assert_array_equal(found["obs"], columns["obs"])
     with open(ranch.run.data / announced.file, "r+b") as file:
         file.seek(-5, os.SEEK_END)
         file.write(b"\xff")
     with pytest.raises(ChunkError) as error:
-        at_last(lambda: store.read_chunk(announced))
+        at_last(lambda: store.read(announced))
     assert error.value.fault == "wrong checksum"
 
 
@@ -95,9 +94,9 @@ def test_a_reanalysis_is_written_and_read(ranch: Ranch, stores: Callable[..., Ru
     meta = Reanalysis(id, reanalysis_name(id), chunk_meta.chunk, 0, 50, PolicyRef(1, 2, 30), 0, 0)
     columns: Columns = {"root_value": np.linspace(0.0, 1.0, 50, dtype=np.float32)}
     store = stores("reanalyzer").payloads
-    announced = at_last(lambda: store.write_reanalysis(meta, columns))
-    assert read_reanalysis(ranch.run.data / announced.file, announced).keys() == {"root_value"}
-    found = at_last(lambda: store.read_reanalysis(announced))
+    announced = at_last(lambda: store.write(meta, columns))
+    assert read_chunk(ranch.run.data / announced.file, announced).keys() == {"root_value"}
+    found = at_last(lambda: store.read(announced))
     np.testing.assert_array_equal(found["root_value"], columns["root_value"])
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from remuda.buffer.chunk import ChunkError, parse_name, read_meta
-from remuda.buffer.reanalysis_file import parse_reanalysis_name, read_reanalysis_meta
+from remuda.buffer.chunk import ChunkError, Payload, parse_name, read_meta
 from remuda.storage.existing_folder import RunFolderError, submitted_folder
 from remuda.storage.run_folder import RunFolder, target_file
 from remuda.wire.keys.authorized import Grants
-from remuda.wire.messages import Grant
-from remuda.wire.streams.messages import Get, Put
+from remuda.wire.messages import ChunkMeta, Grant, Reanalysis, Role
+from remuda.wire.streams.messages import Get, Put, PutKind
 
 KNOWN_AT_MOST = 4_096
 """Most checked grants that are kept."""
+_PAYLOADS: dict[PutKind, tuple[Role, type[Payload]]] = {
+    "chunk": ("collector", ChunkMeta),
+    "reanalysis": ("reanalyzer", Reanalysis),
+}
+"""Roles that bring payloads, and the kinds of the payloads."""
 OVER = "the run is over: nothing is kept of what comes now"
 
 
@@ -60,20 +64,18 @@ class GrantedPaths:
         run, grant = self.run(put.grant), put.grant
         if not is_open(run.root):
             raise RunIsOverError
-        match put.kind:
-            case "description":
-                if put.file != run.env_spec.name or grant.role != "collector":
-                    raise NotAllowedError(f"a {grant.role} does not bring {put.file}")
-                return run.env_spec
-            case "chunk" | "reanalysis":
-                try:
-                    id = parse_name(put.file) if put.kind == "chunk" else parse_reanalysis_name(put.file)
-                except ChunkError as error:
-                    raise NotAllowedError(str(error)) from error
-                role = "collector" if put.kind == "chunk" else "reanalyzer"
-                if (grant.role, grant.worker, grant.incarnation) != (role, id.worker, id.incarnation):
-                    raise NotAllowedError(f"{put.file} is not a file of this {grant.role}")
-                return run.data / put.file
+        if put.kind == "description":
+            if put.file != run.env_spec.name or grant.role != "collector":
+                raise NotAllowedError(f"a {grant.role} does not bring {put.file}")
+            return run.env_spec
+        role, kind = _PAYLOADS[put.kind]
+        try:
+            id = parse_name(put.file, kind)
+        except ChunkError as error:
+            raise NotAllowedError(str(error)) from error
+        if (grant.role, grant.worker, grant.incarnation) != (role, id.worker, id.incarnation):
+            raise NotAllowedError(f"{put.file} is not a file of this {grant.role}")
+        return run.data / put.file
 
     def to_read(self, get: Get) -> Path:
         """Return the path of a file that a worker fetches. Raises NotAllowedError."""
@@ -91,15 +93,9 @@ class GrantedPaths:
     def log(self, grant: Grant) -> Path:
         """The log of a worker. Raises NotAllowedError."""
         run = self.run(grant)
-        match grant.role:
-            case "collector":
-                return run.collector_log(grant.worker, grant.incarnation)
-            case "evaluator":
-                return run.evaluator_log(grant.worker, grant.incarnation)
-            case "reanalyzer":
-                return run.reanalyzer_log(grant.worker, grant.incarnation)
-            case "learner":
-                raise NotAllowedError("a learner sees the runs folder, and writes its own log")
+        if grant.role == "learner":
+            raise NotAllowedError("a learner sees the runs folder, and writes its own log")
+        return run.worker_log(grant.role, grant.worker, grant.incarnation)
 
 
 def is_open(root: Path) -> bool:
@@ -109,7 +105,5 @@ def is_open(root: Path) -> bool:
 
 def check_arrived(put: Put, path: Path) -> None:
     """Raise ChunkError unless the file at `path` is a whole file of this name, by its own header."""
-    if put.kind == "chunk":
-        read_meta(path, file=put.file)
-    elif put.kind == "reanalysis":
-        read_reanalysis_meta(path, file=put.file)
+    if put.kind != "description":
+        read_meta(path, _PAYLOADS[put.kind][1], file=put.file)

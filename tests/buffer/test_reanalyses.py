@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from remuda.buffer.chunk import ChunkError, Columns, delete_chunks, parse_name, sweep_orphans
-from remuda.buffer.reanalysis_file import (
+from remuda.buffer.chunk import (
     HEADER_AT_MOST_BYTES,
-    read_reanalysis,
+    ChunkError,
+    Columns,
+    delete_chunks,
+    parse_name,
+    read_chunk,
     reanalysis_name,
-    write_reanalysis,
+    sweep_orphans,
+    write_chunk,
 )
 from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.wire.messages import PolicyRef, Reanalysis, ReanalysisId
@@ -31,12 +35,12 @@ def columns(rows: int = 3) -> Columns:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    written = write_reanalysis(tmp_path, meta(), columns())
+    written = write_chunk(tmp_path, meta(), columns())
     path = tmp_path / written.file
     assert path.name == f"{WORKER}_000002_000000000.reanalysis.safetensors"
     assert written.payload_bytes == path.stat().st_size
     assert written.payload_bytes <= sum(c.nbytes for c in columns().values()) + HEADER_AT_MOST_BYTES
-    found = read_reanalysis(path, written)
+    found = read_chunk(path, written)
     assert found.keys() == columns().keys()
     for name, column in columns().items():
         np.testing.assert_array_equal(found[name], column)
@@ -53,39 +57,39 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_as_announced_is_refused(tmp_path: Path, fault: str, changes: dict[str, object]) -> None:
-    written = write_reanalysis(tmp_path, meta(), columns())
+    written = write_chunk(tmp_path, meta(), columns())
     with pytest.raises(ChunkError) as caught:
-        read_reanalysis(tmp_path / written.file, replace(written, **changes))
+        read_chunk(tmp_path / written.file, replace(written, **changes))
     assert caught.value.fault == fault
 
 
 def test_a_missing_and_a_damaged_file_are_told_apart(tmp_path: Path) -> None:
-    written = write_reanalysis(tmp_path, meta(), columns())
+    written = write_chunk(tmp_path, meta(), columns())
     path = tmp_path / written.file
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(ChunkError) as caught:
-        read_reanalysis(path, written)
+        read_chunk(path, written)
     assert caught.value.fault == "wrong checksum"
     path.unlink()
     with pytest.raises(ChunkError) as caught:
-        read_reanalysis(path, written)
+        read_chunk(path, written)
     assert caught.value.fault == "missing"
 
 
 def test_what_does_not_fit_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="4 rows announced, 3 in its columns"):
-        write_reanalysis(tmp_path, meta(4), columns(3))
+        write_chunk(tmp_path, meta(4), columns(3))
     infinite = columns()
     infinite["root_value"][1, 2] = np.nan
     with pytest.raises(ValueError, match="not all numbers are finite in root_value"):
-        write_reanalysis(tmp_path, meta(), infinite)
+        write_chunk(tmp_path, meta(), infinite)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_it_is_deleted_and_swept_as_payloads_are_and_never_taken_for_one(tmp_path: Path) -> None:
-    first, second = (write_reanalysis(tmp_path, meta(sequence=n), columns()) for n in range(2))
+    first, second = (write_chunk(tmp_path, meta(sequence=n), columns()) for n in range(2))
     with pytest.raises(ChunkError):
         parse_name(first.file)
     delete_chunks(tmp_path, [first.file, first.file])

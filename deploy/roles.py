@@ -17,9 +17,9 @@ from remuda.collector.service import CollectorWork
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED
 from remuda.environments.processes import usable_cores
 from remuda.evaluator.service import EvaluatorWork
+from remuda.learner.reanalyzer import ReanalyzerWork
 from remuda.learner.service import LearnerWork
 from remuda.logbook.streams import printed
-from remuda.reanalyzer.service import ReanalyzerWork
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.keys.own import caller_keys

@@ -30,7 +30,7 @@ LAYERS = (
     {"environments"},
     {"policy", "buffer", "logbook"},
     {"worker", "training", "learning"},
-    {"collector", "evaluator", "learner", "reanalyzer", "coordinator"},
+    {"collector", "evaluator", "learner", "coordinator"},
     {"deploy", "runner"},
     {"client"},
     {"page"},

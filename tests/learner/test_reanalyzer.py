@@ -12,12 +12,12 @@ import pytest
 from remuda.buffer.chunk import chunk_name, read_chunk, write_chunk
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.learner import reanalyzer as module
+from remuda.learner.reanalyzer import ReanalyzerWork, recompute
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY
 from remuda.policy.base import Arrays, Reanalyzer
 from remuda.policy.files.policy_file import publish
-from remuda.reanalyzer import service as module
-from remuda.reanalyzer.service import ReanalyzerWork, recompute
 from remuda.storage.run_folder import target_file
 from remuda.tests.policy.algorithms.muzero.cases import batch
 from remuda.tests.worker.leases import algorithm_of, assign_to, new_run, small_config, stores_of

@@ -1,1 +1,0 @@
-"""Workers that recompute columns of stored rows with the target network."""

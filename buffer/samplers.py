@@ -55,20 +55,35 @@ class Sampler(Protocol):
         ...
 
 
-class UniformSampler:
-    """Draws every live row with the same probability, with replacement."""
+class _KeepsPriorities:
+    """Base of samplers: counts live rows, and keeps priorities in the array of the index."""
 
-    def __init__(self, capacity: int) -> None:
-        # The live slots, packed, and the position of each in there plus one (0: not live): O(1) despite gaps.
-        self._live: Slots = np.empty(capacity, np.int64)
-        self._end: Slots = np.zeros(capacity, np.int64)
-        self._priorities: Values = np.zeros(capacity)
+    def __init__(self) -> None:
+        self._priorities: Values = np.zeros(0)
         self._rows = 0
 
     @property
     def drawable_rows(self) -> int:
         """No limit after the first row."""
         return UNLIMITED_ROWS if self._rows else 0
+
+    def keep_priorities_in(self, priorities: Values) -> None:
+        """See Sampler."""
+        self._priorities = priorities
+
+    def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
+        """See Sampler. Priorities change nothing here."""
+
+
+class UniformSampler(_KeepsPriorities):
+    """Draws every live row with the same probability, with replacement."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._priorities = np.zeros(capacity)
+        # The live slots, packed, and the position of each in there plus one (0: not live): O(1) despite gaps.
+        self._live: Slots = np.empty(capacity, np.int64)
+        self._end: Slots = np.zeros(capacity, np.int64)
 
     def on_insert(self, slots: Slots) -> None:
         """Append `slots` to the live slots."""
@@ -97,15 +112,8 @@ class UniformSampler:
         slots = self._live.take(rng.integers(self._rows, size=(batches, batch_size)))
         return slots, np.full(slots.shape, 1.0 / self._rows)
 
-    def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
-        """Priorities change nothing here."""
 
-    def keep_priorities_in(self, priorities: Values) -> None:
-        """Every row's priority is 1."""
-        self._priorities = priorities
-
-
-class PrioritizedSampler:
+class PrioritizedSampler(_KeepsPriorities):
     """Draws a row with probability proportional to (|priority| + epsilon)^alpha (Schaul et al. 2016, proportional).
 
     New rows get the largest priority so far, for an early first draw. A batch is stratified: the line of all
@@ -115,19 +123,14 @@ class PrioritizedSampler:
     def __init__(self, capacity: int, alpha: float, epsilon: float = 1e-6) -> None:
         if not 0 <= alpha <= 1 or not epsilon > 0:
             raise ValueError(f"alpha must be in [0, 1] and epsilon positive, not {alpha} and {epsilon}")
+        super().__init__()
         self._alpha = alpha
         self._epsilon = epsilon
         self._tree = new_sum_tree(capacity)
-        self._priorities: Values = np.zeros(capacity)
+        self._priorities = np.zeros(capacity)
         self._largest = 1.0
-        self._rows = 0
         self.refused_priorities = 0
         """Number of priorities that were not finite and left the row's old priority in place."""
-
-    @property
-    def drawable_rows(self) -> int:
-        """No limit after the first row."""
-        return UNLIMITED_ROWS if self._rows else 0
 
     def on_insert(self, slots: Slots) -> None:
         """Give `slots` the largest priority seen."""
@@ -159,32 +162,27 @@ class PrioritizedSampler:
         self._priorities[slots] = sizes
         self._tree.set(slots, (sizes + self._epsilon) ** self._alpha)
 
-    def keep_priorities_in(self, priorities: Values) -> None:
-        """Keep the last absolute error of each slot in this array."""
-        self._priorities = priorities
 
-
-class FifoSampler:
+class FifoSampler(_KeepsPriorities):
     """Hands out each row once, in order of arrival, for on-policy learners."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._queue: deque[Slots] = deque()
-        self._queued_rows = 0
-        self._priorities: Values | None = None
         self.skipped_rows = 0
         """Number of rows that were evicted before a draw."""
 
     @property
     def drawable_rows(self) -> int:
         """Number of rows without a draw."""
-        return self._queued_rows
+        return self._rows
 
     def on_insert(self, slots: Slots) -> None:
         """Queue `slots`."""
-        if self._priorities is not None:
+        if len(self._priorities):
             self._priorities[slots] = 1.0
         self._queue.append(slots)
-        self._queued_rows += len(slots)
+        self._rows += len(slots)
 
     def on_evict(self, slots: Slots) -> None:
         """Forget the undrawn rows of `slots`."""
@@ -196,24 +194,17 @@ class FifoSampler:
     def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
         """Take the oldest rows, batch after batch; nothing is random. See Sampler."""
         wanted = batches * batch_size
-        if wanted > self._queued_rows:
-            raise ValueError(f"{wanted} rows were asked for and {self._queued_rows} are left")
+        if wanted > self._rows:
+            raise ValueError(f"{wanted} rows were asked for and {self._rows} are left")
         queued = self._take_all()
         self.on_insert(queued[wanted:])
         slots = queued[:wanted].reshape(batches, batch_size)
         return slots, np.full(slots.shape, 1.0 / max(1, wanted))
 
-    def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
-        """Priorities change nothing here."""
-
-    def keep_priorities_in(self, priorities: Values) -> None:
-        """Every row's priority is 1."""
-        self._priorities = priorities
-
     def _take_all(self) -> Slots:
         queued = np.concatenate([*self._queue, np.empty(0, np.int64)])
         self._queue.clear()
-        self._queued_rows = 0
+        self._rows = 0
         return queued
 
 

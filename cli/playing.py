@@ -20,8 +20,9 @@ from remuda.cli.evaluate_options import EvaluateOptions
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import assigned
-from remuda.environments.copies import LocalCopies, agents_of, make_local_copies
+from remuda.environments.copies import LocalCopies, agents_of, local_copies
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.faults import RestartLimit
 from remuda.environments.films import EpisodeFilms, draw_unseen
 from remuda.environments.lanes import AGENT
 from remuda.environments.make import make_parallel
@@ -157,9 +158,7 @@ class EpisodeView:
             render_mode=self._mode,
             trust_code=options.trust_code,
         )
-        return make_local_copies(
-            playable.env, {}, num_envs=count, source_dir=playable.source_dir, build=build, replaces=False
-        )
+        return local_copies(playable.env, {}, range(count), source_dir=playable.source_dir, build=build)
 
     def _several_agents(self, run: ExperimentConfig, count: int) -> LocalCopies:
         source_dir, options = run.source_dir, self.options
@@ -170,8 +169,8 @@ class EpisodeView:
             source_dir = trusted_source_dir(source_dir, run_dir=options.folder)
         self._agents = assigned(run, agents_of(run.env, source_dir=source_dir))
         build = partial(make_parallel, run.env, source_dir=source_dir, render_mode=self._mode)
-        broke = partial(print, file=sys.stderr)
-        return make_local_copies(run.env, self._agents, num_envs=count, source_dir=source_dir, broke=broke, build=build)
+        limit = RestartLimit(run.env.restarts_per_hour, partial(print, file=sys.stderr))
+        return local_copies(run.env, self._agents, range(count), source_dir=source_dir, limit=limit, build=build)
 
     def _at_its_task(self, run: ExperimentConfig, train_iter: int) -> ExperimentConfig:
         """Return the settings with the environment in which the checkpoints at this iteration were evaluated."""

@@ -72,14 +72,14 @@ def _check_agents(config: ExperimentConfig) -> None:
     """Build an environment with several agents once, and check that the policies can act for the agents."""
     from remuda.environments.assignment import configs_of_policies
     from remuda.environments.check import check_tasks
-    from remuda.environments.copies import agents_of, make_local_copies
+    from remuda.environments.copies import agents_of, local_copies
     from remuda.policy.algorithms import make_policy
     from remuda.policy.row_plan import check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     configs = configs_of_policies(config, agents_of(config.env, source_dir=config.source_dir))
     assigned = {name: own.env.agents for name, own in configs.items()}
-    copies = make_local_copies(config.env, assigned, num_envs=1, source_dir=config.source_dir)
+    copies = local_copies(config.env, assigned, range(1), source_dir=config.source_dir)
     copies.close()
     for own, lanes in zip(configs.values(), copies.lanes, strict=True):
         group = lanes.group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -13,23 +13,14 @@ from gymnasium import spaces
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
-from remuda.environments.faults import REPLACED, Fault, RestartLimit
+from remuda.environments.faults import Fault, RestartLimit
 from remuda.environments.lanes import AGENT, NO_INFO, Bools, Copies, Group, Infos, Lanes, ParallelEnv, Vectorization
 from remuda.environments.make import SingleEnv, make_parallel, make_single
 from remuda.environments.probe import Remarks
 from remuda.environments.processes import ProcessCopies, StepTimer, choose_processes, time_step
-from remuda.environments.replaceable import ReplaceableAgents, ReplaceableEnv
+from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array, Space
 from remuda.environments.vectors import VectorCopies, make_vector
-
-
-class AgentsCopy(ParallelEnv, Protocol):
-    """One copy with several agents, replaced after a failure."""
-
-    @property
-    def replaced(self) -> bool:
-        """True if the copy broke in the newest step or reset and was replaced."""
-        ...
 
 
 class LocalCopies:
@@ -40,16 +31,16 @@ class LocalCopies:
 
     def __init__(
         self,
-        envs: Sequence[AgentsCopy] | Sequence[SingleEnv],
+        envs: Sequence[ReplaceableEnv] | Sequence[ParallelEnv] | Sequence[SingleEnv],
         groups: Sequence[Group],
         *,
         max_episode_steps: int | None = None,
         one_agent: bool = False,
-        checked: bool = False,
     ) -> None:
-        """`max_episode_steps` truncates episodes for all agents; for one agent see `of_one_agent`; `checked` envs
-        return finite numbers only."""
-        self.num_envs, self.checked = len(envs), checked
+        """`max_episode_steps` truncates episodes for all agents; for one agent see `of_one_agent`."""
+        self.num_envs = len(envs)
+        self.checked = isinstance(envs[0], ReplaceableEnv)
+        """True for environments that are replaced after a failure, and return finite numbers only."""
         self.one_agent = one_agent
         self.lanes = tuple(Lanes.empty(group, self.num_envs) for group in groups)
         self._infos = [[NO_INFO] * len(lanes) for lanes in self.lanes]
@@ -59,17 +50,16 @@ class LocalCopies:
         self.replaced: Bools = np.zeros(self.num_envs, np.bool_)
         self.any_replaced = self._marked = False
         self.envs: Sequence[Any] = envs
-        """AgentsCopy, or SingleEnv with one agent."""
         self._most_steps = max_episode_steps
         self._steps = [0] * self.num_envs
         self._over = [True] * self.num_envs
         self._actors = [_actor(group.action) for group in groups]
 
     @classmethod
-    def of_one_agent(cls, envs: Sequence[SingleEnv], *, checked: bool = False) -> LocalCopies:
+    def of_one_agent(cls, envs: Sequence[ReplaceableEnv] | Sequence[SingleEnv]) -> LocalCopies:
         """Return copies of a gymnasium environment, which truncates its episodes itself."""
         group = Group((AGENT,), envs[0].observation_space, envs[0].action_space)
-        return cls(envs, [group], one_agent=True, checked=checked)
+        return cls(envs, [group], one_agent=True)
 
     def write_to(self, lanes: tuple[Lanes, ...], begun: Bools, replaced: Bools) -> None:
         """Write results into these arrays from now on; a reset comes next."""
@@ -116,11 +106,10 @@ class LocalCopies:
         env, self._marked = self.envs[index], True
         self.begun[index] = True
         observation, info = env.reset() if seed is None else env.reset(seed=seed)
+        self.replaced[index] = self.checked and env.replaced
         if self.one_agent:
-            self.replaced[index] = REPLACED in info
             self._begin_one_agent(index, observation, info)
         else:
-            self.replaced[index] = env.replaced
             self._begin(index, observation, info)
         self.any_replaced = self.any_replaced or bool(self.replaced[index])
 
@@ -133,8 +122,9 @@ class LocalCopies:
     def _step_one_agent(self, index: int, action: Any) -> bool:
         """Step a copy without mappings by agent, which cost as much as a simple environment. Return False if the copy
         broke."""
-        observation, reward, terminated, truncated, info = self.envs[index].step(action)
-        if REPLACED in info:
+        env = self.envs[index]
+        observation, reward, terminated, truncated, info = env.step(action)
+        if self.checked and env.replaced:
             self._begin_one_agent(index, observation, info)
             return False
         lanes = self.lanes[0]
@@ -164,7 +154,7 @@ class LocalCopies:
                 if not lanes.over[lane]:
                     chosen[agent] = of(acted[lane])
         observations, rewards, terminations, truncations, infos = env.step(chosen)
-        if env.replaced:
+        if self.checked and env.replaced:
             self._begin(index, observations, infos)
             return False
         self._steps[index] += 1
@@ -220,7 +210,7 @@ def make_copies(
         if vector is not None:
             return VectorCopies(vector)
     limit = RestartLimit(env.restarts_per_hour, broke)
-    build = partial(make_local_copies, env, assigned, num_envs=1, source_dir=source_dir, replaces=False)
+    build = partial(local_copies, env, assigned, range(1), source_dir=source_dir)
     try:
         processes, groups = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, timer=timer)
         if processes:
@@ -234,55 +224,46 @@ def make_copies(
         raise unbuildable(env, error) from error
 
 
-def make_local_copies(
-    env: EnvConfig,
-    assigned: Mapping[str, Sequence[str]],
-    *,
-    num_envs: int,
-    source_dir: str | None,
-    broke: Callable[[str], None] = lambda text: None,
-    build: Callable[[], Any] | None = None,
-    replaces: bool = True,
-) -> LocalCopies:
-    """Build copies in this process. `build` makes a copy (None: as in the config); `broke` receives a text for the log
-    about each replaced copy. Without `replaces`, steps raise the errors of the environment. Raises
-    EnvironmentBuildError."""
-    limit = RestartLimit(env.restarts_per_hour if replaces else 0, broke)
-    return local_copies(
-        env, assigned, range(num_envs), source_dir=source_dir, limit=limit, build=build, replaces=replaces
-    )
-
-
 def local_copies(
     env: EnvConfig,
     assigned: Mapping[str, Sequence[str]],
     indices: range,
     *,
     source_dir: str | None,
-    limit: Callable[[Fault], None],
+    limit: Callable[[Fault], None] | None = None,
     build: Callable[[], Any] | None = None,
-    replaces: bool = True,
     begins: Callable[[int], None] | None = None,
     remarks: Remarks | None = None,
 ) -> LocalCopies:
-    """Build the copies with these indices; see make_local_copies. `limit`, `begins` and `remarks`: see
-    ReplaceableEnv."""
+    """Build copies in this process. Raises EnvironmentBuildError.
+
+    Args:
+        env: config of the copies.
+        assigned: agents of each policy, by name; ignored for environments with one agent.
+        indices: numbers of the copies among all copies.
+        source_dir: folder searched first for the module of env.make.
+        limit: receives each fault of a copy, and raises to refuse a replacement; None: steps raise the errors of the
+            environment.
+        build: makes a copy; None: as in the config.
+        begins: see ReplaceableEnv.
+        remarks: see ReplaceableEnv.
+    """
     several, name = env.kind == "pettingzoo", str(env.id or env.make)
     make: Callable[[], Any] = build or partial(make_parallel if several else make_single, env, source_dir=source_dir)
-    common: dict[str, Any] = {"name": name, "broke": limit, "begins": begins}
     envs: list[Any] = []
     try:
         for index in indices:
-            if several:
-                envs.append(ReplaceableAgents(make, index=index, **common))
+            if limit is not None:
+                known = {"index": index, "name": name, "broke": limit, "begins": begins, "remarks": remarks}
+                envs.append(ReplaceableEnv(make, **known))
             else:
-                envs.append(ReplaceableEnv(make, index=index, remarks=remarks, **common) if replaces else make())
+                envs.append(make())
         if not several:
-            return LocalCopies.of_one_agent(envs, checked=replaces)
+            return LocalCopies.of_one_agent(envs)
         groups = [Group.of(envs[0], agents, policy=name) for name, agents in assigned.items()]
         for built in envs:
             _check_all_assigned(built, assigned)
-        return LocalCopies(envs, groups, max_episode_steps=env.max_episode_steps, checked=True)
+        return LocalCopies(envs, groups, max_episode_steps=env.max_episode_steps)
     except BaseException:
         for built in envs:
             with suppress(Exception), NoExit():

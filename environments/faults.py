@@ -12,9 +12,6 @@ from typing import cast
 import msgspec
 import numpy as np
 
-REPLACED = "environment_replaced"
-"""Key of a step's info, bool: the environment broke and was replaced. The step is a reset: it has the first observation
-of a new episode, with reward 0."""
 LARGEST_REWARD = 1e30
 """Learners use float32, up to 3.4e38, and sums of rewards."""
 LARGEST_OBSERVATION = 1e38

@@ -61,46 +61,6 @@ class ParallelEnv(Protocol):
         ...
 
 
-class WrappedAgents:
-    """Base class of wrappers of a ParallelEnv; a subclass has `reset`, `step` and `close`."""
-
-    def __init__(self, env: ParallelEnv) -> None:
-        self._env = env
-
-    @property
-    def possible_agents(self) -> Sequence[str]:
-        """See ParallelEnv, as all here."""
-        return self._env.possible_agents
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the environment."""
-        return getattr(self._env, "metadata", {})
-
-    @property
-    def render_mode(self) -> str | None:
-        """Form of drawing; None: no drawing."""
-        return getattr(self._env, "render_mode", None)
-
-    def render(self) -> Any:
-        """Return the present picture; None without drawing."""
-        render = getattr(self._env, "render", None)
-        return None if render is None else render()
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """Agents of the next step."""
-        return self._env.agents
-
-    def observation_space(self, agent: str) -> Space:
-        """Observation space of the agent."""
-        return self._env.observation_space(agent)
-
-    def action_space(self, agent: str) -> Space:
-        """Action space of the agent."""
-        return self._env.action_space(agent)
-
-
 AGENT = "agent"
 """The name of the only agent of a gymnasium environment."""
 Bools = NDArray[np.bool_]

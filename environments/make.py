@@ -213,7 +213,7 @@ def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | 
         raise EnvironmentBuildError(f"{named}: possible_agents should name 1 to {MOST_AGENTS} agents, each once")
     try:
         if any(observes_mask(game.observation_space(agent), game.action_space(agent)) for agent in agents):
-            game = MasksToInfos(game)
+            game = cast("ParallelEnv", MasksToInfos(game))
     except UnsupportedSpaceError as error:
         raise EnvironmentBuildError(str(error)) from error
     for agent in agents:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -15,7 +14,6 @@ from remuda.environments.faults import (
     LARGEST_OBSERVATION,
     LARGEST_REWARD,
     MOST_IN_A_ROW,
-    REPLACED,
     BrokenEnvironmentError,
     Fault,
     UnusableResultError,
@@ -23,8 +21,6 @@ from remuda.environments.faults import (
     shown_action,
     traceback_of,
 )
-from remuda.environments.lanes import ParallelEnv, WrappedAgents
-from remuda.environments.make import SingleEnv
 from remuda.environments.probe import FIRST, Remarks
 from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array
@@ -37,117 +33,108 @@ _MOST_SHOWN = 60
 _SURELY = 1e37
 """Up to this sum of squares no entry is too large, in float32 and in float64."""
 
-_Infos = Mapping[str, Mapping[str, Any]]
-_AgentsStep = tuple[Mapping[str, Array], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], _Infos]
-_Env = TypeVar("_Env")
-_Begun = TypeVar("_Begun")
-"""Result of a reset."""
 _Result = TypeVar("_Result")
 
 
-class _Replaceable(Generic[_Env, _Begun]):
-    """Position of an environment, its faults in a row, and its replacement."""
+class _OneAgent:
+    """Steps an environment of gymnasium's interface, and refuses unusable results."""
 
-    def _prepare(
-        self,
-        build: Callable[[], _Env],
-        index: int,
-        name: str,
-        broke: Callable[[Fault], None],
-        begins: Callable[[int], None] | None,
-    ) -> None:
-        self._build, self._index, self._name, self._broke, self._begins = build, index, name, broke, begins
-        self._seed: int | None = None
-        self._episode = self._step = self._in_a_row = 0
-        self._open = True
-        self._no_exit = NoExit()
+    def __init__(self, env: gymnasium.Env[Any, Any], remarks: Remarks | None) -> None:
+        self._space = env.observation_space
+        self._shape: tuple[int, ...] = tuple(self._space.shape or ())
+        self._dtype: np.dtype[Any] = np.dtype(self._space.dtype)
+        self._remarks, self._looks = remarks, 0 if remarks is None else FIRST
 
-    @abstractmethod
-    def _put(self, env: _Env) -> None:
-        """Take another environment into use."""
+    def require_alike(self, env: Any) -> None:
+        """Raise UnusableResultError unless `env` can replace the first environment. Here the results tell."""
 
-    @abstractmethod
-    def _begun(self, seed: int | None) -> _Begun:
-        """Begin an episode. Raises errors of the environment."""
+    def begun(self, env: Any, seed: int | None) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode. Raises errors of the environment, and UnusableResultError."""
+        observation, info = _parts_of(env.reset(seed=seed), "gymnasium", "reset", _OF_RESET)
+        return self._checked(observation), _checked_info(info)
 
-    @abstractmethod
-    def close(self) -> None:
-        """Close the environment, once."""
+    def stepped(self, env: Any, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Take a step. Raises like `begun`."""
+        observation, reward, terminated, truncated, info = _parts_of(env.step(action), "gymnasium", "step", _OF_STEP)
+        seen, paid = self._checked(observation), _checked_reward(reward)
+        return seen, paid, bool(terminated), bool(truncated), _checked_info(info)
 
-    def _reset(self, seed: int | None) -> tuple[_Begun, bool]:
-        """Begin an episode; returns True with the result if the environment was replaced. Raises BrokenEnvironmentError
-        beyond the limits."""
-        if self._begins is not None:
-            self._begins(self._index)
-        if seed is not None:
-            self._seed, self._episode = seed, 0
-        self._episode, self._step = self._episode + 1, 0
+    def as_step(self, begun: tuple[Array, dict[str, Any]]) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Return the begin of an episode in the form of a step."""
+        return begun[0], 0.0, False, False, begun[1]
+
+    def shown(self, action: Any) -> str:
+        """Return an action for people."""
+        return shown_action(action)
+
+    def _checked(self, observation: Any) -> Array:
+        if self._looks and self._remarks is not None:
+            self._looks -= 1
+            self._remarks.look(self._space, observation)
+        return _checked_observation(observation, self._shape, self._dtype)
+
+
+class _SeveralAgents:
+    """The same for PettingZoo's interface, with results by agent; see _OneAgent."""
+
+    def __init__(self, env: Any) -> None:
+        spaces = {agent: env.observation_space(agent) for agent in env.possible_agents}
+        self._expected = {agent: (tuple(one.shape or ()), np.dtype(one.dtype)) for agent, one in spaces.items()}
+
+    def require_alike(self, env: Any) -> None:
+        if other := set(env.possible_agents) ^ set(self._expected):
+            raise UnusableResultError(f"made again, only one of the two has an agent {min(other)}")
+
+    def begun(self, env: Any, seed: int | None) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        returned = env.reset() if seed is None else env.reset(seed=seed)
+        observations, infos = _parts_of(returned, "PettingZoo", "reset", _OF_AGENTS_RESET)
+        there = list(env.agents)
+        if not there:
+            raise UnusableResultError("it has no agents after its reset")
+        if missing := [agent for agent in there if agent not in observations]:
+            raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
+        return self._checked(observations, there), _by_agent(_checked_info, _checked_info(infos))
+
+    def stepped(self, env: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        returned = _parts_of(env.step(action), "PettingZoo", "step", _OF_AGENTS_STEP)
+        observations, rewards, terminations, truncations, infos = returned
+        seen = self._checked(observations, dict.fromkeys([*action, *env.agents]))
+        paid = _by_agent(_checked_reward, {agent: rewards.get(agent, 0.0) for agent in action})
+        ends = {agent: bool(flag) for agent, flag in terminations.items()}
+        cut = {agent: bool(flag) for agent, flag in truncations.items()}
+        return seen, paid, ends, cut, _by_agent(_checked_info, _checked_info(infos))
+
+    def as_step(self, begun: tuple[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
+        return begun[0], {}, {}, {}, begun[1]
+
+    def shown(self, action: Any) -> str:
+        return shown_action([*action.values()])
+
+    def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
+        """Return the observations of these agents, if present. Raises UnusableResultError."""
+        expected, agent = self._expected, ""
+        seen: dict[str, Array] = {}
         try:
-            with self._no_exit:
-                return self._begun(seed), False
-        except MemoryError:
-            raise  # the process is not to be trusted any more
-        except Exception as error:  # anything that the environment raises
-            return self._replace(error, None), True
-
-    def _replace(self, error: Exception, action: object) -> _Begun:
-        """Report a failure, close the environment, and begin an episode in a replacement. Repeats after further
-        failures. `action` is None at a reset. Raises BrokenEnvironmentError beyond the limits."""
-        while True:
-            seed = self._report(error, action)
-            try:
-                with self._no_exit:
-                    self.close()
-            except Exception as closing:
-                text = (
-                    f"environment {self._index} ({self._name}): closing it raised {type(closing).__name__}: {closing}"
-                )
-                print(text, file=sys.stderr, flush=True)
-            try:
-                with self._no_exit:
-                    self._put(self._build())
-                    self._open, self._episode, self._step = True, 1, 0
-                    return self._begun(seed)
-            except MemoryError:
-                raise
-            except Exception as again:  # anything that the new environment raises
-                error, action = again, None
-
-    def _report(self, error: Exception, action: object) -> int | None:
-        """Report a failure; returns the seed of the replacement, None without a first seed."""
-        where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
-        fault = Fault(
-            env_index=self._index,
-            env=self._name,
-            seed=self._seed,
-            where=where,
-            action=shown_action(action),
-            problem=problem_of(error),
-            fresh_seed=None if self._seed is None else replacement_seed(self._seed),
-            traceback=traceback_of(error),
-        )
-        self._in_a_row += 1
-        if self._in_a_row >= MOST_IN_A_ROW:
-            raise BrokenEnvironmentError(
-                f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
-            ) from error
-        self._broke(fault)
-        self._seed, self._episode, self._step = fault.fresh_seed, 0, 0
-        return fault.fresh_seed
+            for agent in agents:
+                if agent in observations and agent in expected:
+                    seen[agent] = _checked_observation(observations[agent], *expected[agent])
+        except UnusableResultError as error:
+            raise UnusableResultError(f"{error} (agent {agent})") from None
+        return seen
 
 
-class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any], _Replaceable[SingleEnv, tuple[Array, dict[str, Any]]]):
-    """Steps one environment. After an error or an unusable result the environment is closed and built again with a
-    fresh seed; the step then is the reset of the new environment, with REPLACED in its info.
+class ReplaceableEnv:
+    """Steps an environment with one or several agents. After an error or an unusable result the environment is closed
+    and built again with a fresh seed; the step then is the reset of the new environment, with `replaced` set.
 
     Unusable results: an observation of another shape or dtype than its space, or with numbers that are not finite; a
-    reward that is not a finite number, or too large to add up; and results outside gymnasium's interface: not five
-    values, or an info that is not a dict.
+    reward that is not a finite number, or too large to add up; and results outside the interface: not five values, or
+    an info that is not a dict. All other attributes are those of the present environment.
     """
 
     def __init__(
         self,
-        build: Callable[[], SingleEnv],
+        build: Callable[[], Any],
         *,
         index: int,
         name: str,
@@ -163,40 +150,54 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any], _Replaceable[Sin
             name: env.id or env.make.
             broke: receives each fault before the replacement; raises to refuse it.
             begins: receives `index` before each step and reset.
-            remarks: checks the first observations; None: no check.
+            remarks: checks the first observations of one agent; None: no check.
         """
-        gymnasium.Wrapper.__init__(self, build())  # pyright: ignore[reportUnknownMemberType]
-        self._prepare(build, index, name, broke, begins)
-        space = self.env.observation_space
-        self._shape: tuple[int, ...] = tuple(space.shape or ())
-        self._dtype: np.dtype[Any] = np.dtype(space.dtype)
-        self._remarks, self._looks = remarks, 0 if remarks is None else FIRST
+        self.env = build()
+        self.replaced = False
+        """True if the environment broke in the newest step or reset and was replaced."""
+        self._build, self._index, self._name, self._broke, self._begins = build, index, name, broke, begins
+        one_agent = isinstance(self.env, gymnasium.Env)
+        self._checks = _OneAgent(self.env, remarks) if one_agent else _SeveralAgents(self.env)
+        self._seed: int | None = None
+        self._episode = self._step = self._in_a_row = 0
+        self._open = True
+        self._no_exit = NoExit()
 
-    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
         if self._begins is not None:
             self._begins(self._index)
         self._step += 1
+        self.replaced = False
         try:
             with self._no_exit:
-                observation, reward, terminated, truncated, info = _parts_of(
-                    self.env.step(action), "gymnasium", "step", _OF_STEP
-                )
-                seen, paid = self._checked(observation), _checked_reward(reward)
-                ends, cut, info = bool(terminated), bool(truncated), _checked_info(info)
+                result = self._checks.stepped(self.env, action)
         except MemoryError:
             raise  # the process is not to be trusted any more
         except Exception as error:  # anything that the environment raises
-            seen, info = self._replace(error, action)
-            return seen, 0.0, False, False, {**info, REPLACED: True}
+            return self._checks.as_step(self._replace(error, self._checks.shown(action)))
         self._in_a_row = 0
-        return seen, paid, ends, cut, info
+        return result
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode. A failure replaces the environment: then with REPLACED in the info, and a fresh seed.
-        Raises BrokenEnvironmentError beyond the limits."""
-        (observation, info), replaced = self._reset(seed)
-        return (observation, {**info, REPLACED: True}) if replaced else (observation, info)
+    def reset(self, seed: int | None = None) -> tuple[Any, Any]:
+        """Begin an episode. A failure replaces the environment, with a fresh seed. Raises BrokenEnvironmentError beyond
+        the limits."""
+        if self._begins is not None:
+            self._begins(self._index)
+        if seed is not None:
+            self._seed, self._episode = seed, 0
+        self._episode, self._step = self._episode + 1, 0
+        self.replaced = False
+        try:
+            with self._no_exit:
+                return self._checks.begun(self.env, seed)
+        except MemoryError:
+            raise
+        except Exception as error:  # anything that the environment raises
+            return self._replace(error, "")
 
     def close(self) -> None:
         """Close the environment, once."""
@@ -204,104 +205,51 @@ class ReplaceableEnv(gymnasium.Wrapper[Array, Any, Array, Any], _Replaceable[Sin
             self._open = False
             self.env.close()
 
-    def _put(self, env: SingleEnv) -> None:
-        self.env = env
+    def _replace(self, error: Exception, action: str) -> tuple[Any, Any]:
+        """Report a failure, close the environment, and begin an episode in a replacement. Repeats after further
+        failures. `action` is empty at a reset. Raises BrokenEnvironmentError beyond the limits."""
+        self.replaced = True
+        while True:
+            seed = self._report(error, action)
+            try:
+                with self._no_exit:
+                    self.close()
+            except Exception as closing:
+                text = (
+                    f"environment {self._index} ({self._name}): closing it raised {type(closing).__name__}: {closing}"
+                )
+                print(text, file=sys.stderr, flush=True)
+            try:
+                with self._no_exit:
+                    self.env, self._open, self._episode, self._step = self._build(), True, 1, 0
+                    self._checks.require_alike(self.env)
+                    return self._checks.begun(self.env, seed)
+            except MemoryError:
+                raise
+            except Exception as again:  # anything that the new environment raises
+                error, action = again, ""
 
-    def _begun(self, seed: int | None) -> tuple[Array, dict[str, Any]]:
-        observation, info = _parts_of(self.env.reset(seed=seed), "gymnasium", "reset", _OF_RESET)
-        return self._checked(observation), _checked_info(info)
-
-    def _checked(self, observation: Any) -> Array:
-        if self._looks and self._remarks is not None:
-            self._looks -= 1
-            self._remarks.look(self.env.observation_space, observation)
-        return _checked_observation(observation, self._shape, self._dtype)
-
-
-class ReplaceableAgents(WrappedAgents, _Replaceable[ParallelEnv, tuple[Mapping[str, Array], _Infos]]):
-    """A ParallelEnv. After an error or an unusable result (see ReplaceableEnv) the environment is closed and built
-    again with a fresh seed; the step then is the reset of the new environment, with `replaced` set."""
-
-    def __init__(
-        self,
-        build: Callable[[], ParallelEnv],
-        *,
-        index: int,
-        name: str,
-        broke: Callable[[Fault], None],
-        begins: Callable[[int], None] | None = None,
-    ) -> None:
-        """See ReplaceableEnv. Raises errors of `build`."""
-        WrappedAgents.__init__(self, build())
-        self._prepare(build, index, name, broke, begins)
-        self.replaced = False
-        """True if the environment broke in the newest step or reset and was replaced."""
-        spaces = {agent: self.observation_space(agent) for agent in self.possible_agents}
-        self._expected = {agent: (tuple(one.shape or ()), np.dtype(one.dtype)) for agent, one in spaces.items()}
-
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Mapping[str, Array], _Infos]:
-        """Begin an episode. Raises BrokenEnvironmentError beyond the limits."""
-        begun, self.replaced = self._reset(seed)
-        return begun
-
-    def step(self, actions: dict[str, Any]) -> _AgentsStep:
-        """Take a step, or begin in another environment. Raises BrokenEnvironmentError beyond the limits."""
-        if self._begins is not None:
-            self._begins(self._index)
-        self.replaced = False
-        self._step += 1
-        try:
-            with self._no_exit:
-                returned = _parts_of(self._env.step(actions), "PettingZoo", "step", _OF_AGENTS_STEP)
-                observations, rewards, terminations, truncations, infos = returned
-                seen = self._checked(observations, dict.fromkeys([*actions, *self._env.agents]))
-                paid = _by_agent(_checked_reward, {agent: rewards.get(agent, 0.0) for agent in actions})
-                ends = {agent: bool(flag) for agent, flag in terminations.items()}
-                cut = {agent: bool(flag) for agent, flag in truncations.items()}
-                infos = _by_agent(_checked_info, _checked_info(infos))
-        except MemoryError:
-            raise
-        except Exception as error:  # anything that the environment raises
-            self.replaced = True
-            seen, infos = self._replace(error, [*actions.values()])
-            return seen, {}, {}, {}, infos
-        self._in_a_row = 0
-        return seen, paid, ends, cut, infos
-
-    def close(self) -> None:
-        """Close the environment, once."""
-        if self._open:
-            self._open = False
-            self._env.close()
-
-    def _put(self, env: ParallelEnv) -> None:
-        self._env, self._open = env, True
-        if other := set(env.possible_agents) ^ set(self._expected):
-            raise UnusableResultError(f"made again, only one of the two has an agent {min(other)}")
-
-    def _begun(self, seed: int | None) -> tuple[Mapping[str, Array], _Infos]:
-        returned = self._env.reset() if seed is None else self._env.reset(seed=seed)
-        observations, infos = _parts_of(returned, "PettingZoo", "reset", _OF_AGENTS_RESET)
-        there = list(self._env.agents)
-        if not there:
-            raise UnusableResultError("it has no agents after its reset")
-        if missing := [agent for agent in there if agent not in observations]:
-            raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
-        return self._checked(observations, there), _by_agent(_checked_info, _checked_info(infos))
-
-    def _checked(self, observations: Mapping[str, Any], agents: Collection[str]) -> Mapping[str, Array]:
-        """Return the observations of these agents, if present. Raises UnusableResultError."""
-        expected, agent = self._expected, ""
-        seen: dict[str, Array] = {}
-        try:
-            for agent in agents:
-                if agent in observations and agent in expected:
-                    seen[agent] = _checked_observation(observations[agent], *expected[agent])
-        except UnusableResultError as error:
-            raise UnusableResultError(f"{error} (agent {agent})") from None
-        return seen
+    def _report(self, error: Exception, action: str) -> int | None:
+        """Report a failure; returns the seed of the replacement, None without a first seed."""
+        where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
+        fault = Fault(
+            env_index=self._index,
+            env=self._name,
+            seed=self._seed,
+            where=where,
+            action=action,
+            problem=problem_of(error),
+            fresh_seed=None if self._seed is None else replacement_seed(self._seed),
+            traceback=traceback_of(error),
+        )
+        self._in_a_row += 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            raise BrokenEnvironmentError(
+                f"{fault.text()}; it is not made again: {MOST_IN_A_ROW} times in a row it broke without a good step"
+            ) from error
+        self._broke(fault)
+        self._seed, self._episode, self._step = fault.fresh_seed, 0, 0
+        return fault.fresh_seed
 
 
 def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

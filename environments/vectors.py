@@ -14,7 +14,6 @@ from remuda.config.errors import NoExit
 from remuda.environments.atari import LIFE_LOST, AtariVector, atari_settings, is_atari
 from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool, package
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
-from remuda.environments.faults import REPLACED
 from remuda.environments.lanes import AGENT, Bools, Group, Lanes, Vectorization
 from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.make import check_spaces, known_spec, make_single, obstacle_to_native
@@ -84,22 +83,13 @@ class VectorCopies:
         lanes.observations, lanes.info = self.vector.reset(seed=seed)
         lanes.over, lanes.masked, self._resets = self._none, ACTION_MASK in lanes.info, 0
         self.begun = ~self._none
-        self.any_replaced = REPLACED in lanes.info
-        self.replaced = np.asarray(lanes.info[REPLACED], np.bool_) if self.any_replaced else self._none
 
     def step(self, actions: Sequence[Array]) -> int:
         """See Copies."""
         lanes = self.lanes[0]
         lanes.observations, lanes.reward, lanes.terminated, lanes.truncated, info = self.vector.step(actions[0])
         lanes.info, lanes.masked, lanes.life_lost = info, ACTION_MASK in info, info.get(LIFE_LOST)
-        stepped = self.num_envs - self._resets
-        self.begun = lanes.over
-        if REPLACED in info:
-            self.any_replaced, self.replaced = True, np.asarray(info[REPLACED], np.bool_)
-            stepped -= int(np.count_nonzero(self.replaced & ~self.begun))
-            self.begun = self.begun | self.replaced
-        elif self.any_replaced:
-            self.any_replaced, self.replaced = False, self._none
+        stepped, self.begun = self.num_envs - self._resets, lanes.over
         lanes.over = lanes.terminated | lanes.truncated
         self._resets = int(np.count_nonzero(lanes.over))
         return stepped

@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import math
-
-# gymnasium's spaces are generic without bounds: isinstance leaves pyright with a space of unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -17,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from remuda.environments.errors import UnsupportedSpaceError
-from remuda.environments.lanes import ParallelEnv, WrappedAgents
+from remuda.environments.lanes import ParallelEnv
 from remuda.environments.legal_actions import ACTION_MASK, components_of, legal_of_mask
 from remuda.environments.packing import leaves
 from remuda.environments.spaces import Array, Space
@@ -80,21 +77,25 @@ class MaskToInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
         return left, reward, terminated, truncated, info | {ACTION_MASK: mask}
 
 
-class MasksToInfos(WrappedAgents):
-    """A ParallelEnv with the masks of its agents moved into `infos`; see MaskToInfo."""
+class MasksToInfos:
+    """A ParallelEnv with the masks of its agents moved into `infos`; see MaskToInfo. All other attributes are those of
+    the environment."""
 
     def __init__(self, env: ParallelEnv) -> None:
         """Raises UnsupportedSpaceError unless each mask has one number for each action."""
-        super().__init__(env)
+        self._env = env
         self._apart = {
             agent: MaskApart(env.observation_space(agent), env.action_space(agent))
             for agent in env.possible_agents
             if observes_mask(env.observation_space(agent), env.action_space(agent))
         }
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
     def observation_space(self, agent: str) -> Space:
         """Without the mask."""
-        return self._apart[agent].space if agent in self._apart else super().observation_space(agent)
+        return self._apart[agent].space if agent in self._apart else self._env.observation_space(agent)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -119,10 +120,6 @@ class MasksToInfos(WrappedAgents):
         observations, rewards, terminations, truncations, infos = self._env.step(actions)
         seen, said = self._apart_of(observations, infos)
         return seen, rewards, terminations, truncations, said
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self._env.close()
 
     def _apart_of(
         self, observations: Mapping[str, Any], infos: Mapping[str, Mapping[str, Any]]

@@ -9,7 +9,7 @@ from functools import partial
 
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.copies import LocalCopies, make_local_copies
+from remuda.environments.copies import LocalCopies, local_copies
 from remuda.environments.films import Pictures, drawn_unseen, encoder, gif_of
 from remuda.environments.lanes import AGENT
 from remuda.environments.make import make_parallel, make_single
@@ -117,8 +117,8 @@ class Films:
         build = partial(make, config.env, source_dir=config.source_dir, render_mode="rgb_array")
         assigned = {str(index): its for index, its in enumerate(self._agents)}
         with NoExit(), drawn_unseen():
-            copies = self._copies = make_local_copies(
-                config.env, assigned, num_envs=1, source_dir=config.source_dir, build=build, replaces=False
+            copies = self._copies = local_copies(
+                config.env, assigned, range(1), source_dir=config.source_dir, build=build
             )
             pictures = Pictures(copies.envs[0])
             copies.reset([0])

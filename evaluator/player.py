@@ -12,7 +12,8 @@ from remuda.config.current import evaluated, on_task
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import AGAINST_PAST
 from remuda.environments.check import check_environment, check_evaluated
-from remuda.environments.copies import LocalCopies, make_local_copies
+from remuda.environments.copies import LocalCopies, local_copies
+from remuda.environments.faults import RestartLimit
 from remuda.environments.lanes import AGENT
 from remuda.environments.seeding import episode_seed, generator
 from remuda.environments.spaces import Array
@@ -143,12 +144,12 @@ class EpisodePlayer:
         self.films = Films(config, self.agents)
         """Films of the evaluations."""
         try:
-            self.copies: LocalCopies = make_local_copies(
+            self.copies: LocalCopies = local_copies(
                 config.env,
                 dict(zip(self._names, self.agents, strict=True)),
-                num_envs=self._num_envs,
+                range(self._num_envs),
                 source_dir=config.source_dir,
-                broke=self._broke,
+                limit=RestartLimit(config.env.restarts_per_hour, self._broke),
             )
         except BaseException:
             self.films.close()
@@ -176,7 +177,7 @@ class EpisodePlayer:
         finished: Callable[[Episode, int], None] = lambda episode, count: None,
     ) -> Evaluated:
         """Let the policies play, greedily, the episodes of these numbers; return the view of the policy with the index
-        `judged`. In self-play it also plays against `older` policies: see `against_older`. Equal policies have an equal
+        `judged`. In self-play it also plays against `older` policies: see `play_against`. Equal policies have an equal
         `key`: then the newest episodes serve each policy once. Raises EvaluationError and BrokenEnvironmentError."""
         players, agents = [Player(policy) for policy in policies], self.agents[judged]
         known = self._known
@@ -190,35 +191,27 @@ class EpisodePlayer:
                 if (counts := actions[policy_index]) is not None:
                     counts.add(chosen)
 
-            games = self.play(
-                players,
+            everybody = {agent: one for one, its in zip(players, self.agents, strict=True) for agent in its}
+            games = self._play(
+                lambda position: everybody,
                 numbers,
-                progress=progress,
+                progress,
                 finished=lambda game, count: finished(game.of_policy(agents), count),
                 acted=acted,
             )
             known = self._known = _Games((key, numbers), games, actions, set())
         known.viewed.add(judged)
-        own = [game.of_policy(agents) for game in known.games]
+        episodes = [game.of_policy(agents) for game in known.games]
         pools = [[Player(policy) for policy in pool] for pool in older]
         pools += [[] for _ in range(len(players) - len(pools))]
-        episodes = self.against_older(judged, players, pools, numbers, own, progress=progress)
+        if any(pool for index, pool in enumerate(pools) if index != judged or len(agents) > 1):
+            against = self.play_against(judged, players, pools, numbers, progress=progress)
+            episodes = [
+                replace(one, info={**one.info, AGAINST_PAST: game.returns[agent]})
+                for one, (agent, game) in zip(episodes, against, strict=True)
+            ]
         counts = known.actions[judged]
         return Evaluated(episodes, {} if counts is None else counts.histograms())
-
-    def play(
-        self,
-        players: Sequence[Player],
-        numbers: Sequence[int],
-        *,
-        progress: Progress = lambda env_steps: None,
-        finished: Callable[[Game, int], None] = lambda game, count: None,
-        acted: Callable[[int, Array], None] = lambda policy_index, actions: None,
-    ) -> list[Game]:
-        """Play the episodes of these numbers, with one player for all agents of each policy. Raises EvaluationError,
-        and errors of the environment."""
-        everybody = {agent: one for one, its in zip(players, self.agents, strict=True) for agent in its}
-        return self._play(lambda position: everybody, numbers, progress, finished, acted)
 
     def play_against(
         self,
@@ -234,25 +227,6 @@ class EpisodePlayer:
         seats = [players_against(number, judged, players, others, self.agents) for number in numbers]
         games = self._play(lambda position: seats[position][1], numbers, progress)
         return [(agent, game) for (agent, _), game in zip(seats, games, strict=True)]
-
-    def against_older(
-        self,
-        judged: int,
-        players: Sequence[Player],
-        older: Sequence[Sequence[Player]],
-        numbers: Sequence[int],
-        episodes: Sequence[Episode],
-        *,
-        progress: Progress,
-    ) -> list[Episode]:
-        """Return the `episodes` of the policy `judged`, each with the return of one agent against `older` players of
-        each policy, in self-play; unchanged without older opponents. Raises like `play`."""
-        own = self.agents[judged]
-        if not any(pool for index, pool in enumerate(older) if index != judged or len(own) > 1):
-            return list(episodes)
-        played = self.play_against(judged, players, older, numbers, progress=progress)
-        pairs = zip(episodes, played, strict=True)
-        return [replace(one, info={**one.info, AGAINST_PAST: game.returns[agent]}) for one, (agent, game) in pairs]
 
     def close(self) -> None:
         """Close the copies."""

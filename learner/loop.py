@@ -10,14 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.config.schema import ExperimentConfig
 from remuda.logbook.statistics import Statistics, mean
 from remuda.logbook.timers import Timers
-from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.flat_parameters import keep_freed_memory
 from remuda.policy.networks.tensors import denormals_are_zero, threads
-from remuda.policy.row_plan import RowPlan
 from remuda.policy.saved_state import NotFinite, require_finite
 from remuda.worker.serve import HopelessError
 
@@ -201,38 +198,6 @@ class LearnerLoop:
         """The gradient norms of the updates since the last check."""
         self._rows: list[NDArray[np.int64]] = []
         self._priorities: list[torch.Tensor] = []
-
-    @classmethod
-    def of(
-        cls,
-        config: ExperimentConfig,
-        plan: RowPlan,
-        algorithm: Algorithm,
-        source: BatchSource,
-        *,
-        train_iter: int,
-        env_step: int = 0,
-        timers: Timers,
-        learn: Callable[[Arrays], LearnResult] | None = None,
-        update_threads: int | None = None,
-        follow: Callable[[int], None],
-    ) -> LearnerLoop:
-        """Make a loop with the intervals of the config. `train_iter` and `env_step`: where it continues; `learn`
-        replaces the algorithm's method; `follow` adapts settings to a batch."""
-        return cls(
-            algorithm,
-            source,
-            publish_interval_iters=plan.publish_interval_iters,
-            report_interval_iters=config.log.interval_train_iters,
-            report_interval_env_steps=config.log.progress_interval_env_steps,
-            train_iter=train_iter,
-            env_step=env_step,
-            with_statistics=declaration(config).with_statistics,
-            timers=timers,
-            learn=learn,
-            update_threads=update_threads,
-            follow=follow,
-        )
 
     def step(self) -> Step:
         """Train on one batch, if available."""

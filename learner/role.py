@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
 import numpy as np
 
+from remuda.config.current import Changes
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.callbacks import LeaseCallbacks
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
+from remuda.learner.precision import update_threads
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import taken_over
-from remuda.learner.settings import LearnerSettings
+from remuda.learner.settings import Adjust, LearnerSettings
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
-from remuda.policy.base import Algorithm
+from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.row_plan import RowPlan
 from remuda.storage.fence import SupersededError
 from remuda.wire.messages import (
@@ -55,31 +58,61 @@ class LearnerRole:
 
     def __init__(
         self,
+        config: ExperimentConfig,
+        plan: RowPlan,
+        algorithm: Algorithm,
         *,
         lease: int,
         epoch: int,
-        config: ExperimentConfig,
-        plan: RowPlan,
         link: WorkLink,
         timers: Timers,
-        algorithm: Algorithm,
         outputs: LearnerOutputs,
         prefetch: Prefetch,
-        settings: LearnerSettings,
-        loop: LearnerLoop,
         publisher: PolicyPublisher,
         callbacks: LeaseCallbacks,
+        changes: Changes,
+        train_iter: int,
+        env_step: int = 0,
+        alone: bool = False,
+        learn: Callable[[Arrays], LearnResult] | None = None,
+        adjust: Adjust | None = None,
     ) -> None:
-        """`epoch`: epoch of the published policies."""
+        """Make the loop and its settings.
+
+        Args:
+            epoch: epoch of the published policies.
+            changes: changed settings, see LearnerSettings.
+            train_iter: updates before.
+            env_step: environment steps before, for the intervals of reports.
+            alone: True in serial mode.
+            learn: replaces `algorithm.learn`; None: no replacement.
+            adjust: replaces `algorithm.adjust`; None: no replacement.
+        """
         self.timers = timers
         self._lease, self._epoch, self._config, self._link = lease, epoch, config, link
         self._algorithm, self._outputs, self._prefetch = algorithm, outputs, prefetch
-        self._settings, self._loop, self._publisher, self._callbacks = settings, loop, publisher, callbacks
+        self._publisher, self._callbacks = publisher, callbacks
+        self._settings = LearnerSettings(config, adjust or (lambda at, values: algorithm.adjust(at)), changes)
+        say = partial(outputs.logbook.say, "learner")
+        self._loop = LearnerLoop(
+            algorithm,
+            prefetch,
+            publish_interval_iters=plan.publish_interval_iters,
+            report_interval_iters=config.log.interval_train_iters,
+            report_interval_env_steps=config.log.progress_interval_env_steps,
+            train_iter=train_iter,
+            env_step=env_step,
+            with_statistics=declaration(config).with_statistics,
+            timers=timers,
+            learn=learn,
+            update_threads=update_threads(config, algorithm, plan, alone=alone, say=say),
+            follow=self._settings.follow,
+        )
         self._on_policy = plan.on_policy
         self._strictly = config.buffer.max_policy_lag == 0
         self._world_size = config.learner.ranks
         self._training_text = "training" if self._world_size == 1 else f"training, world_size {self._world_size}"
-        self._reported_train_iter = self._loop.train_iter
+        self._reported_train_iter = train_iter
         """Update of the newest message to the coordinator."""
         self._saved = 0
         """Number of the newest request for a checkpoint."""

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING
 
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
-from remuda.config.current import Values
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
 from remuda.learner.callbacks import LeaseCallbacks
-from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
-from remuda.learner.precision import choose_precision, update_threads
+from remuda.learner.precision import choose_precision
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, TargetPublisher, taken_over
 from remuda.learner.role import PUBLISH_DEADLINE_S, LearnerRole
-from remuda.learner.settings import LearnerSettings
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.role_logbooks import learner_logbook
 from remuda.logbook.streams import end_printed, log_printed
@@ -172,43 +169,26 @@ class LearnerWork(LearnerRole):
         trial = choose_precision(config, self._algorithm, timed=config.learner.ranks == 1, say=self._log_info)
         self._ranks = self._start_ranks(recruits)
         prefetch = self._new_prefetch(plan)
-        settings = LearnerSettings(config, self._adjust, assign.changes)
-        loop = LearnerLoop.of(
-            config,
-            plan,
-            self._algorithm,
-            prefetch,
-            train_iter=train_iter,
-            timers=self.timers,
-            learn=trial if self._ranks is None else self._ranks.learn,
-            update_threads=update_threads(config, self._algorithm, plan, alone=False, say=self._log_info),
-            follow=settings.follow,
-        )
         callbacks = LeaseCallbacks.of(assign, config, ckpt=self._folder.ckpt, send=self._link.send)
         if callbacks.host.names:
             self._log_info(callbacks.host.log_line)
         super().__init__(
+            config,
+            plan,
+            self._algorithm,
             lease=assign.lease,
             epoch=assign.epoch,
-            config=config,
-            plan=plan,
             link=self._link,
             timers=self.timers,
-            algorithm=self._algorithm,
             outputs=self._outputs,
             prefetch=prefetch,
-            settings=settings,
-            loop=loop,
             publisher=self._new_publisher(),
             callbacks=callbacks,
+            changes=assign.changes,
+            train_iter=train_iter,
+            learn=trial if self._ranks is None else self._ranks.learn,
+            adjust=None if self._ranks is None else self._ranks.adjust,
         )
-
-    def _adjust(self, config: ExperimentConfig, values: Values) -> None:
-        """Learn with these settings from the next update on, in all ranks."""
-        if self._ranks is None:
-            self._algorithm.adjust(config)
-        else:
-            self._ranks.adjust(config, values)
 
     def _new_prefetch(self, plan: RowPlan) -> Prefetch:
         """Make the part that requests batches and reads their rows in advance."""

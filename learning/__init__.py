@@ -71,49 +71,27 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers read the names above, and then know which names there are not
     _MODULES = {
-        "Categorical": "policy.torch_distributions",
-        "FlatParameters": "policy.networks.flat_parameters",
-        "FlatPart": "policy.networks.flat_parameters",
-        "Gaussian": "policy.torch_distributions",
-        "Likelihood": "policy.torch_distributions",
-        "Loss": "policy.base",
-        "Moments": "policy.networks.normalisation",
-        "MultiCategorical": "policy.torch_distributions",
-        "Optimizer": "policy.networks.optimizers",
-        "Optimizers": "policy.networks.optimizers",
-        "Outcome": "policy.returns",
-        "Perceptrons": "policy.networks.perceptrons",
-        "Preparation": "policy.networks.custom",
-        "Returns": "policy.returns",
-        "RunningMoments": "policy.networks.torch_networks",
-        "SquashedGaussian": "policy.torch_distributions",
-        "NetworkLearner": "policy.network_learner",
-        "TargetLearner": "policy.network_learner",
-        "Transitions": "policy.transitions",
-        "VTrace": "policy.returns",
-        "by_parts": "policy.networks.encoders",
-        "categorical": "policy.torch_distributions",
-        "generalized_advantages": "policy.returns",
-        "impala_resnet": "policy.networks.encoders",
-        "legal_in": "policy.networks.tensors",
-        "make_optimizer": "policy.networks.optimizers",
-        "masked": "policy.networks.tensors",
-        "n_step_returns": "policy.returns",
-        "nature_cnn": "policy.networks.encoders",
-        "perceptron": "policy.networks.encoders",
-        "running_returns": "policy.networks.normalisation",
-        "simba": "policy.networks.encoders",
-        "to_tensor": "policy.networks.tensors",
-        "transformer": "policy.networks.encoders",
-        "vtrace": "policy.returns",
-        "weights_from": "policy.networks.tensors",
+        "policy.base": "Loss",
+        "policy.network_learner": "NetworkLearner TargetLearner",
+        "policy.networks.custom": "Preparation",
+        "policy.networks.encoders": "by_parts impala_resnet nature_cnn perceptron simba transformer",
+        "policy.networks.flat_parameters": "FlatParameters FlatPart",
+        "policy.networks.normalisation": "Moments running_returns",
+        "policy.networks.optimizers": "Optimizer Optimizers make_optimizer",
+        "policy.networks.perceptrons": "Perceptrons",
+        "policy.networks.tensors": "legal_in masked to_tensor weights_from",
+        "policy.networks.torch_networks": "RunningMoments",
+        "policy.returns": "Outcome Returns VTrace generalized_advantages n_step_returns vtrace",
+        "policy.torch_distributions": "Categorical Gaussian Likelihood MultiCategorical SquashedGaussian categorical",
+        "policy.transitions": "Transitions",
     }
+    _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
     def __getattr__(name: str) -> object:
         """Import a name of `__all__` on first use: torch takes seconds."""
-        if name not in _MODULES:
+        if name not in _MODULE_OF:
             raise AttributeError(f"module 'remuda.learning' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"remuda.{_MODULES[name]}"), name)
+        value = globals()[name] = getattr(import_module(f"remuda.{_MODULE_OF[name]}"), name)
         return value
 
     def __dir__() -> list[str]:

@@ -11,7 +11,10 @@ from remuda.logbook.statistics import Statistics, episode_statistics
 from remuda.logbook.tables import Table
 
 _STEP_COLUMN = "TotalEnvInteracts"
+_STATISTICS = ("Average", "Std", "Max", "Min", "Median")
 _TEST_RETURNS = ("AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet")
+_FIRST_TESTS = (*_TEST_RETURNS, "TestEpLen", "MedianTestEpRet", "TestEnvInteracts")
+"""Columns of evaluations before the reported values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,28 +56,19 @@ class ProgressRow:
 
     def values(self) -> dict[str, float]:
         """Return the columns of progress.txt with their values, without the losses."""
-        train, tests = Statistics.of(self.returns), self.tests()
-        reported = {_camel(name): values for name, values in self.info.items()}
-        fixed = {
-            "Epoch": self.epoch,
-            "AverageEpRet": train.mean,
-            "StdEpRet": train.std,
-            "MaxEpRet": train.max,
-            "MinEpRet": train.min,
-            **{name: value for name, value in tests.items() if name in _TEST_RETURNS},
-            "EpLen": Statistics.of(self.lengths).mean,
-            **{name: value for name, value in tests.items() if name == "TestEpLen"},
-            _STEP_COLUMN: self.env_step,
-            "MedianEpRet": train.median,
-        }
-        info = {column: value for name, values in reported.items() for column, value in _columns_of(name, values)}
-        further = {name: value for name, value in tests.items() if name not in fixed}
-        of_run = ("MedianTestEpRet", "TestEnvInteracts")
+        train, tests = _columns_of("EpRet", self.returns), self.tests()
+        first = {name: tests[name] for name in _FIRST_TESTS if tests}
         return {
-            **fixed,
-            **{name: value for name, value in further.items() if name in of_run},
-            **info,
-            **{name: value for name, value in further.items() if name not in of_run},
+            "Epoch": self.epoch,
+            **dict(train[:-1]),
+            **{name: first[name] for name in _TEST_RETURNS if first},
+            "EpLen": Statistics.of(self.lengths).mean,
+            **{name: first[name] for name in ("TestEpLen",) if first},
+            _STEP_COLUMN: self.env_step,
+            **dict(train[-1:]),
+            **first,
+            **_info_columns("", self.info),
+            **tests,
             **self.collected,
             **self.tasks(),
             "Time": self.wall_s,
@@ -88,19 +82,13 @@ class ProgressRow:
         """Return the columns of evaluations."""
         if not self.evaluates:
             return {}
-        test = Statistics.of(self.test_returns)
-        reported = {f"Test{_camel(name)}": values for name, values in self.test_info.items()}
+        test = _columns_of("TestEpRet", self.test_returns)
         return {
-            **dict(zip(_TEST_RETURNS, (test.mean, test.std, test.max, test.min), strict=True)),
+            **dict(test),
             "TestEpLen": Statistics.of(self.test_lengths).mean,
-            "MedianTestEpRet": test.median,
-            "TestEnvInteracts": self._tested_at,
-            **{column: value for name, values in reported.items() for column, value in _columns_of(name, values)},
+            "TestEnvInteracts": math.nan if self.test_env_step is None else self.test_env_step,
+            **_info_columns("Test", self.test_info),
         }
-
-    @property
-    def _tested_at(self) -> float:
-        return math.nan if self.test_env_step is None else self.test_env_step
 
     def record(self) -> dict[str, float]:
         """Return the row for sinks: Remuda's own names, grouped by role, with five statistics per quantity."""
@@ -196,14 +184,14 @@ class ProgressFile:
 
 
 def _columns_of(name: str, values: Sequence[float]) -> list[tuple[str, float]]:
-    statistics = Statistics.of(values)
-    return [
-        (f"Average{name}", statistics.mean),
-        (f"Std{name}", statistics.std),
-        (f"Max{name}", statistics.max),
-        (f"Min{name}", statistics.min),
-        (f"Median{name}", statistics.median),
-    ]
+    statistics = vars(Statistics.of(values)).values()
+    return [(f"{kind}{name}", value) for kind, value in zip(_STATISTICS, statistics, strict=True)]
+
+
+def _info_columns(prefix: str, info: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {
+        column: value for name, values in info.items() for column, value in _columns_of(prefix + _camel(name), values)
+    }
 
 
 def _camel(name: str) -> str:

@@ -203,15 +203,7 @@ class BufferSampleReport(Report):
     staleness_max: float
 
     def fields(self) -> dict[str, Value]:
-        return {
-            "use_avg": self.use_avg,
-            "use_max": self.use_max,
-            "priority_avg": self.priority_avg,
-            "priority_max": self.priority_max,
-            "priority_min": self.priority_min,
-            "staleness_avg": self.staleness_avg,
-            "staleness_max": self.staleness_max,
-        }
+        return {name: value for name, value in vars(self).items() if name.endswith(("_avg", "_max", "_min"))}
 
     def text(self) -> str:
         return f"=== Sample data {self.sample_count} Times ===\n{grid(self.fields())}"

@@ -35,33 +35,23 @@ class TextView:
 
 @dataclass(frozen=True)
 class CurveView:
-    """Shows the finite numbers of reports as curves with one prefix."""
+    """Shows the finite numbers of reports as curves with one prefix; histograms and films once per train_iter."""
 
     file: EventWriter
-    prefix: str
+    prefix: str = ""
 
     def show(self, report: Report) -> None:
         """Add a point per value and axis. Seconds are the only axis of throughput and vitals."""
-        if isinstance(report, BufferThroughputReport | VitalsReport):
-            self.file.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
-        else:
-            self.file.scalars(self.prefix, report.fields(), train_iter=report.train_iter, env_step=report.env_step)
-
-
-@dataclass(frozen=True)
-class PageView:
-    """Shows histograms and films, once per train_iter."""
-
-    file: EventWriter
-
-    def show(self, report: Report) -> None:
+        train_iter = report.train_iter
         match report:
             case HistogramReport():
-                self.file.histograms(report.of, report.histograms, train_iter=report.train_iter)
+                self.file.histograms(report.of, report.histograms, train_iter=train_iter)
             case FilmReport():
-                self.file.film(report.film, train_iter=report.train_iter)
+                self.file.film(report.film, train_iter=train_iter)
+            case BufferThroughputReport() | VitalsReport():
+                self.file.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
             case _:
-                raise TypeError(f"TensorBoard has no other page for {type(report).__name__}")
+                self.file.scalars(self.prefix, report.fields(), train_iter=train_iter, env_step=report.env_step)
 
 
 def serial_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counters | None = None) -> Logbook:
@@ -72,7 +62,7 @@ def serial_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counters |
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
     curves, file = EventWriter(run.serial_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
-    series, pages = SeriesView(file), PageView(curves)
+    series, pages = SeriesView(file), CurveView(curves)
     return Logbook(
         {"buffer": buffer, "collector": collector, "evaluator": evaluator, "commander": evaluator, "learner": learner},
         views={
@@ -101,7 +91,7 @@ def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbo
     log, curves = TextLog(run.learner_log), EventWriter(run.learner_tb, resumed=resumed)
     views: dict[Topic, Sequence[View]] = {
         "learn": (TextView(log), CurveView(curves, "learner")),
-        "weights": (PageView(curves),),
+        "weights": (CurveView(curves),),
     }
     return Logbook({"learner": log}, views, (curves,))
 
@@ -148,8 +138,8 @@ def commander_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counter
             "evaluation": (TextView(commander), CurveView(curves, "evaluator"), series),
             "event": (series,),
             "vitals": (TextView(commander), CurveView(curves, "vitals"), series),
-            "actions": (PageView(curves),),
-            "film": (PageView(curves),),
+            "actions": (CurveView(curves),),
+            "film": (CurveView(curves),),
             "callback": (TextView(commander), CurveView(curves, "callback"), series),
         },
         writers=(curves, buffer_curves),

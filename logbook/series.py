@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from remuda.storage.record_file import ends_of_records, packed, read_records
+from remuda.wire.messages import LedgerCounts
 
 FORMAT = 1
 """Increased when a reader of the former format would misread the file."""
@@ -82,21 +83,6 @@ class Begin(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="begin"):
     """Time of writing: seconds since 1970, here and below."""
 
 
-class Ledger(Struct, frozen=True, kw_only=True):
-    """Counts of the chunks of the run until now, over all restarts of the coordinator. See LedgerCounts."""
-
-    accepted: int
-    """Counted chunks; `env_step` is the number of their environment steps."""
-    repeated: int
-    """Announcements of chunks that had been counted before."""
-    refused: int
-    """Chunks announced but not counted."""
-    refused_env_steps: int
-    """Environment steps in these."""
-    lost_collectors: int
-    """Collectors ended without sending chunks; a collector loses at most two."""
-
-
 class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval"):
     """The run since the last record of this kind, every `log.buffer_interval_s` seconds and at the end."""
 
@@ -122,7 +108,7 @@ class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval
     """Versions between the newest policy and the collecting policy of the newest experience; None if unknown."""
     samples_per_insert: float | None = None
     """Average count of samples per row since the run began; None if unknown."""
-    ledger: Ledger | None = None
+    ledger: LedgerCounts | None = None
     """None if unknown."""
     events_left_out: int
     """Events beyond the limit per interval."""

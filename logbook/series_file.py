@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -22,7 +23,6 @@ from remuda.logbook.series import (
     Evaluation,
     Event,
     Interval,
-    Ledger,
     Logged,
     Moment,
     Usage,
@@ -177,10 +177,12 @@ class SeriesView:
         self._sums.logged += 1
         numbers = {name: value for name, value in report.numbers.items() if math.isfinite(value)}
         if numbers and self._sums.logged <= LOGGED_PER_INTERVAL:
-            at = {"env_step": report.env_step, "train_iter": report.train_iter}
-            now_s = self.file.now_s()
-            record = Logged(time_s=now_s, wall_s=report.wall_s, **at, callback=report.callback, numbers=numbers)
-            self.file.append(record)
+            self.file.append(Logged(**self._at(report, report.wall_s), callback=report.callback, numbers=numbers))
+
+    def _at(self, report: Report, wall_s: float) -> dict[str, Any]:
+        """Return the time and the counters of a record."""
+        now_s = self.file.now_s()
+        return {"time_s": now_s, "wall_s": wall_s, "env_step": report.env_step, "train_iter": report.train_iter}
 
     def _interval(self, report: VitalsReport) -> None:
         sums, before, buffer = self._sums, self.file.newest, self._buffer
@@ -189,11 +191,8 @@ class SeriesView:
         train_iters = report.train_iter - (0 if before is None else before.train_iter)
         self.file.append(
             Interval(
-                time_s=self.file.now_s(),
-                wall_s=report.wall_s,
+                **self._at(report, report.wall_s),
                 past_s=report.past_s,
-                env_step=report.env_step,
-                train_iter=report.train_iter,
                 episode=report.episode,
                 policy_version=report.policy_version,
                 env_steps_per_s=_per_s(env_steps, wall_s),
@@ -203,7 +202,7 @@ class SeriesView:
                 buffer_rows=None if buffer is None else buffer.current_have,
                 policy_lag=None if buffer is None else buffer.policy_lag,
                 samples_per_insert=None if buffer is None else _finite(buffer.samples_per_insert),
-                ledger=None if buffer is None or buffer.ledger is None else Ledger(**structs.asdict(buffer.ledger)),
+                ledger=None if buffer is None else buffer.ledger,
                 events_left_out=max(sums.events - EVENTS_PER_INTERVAL, 0),
                 roles=list(report.roles),
                 workers=[self._worker_usage(name, vitals) for name, vitals in report.workers.items()],
@@ -218,10 +217,7 @@ class SeriesView:
     def _evaluation(self, report: EvaluationReport) -> Evaluation:
         statistics = report.statistics()
         return Evaluation(
-            time_s=self.file.now_s(),
-            wall_s=report.wall_s,
-            env_step=report.env_step,
-            train_iter=report.train_iter,
+            **self._at(report, report.wall_s),
             checkpoint=report.ckpt_name,
             episodes=len(report.returns),
             return_mean=_finite(statistics["reward_mean"]),
@@ -232,10 +228,7 @@ class SeriesView:
 
     def _event(self, report: EventReport) -> Event:
         return Event(
-            time_s=self.file.now_s(),
-            wall_s=report.wall_s,
-            env_step=report.env_step,
-            train_iter=report.train_iter,
+            **self._at(report, report.wall_s),
             event=report.kind,
             role=report.role,
             worker=report.worker,

@@ -98,25 +98,19 @@ def _distinct(columns: Sequence[str]) -> list[str]:
     return list(columns)
 
 
-class CsvSink:
+class CsvSink(Table):
     """A comma-separated table with a growing header: a quantity that first appears during a run (for instance a loss)
     becomes a new last column, with nan in the former rows."""
 
     def __init__(self, path: Path, *, resumed_env_step: int | None = None) -> None:
         """Open the file; existing rows stay, except those beyond `resumed_env_step`. Raises ValueError, OSError."""
-        self.path = path
-        self._table = Table(path, _FIRST_COLUMNS, separator=",", step_column="env_step", resumed_step=resumed_env_step)
+        super().__init__(path, _FIRST_COLUMNS, separator=",", step_column="env_step", resumed_step=resumed_env_step)
 
     def row(self, record: Mapping[str, float]) -> None:
         """Append a row. Raises ValueError for a name that no column can have, OSError."""
-        new = [name for name in record if name not in self._table.columns]
-        if new:
-            self._table.widen(new)
-        self._table.append(record)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._table.close()
+        if new := [name for name in record if name not in self.columns]:
+            self.widen(new)
+        self.append(record)
 
 
 class JsonLinesSink:

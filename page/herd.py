@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from remuda.logbook.series import Event, Ledger
+from remuda.logbook.series import Event
 from remuda.wire.messages import (
     OVER,
     ROLES,
@@ -198,7 +198,7 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     """Upper bound of lost chunks: refused chunks, and chunks of collectors that ended without sending."""
 
 
-def ledger_view(counts: Ledger | LedgerCounts, env_step: int) -> LedgerView:
+def ledger_view(counts: LedgerCounts | LedgerCounts, env_step: int) -> LedgerView:
     """Return the view of counts at this number of environment steps."""
     return LedgerView(
         accepted_chunks=counts.accepted,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 
 from remuda.buffer.chunk import ChunkError
 from remuda.learner.callbacks import CallbackHost, LeaseCallbacks
 from remuda.learner.checkpoint import Progress
-from remuda.learner.loop import LearnerLoop, finite
-from remuda.learner.precision import update_threads
+from remuda.learner.loop import finite
 from remuda.learner.role import LearnerRole
-from remuda.learner.settings import LearnerSettings
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.runner.building import Member
@@ -72,22 +69,8 @@ class SerialLearner(LearnerRole):
         self._exploration = exploration
         self.memory = Memory(training.replay, member.folder.data, lease=lease, unreadable=self._report_unreadable)
         """Its experience."""
-        settings = LearnerSettings(config, lambda config, values: algorithm.adjust(config))
-        log = partial(member.logbook.say, "learner")
-        loop = LearnerLoop.of(
-            config,
-            plan,
-            algorithm,
-            self.memory,
-            train_iter=start.train_iter,
-            env_step=start.env_step,
-            timers=timers,
-            update_threads=update_threads(config, algorithm, plan, alone=True, say=log),
-            follow=settings.follow,
-        )
         book = training.callbacks.book
         book.active = bool(member.callbacks)  # a program may give callbacks besides those of the config
-        settings.change(book.changes)
         host = CallbackHost(
             member.callbacks,
             config,
@@ -97,19 +80,21 @@ class SerialLearner(LearnerRole):
             changes=book.changes,
         )
         super().__init__(
+            config,
+            plan,
+            algorithm,
             lease=lease,
             epoch=first.epoch,
-            config=config,
-            plan=plan,
             link=link,
             timers=timers,
-            algorithm=algorithm,
             outputs=member.outputs,
             prefetch=self.memory,
-            settings=settings,
-            loop=loop,
             publisher=MemoryPublisher(built.acting, first, lease, link),
             callbacks=LeaseCallbacks(lease, host, link.send),
+            changes=book.changes,
+            train_iter=start.train_iter,
+            env_step=start.env_step,
+            alone=True,
         )
 
     @property

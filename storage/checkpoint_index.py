@@ -164,7 +164,7 @@ class CheckpointIndex:
         tasks = self._state.tasks
         if task and (not tasks or tasks[-1].task != task):
             tasks = (*tasks, NewTask(task, known.train_iter, known.env_step, known.wall_s, kwargs_json))
-        self._write(checkpoints=self._with(evaluated), best=train_iter if best else None, tasks=tasks)
+        self._write(checkpoints=self._with(evaluated), best=train_iter if best else self._state.best, tasks=tasks)
 
     def link_interrupt(self, train_iter: int) -> None:
         """Make ckpt_interrupt.pth.tar a link to this checkpoint."""
@@ -174,23 +174,9 @@ class CheckpointIndex:
         others = (known for known in self._state.checkpoints if known.train_iter != record.train_iter)
         return tuple(sorted((*others, record), key=lambda known: known.train_iter))
 
-    def _write(
-        self,
-        *,
-        checkpoints: tuple[CheckpointRecord, ...] | None = None,
-        best: int | None = None,
-        last: int | None = None,
-        tasks: tuple[NewTask, ...] | None = None,
-    ) -> None:
+    def _write(self, **changes: object) -> None:
         """Write the index with these changes, and only then change the state in memory."""
-        old = self._state
-        new = _IndexFile(
-            format=1,
-            best=old.best if best is None else best,
-            last=old.last if last is None else last,
-            checkpoints=old.checkpoints if checkpoints is None else checkpoints,
-            tasks=old.tasks if tasks is None else tasks,
-        )
+        new = structs.replace(self._state, **changes)
         text = msgspec.json.format(msgspec.json.encode(new), indent=2)
         write_bytes(self.folder / _INDEX, text + b"\n", durable=True)
         self._state = new

@@ -18,7 +18,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.copies import LocalCopies
 from remuda.environments.lanes import Group
-from remuda.environments.replaceable import ReplaceableAgents
+from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array
 from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.tests.environments.leaving import Done, Leaving
@@ -127,7 +127,7 @@ def test_a_copy_that_breaks_costs_only_the_step_in_which_it_broke(segments: bool
         rows = SegmentRows(discount=DISCOUNT) if segments else NStepRows(n_step=1, discount=DISCOUNT)
         return PolicySetup(policy=Fixed(0), rows=rows, episode_info=("return_a0", "return_a1"))
 
-    copies = [ReplaceableAgents(build, index=at, name="x", broke=lambda fault: None) for at in range(2)]
+    copies = [ReplaceableEnv(build, index=at, name="x", broke=lambda fault: None) for at in range(2)]
     vector = LocalCopies(copies, [Group.of(copies[0], agents) for agents in groups])
     rollout = Rollout(vector, [seat() for _ in groups], rng=np.random.default_rng(0), seeds=[0, 1])
     told = [0 for _ in groups]

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows
+from remuda.environments.copies import LocalCopies
 from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
+from remuda.environments.lanes import Copies
 from remuda.environments.make import SingleEnv
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector
 from remuda.policy.base import Policy
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.collector.test_rollout import (
@@ -42,7 +42,7 @@ class Makers:
     def __init__(self, num_envs: int, *, longest: int = 6) -> None:
         self.built: list[ScriptedEnv] = []
         self.newest: dict[int, ScriptedEnv] = {}
-        self.vector: Vector = replaceable([partial(self._build, index, longest) for index in range(num_envs)])
+        self.vector: Copies = replaceable([partial(self._build, index, longest) for index in range(num_envs)])
 
     def _build(self, index: int, longest: int) -> ScriptedEnv:
         env = ScriptedEnv(len(self.built), longest=longest)
@@ -55,14 +55,13 @@ class Makers:
         return [[step for step in env.log if math.isfinite(step.reward)] for env in self.built]
 
 
-def replaceable(builds: Sequence[Any], per_hour: int = 1_000_000) -> Vector:
+def replaceable(builds: Sequence[Any], per_hour: int = 1_000_000) -> Copies:
     limit = RestartLimit(per_hour, lambda text: None)
-    return SyncVectorEnv(
-        [partial(ReplaceableEnv, build, index=index, name="it", broke=limit) for index, build in enumerate(builds)]
-    )
+    envs = [ReplaceableEnv(build, index=index, name="it", broke=limit) for index, build in enumerate(builds)]
+    return LocalCopies.of_one_agent(envs)
 
 
-def rollout_in(vector: Vector, rows: Rows, policy: Policy | None = None) -> OneRollout:
+def rollout_in(vector: Copies, rows: Rows, policy: Policy | None = None) -> OneRollout:
     seeds = [100 + index for index in range(vector.num_envs)]
     return OneRollout(vector, policy or FunctionPolicy(), rows=rows, rng=np.random.default_rng(0), seeds=seeds)
 
@@ -115,13 +114,13 @@ class BreakingCorridor(Corridor):
         return super().step(action)
 
 
-def corridors(*breaks: int | None) -> Vector:
+def corridors(*breaks: int | None) -> Copies:
     """One environment, which breaks at these steps: that of the first, of the one in its place …"""
     left = list(breaks)
     return replaceable([lambda: BreakingCorridor(left.pop(0))])
 
 
-def segments(vector: Vector) -> OneRollout:
+def segments(vector: Copies) -> OneRollout:
     return rollout_in(vector, SegmentRows(discount=0.5), Still())
 
 

@@ -11,7 +11,7 @@ import pytest
 from remuda.environments.copies import LocalCopies
 from remuda.environments.faults import BrokenEnvironmentError, Fault
 from remuda.environments.lanes import Group
-from remuda.environments.replaceable import ReplaceableAgents
+from remuda.environments.replaceable import ReplaceableEnv
 from remuda.tests.environments.leaving import Leaving, Stepped
 
 AGENTS = ("a0", "a1")
@@ -77,7 +77,7 @@ def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(wrong: Callable
         made.append(Faulty(wrong) if len(made) == 1 else Leaving([9, 9]))
         return made[-1]
 
-    copies = [ReplaceableAgents(build, index=at, name="walk", broke=faults.append) for at in range(2)]
+    copies = [ReplaceableEnv(build, index=at, name="walk", broke=faults.append) for at in range(2)]
     vector = LocalCopies(copies, [Group.of(copies[0], AGENTS)])
     vector.reset([5, 6])
     (lanes,) = vector.lanes
@@ -113,7 +113,7 @@ def test_a_reset_that_is_none_of_pettingzoo_is_named(wrong: Callable[[Any], Any]
 
     faults: list[Fault] = []
     made = iter([Begins([9, 9]), Leaving([9, 9])])
-    copy = ReplaceableAgents(lambda: next(made), index=0, name="walk", broke=faults.append)
+    copy = ReplaceableEnv(lambda: next(made), index=0, name="walk", broke=faults.append)
     copy.reset(seed=4)
     assert copy.replaced
     assert [fault.problem for fault in faults] == [said]
@@ -133,7 +133,7 @@ def test_each_is_closed_once_also_where_none_can_be_made_again() -> None:
         made.append(ClosedOnce(raised))
         return made[0]
 
-    copy = ReplaceableAgents(build, index=0, name="walk", broke=lambda fault: None)
+    copy = ReplaceableEnv(build, index=0, name="walk", broke=lambda fault: None)
     copy.reset(seed=4)
     acting = dict.fromkeys(AGENTS, 0)
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_each_is_closed_once_also_where_none_can_be_made_again() -> None:
 def test_one_that_is_made_again_has_the_agents_of_the_first(agents: int, other: str) -> None:
     faults: list[Fault] = []
     made = iter([Faulty(raised), Leaving([9] * agents), Leaving([9, 9])])
-    copy = ReplaceableAgents(lambda: next(made), index=0, name="walk", broke=faults.append)
+    copy = ReplaceableEnv(lambda: next(made), index=0, name="walk", broke=faults.append)
     copy.reset(seed=4)
     for _ in range(3):
         copy.step(dict.fromkeys(AGENTS, 0))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.faults import MOST_IN_A_ROW, REPLACED, BrokenEnvironmentError, Fault, RestartLimit
+from remuda.environments.faults import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, RestartLimit
 from remuda.environments.lanes import AGENT, Copies, Group
 from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.processes import ProcessCopies
@@ -283,8 +283,8 @@ def test_closing_what_broke_may_fail_and_is_said(capsys: pytest.CaptureFixture[s
 
     env.env.close = close  # type: ignore[method-assign]
     for _ in range(STEPS):
-        _, _, terminated, _, info = env.step(0)
-        if REPLACED in info:
+        _, _, terminated, _, _ = env.step(0)
+        if env.replaced:
             break
         if terminated:
             env.reset()

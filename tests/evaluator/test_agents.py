@@ -13,7 +13,7 @@ import pytest
 from remuda.environments.assignment import configs_of_policies
 from remuda.environments.copies import LocalCopies
 from remuda.environments.lanes import Group
-from remuda.environments.replaceable import ReplaceableAgents
+from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import Game, Player, play
 from remuda.evaluator.player import EpisodePlayer
@@ -48,7 +48,7 @@ def test_an_episode_whose_environment_broke_is_played_again_with_its_seed() -> N
         made.append(Leaving([2, 4], fails_at={0: 6, 1: 3}.get(len(made))))
         return made[-1]
 
-    copy = ReplaceableAgents(build, index=0, name="x", broke=lambda fault: None)
+    copy = ReplaceableEnv(build, index=0, name="x", broke=lambda fault: None)
     names, player = tuple(copy.possible_agents), Player(Still())
     episodes = play(
         LocalCopies([copy], [Group.of(copy, names)]),

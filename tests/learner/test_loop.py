@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import loop as module
 from remuda.learner.loop import Batch, DivergedError, LearnerLoop, Metrics
-from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.portable import Portable
@@ -185,7 +184,8 @@ def test_both_modes_publish_and_report_as_the_config_says(policy: str, publishes
     )
     source = Listed([rows(first, [0.5]) for first in range(8)])
     echo, plan = Echo(prioritizes=False), row_plan(config)
-    learner = LearnerLoop.of(config, plan, echo, source, train_iter=0, timers=Timers(), follow=lambda env_step: None)
+    intervals = plan.publish_interval_iters, config.log.interval_train_iters
+    learner = LearnerLoop(echo, source, publish_interval_iters=intervals[0], report_interval_iters=intervals[1])
     steps = [learner.step() for _ in range(8)]
     assert [at for at, step in enumerate(steps, start=1) if step.publish_due] == publishes_at
     assert [at for at, step in enumerate(steps, start=1) if step.report_due] == [3, 6]

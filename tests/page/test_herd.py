@@ -10,7 +10,6 @@ import pytest
 
 from remuda.client.client import Client
 from remuda.coordinator.scheduler import Demand, Holding, plan
-from remuda.logbook.series import Ledger
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.herd import (
     MOST_FAILURES,
@@ -140,7 +139,7 @@ def test_a_stored_run_shows_that_of_its_newest_interval(
     folder = run_folder(tmp_path / "runs", "a")
     views = views_of(None)
     assert views.run("a").ledger is None, "no interval is over"
-    ledgers = [Ledger(accepted=n, repeated=0, refused=0, refused_env_steps=0, lost_collectors=1) for n in range(3)]
+    ledgers = [LedgerCounts(accepted=n, lost_collectors=1) for n in range(3)]
     write_series(folder, [interval(60.0 * (n + 1), ledger=each) for n, each in enumerate(ledgers)])
     write_series(folder, [evaluation(200.0, 5.0)])
     assert views.run("a").ledger == ledger_view(ledgers[-1], int(8 * 180.0))

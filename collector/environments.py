@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from remuda.collector.opponents import OpponentLanes
-from remuda.collector.rollout import PolicySetup, Rollout
+from remuda.collector.recorder import PolicySetup
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows, UnrollRows
 from remuda.config.current import on_task
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls

@@ -1,8 +1,9 @@
-"""Experience of the environments of one policy, kept until a chunk is made."""
+"""Experience of one policy in its lanes, kept until a chunk is made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +12,35 @@ from remuda.buffer.frames import FRAMES
 from remuda.collector.collected import Collected, CorruptExperienceError
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Bools, Floats, Integers, Trace
+from remuda.environments.assignment import AGAINST_PAST, agent_columns
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
-from remuda.environments.lanes import DISCOUNTED_RETURN
-from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, components_of, without_any
-from remuda.environments.spaces import Array, Space
+from remuda.environments.lanes import DISCOUNTED_RETURN, Lanes
+from remuda.environments.legal_actions import ACTION_MASK, Components, components_of, without_any
+from remuda.environments.spaces import Array
 from remuda.policy.base import Policy
 from remuda.wire.messages import LARGEST_METRIC, MetricMean, PolicyRef
+
+
+@dataclass(frozen=True)
+class Behavior:
+    """Exploration and version of a policy for the next chunk."""
+
+    exploration: Mapping[str, float]
+    policy: PolicyRef
+    """Version of the policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySetup:
+    """A policy, and the form of its experience."""
+
+    policy: Policy
+    rows: Rows
+    """Exclusive to this policy: rows keep state of its lanes."""
+    metrics: Sequence[str] = ()
+    """Declaration.collected."""
+    episode_info: Sequence[str] = ()
+    """Names of numbers reported by environments with the last step of an episode."""
 
 
 class Replacements:
@@ -83,37 +107,6 @@ def _who(policy: Policy) -> str:
     return f"{type(policy).__name__}.collected_metrics"
 
 
-class Masks:
-    """Stores masks in a trace. The first reset decides if masks exist, since all rows of a run are alike."""
-
-    def __init__(self, trace: Trace, components: Components) -> None:
-        """`components` of actions, see remuda.environments.legal_actions; empty without masks."""
-        self._trace, self._components = trace, components
-
-    def note(self, legal: Legal | None, *, first: bool = False) -> tuple[int, str] | None:
-        """Store the masks of the newest step or reset, bool [env, values], or None without masks. Changes the array.
-        `first` marks the first reset.
-
-        No action needs to be legal at the end of an episode. Returns the index of a faulty environment and its fault,
-        or None.
-        """
-        trace, components = self._trace, self._components
-        if first and legal is not None:
-            trace.keep_legal(sum(components))
-        if legal is not None and (stuck := without_any(legal, components)).any():
-            wrong: Bools = stuck & ~trace.over[trace.end - 1]
-            if wrong.any():
-                said = f"has no legal action in an episode that goes on (info[{ACTION_MASK!r}])"
-                return int(np.argmax(wrong)), said
-            legal[stuck] = True
-        if trace.keeps_legal:
-            trace.note_legal(legal)
-        elif legal is not None and not legal.all():
-            late = f"says which actions are legal (info[{ACTION_MASK!r}]), but did not with its first reset,"
-            return int(np.argmin(np.all(legal, axis=1))), late
-        return None
-
-
 class Ended(NamedTuple):
     """Episodes in order of ending, at equal times in order of environments."""
 
@@ -176,61 +169,103 @@ class EpisodeTotals:
         return Ended(totals[0], totals[1], steps)
 
 
-Infos = Mapping[str, list[float]]
-
-
-class Recorder:
-    """The trace of a vector, as the source of rows, and the sums of the current episodes.
+class PolicyLanes:
+    """The lanes of a policy: their trace, as the source of rows, and the sums of the current episodes.
 
     If an error occurs while a chunk is collected or made, that chunk never happened: waiting rows of chunks before are
     kept, and end at the last observation before the failure.
     """
 
-    def __init__(
-        self, policy: Policy, rows: Rows, observation: Space, action: Space, *, num_envs: int, metrics: Sequence[str]
-    ) -> None:
-        """`policy` chooses the recorded values of each action; `metrics` is Declaration.collected."""
-        self.rows = rows
-        self.trace = Trace(
-            observation,
-            action,
-            num_envs=num_envs,
+    def __init__(self, setup: PolicySetup, lanes: Lanes, *, one_agent: bool, by_past: Bools | None) -> None:
+        """`by_past` [lanes]: an older policy plays this lane in the episode under way."""
+        self.lanes = lanes
+        self._one_agent, self._by_past = one_agent, by_past
+        self._policy, self._rows, group = setup.policy, setup.rows, lanes.group
+        policy, rows = self._policy, self._rows
+        self._trace = Trace(
+            group.observation,
+            group.action,
+            num_envs=len(lanes),
             kept=rows.kept,
             recorded=policy.recorded(),
             measured=policy.measured(),
             keeps_float64=policy.keeps_float64,
             state_size=policy.state_size,
         )
-        self.components: Components = components_of(action) if policy.uses_legal_actions else ()
+        self.components: Components = components_of(group.action) if policy.uses_legal_actions else ()
         """Components of actions; empty for policies that ignore masks."""
-        self._masks = Masks(self.trace, self.components)
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
-        self._episodes = EpisodeTotals(num_envs, discount=rows.discount)
-        self._metric_names = frozenset(metrics)
+        self._episodes = EpisodeTotals(len(lanes), discount=rows.discount)
+        self._metric_names = frozenset(setup.metrics)
         self._vector_steps = 0
-        self.replacements = Replacements()
-        """Replaced environments of the current chunk."""
+        self._replacements = Replacements()
+        self._first = True
+        """No reset has happened yet."""
+        self._agents = group.agents
+        self._columns = agent_columns(group.agents)
+        self._info_names = tuple(setup.episode_info)
+        self._info: dict[str, list[float]] = {}
+        self._against: list[bool] = []
+        """Of the finished episodes of this chunk: True with older policies in the game."""
 
-    def reset(self, observations: Array) -> None:
-        """All environments were reset, to these observations [env, …]; episodes under way are abandoned."""
-        self.trace.append_reset(observations)
+    def begin(self, slots: int) -> None:
+        """Begin a chunk of at most `slots` slots of time."""
+        self._trace.begin(slots)
+        self._replacements = Replacements()
+        self._info = {name: [] for name in self._info_names}
+        self._against = []
+
+    def reset(self, replaced: int) -> None:
+        """Record a reset of all copies, with the number of `replaced` copies; episodes under way are abandoned."""
+        trace = self._trace
+        self._replacements.count += replaced
+        trace.append_reset(self.lanes.observations)
         self._episodes.abandon()
+        if not self._one_agent:
+            trace.over[trace.end - 1] = self._rests()
+        self._note_legal(first=self._first)
+        self._first = False
 
-    def note_legal(self, legal: Legal | None, *, first: bool = False) -> None:
-        """Store the legal actions after the newest step or reset: bool [env, values], or None without masks. Changes
-        the array. `first` marks the first reset. Raises CorruptExperienceError."""
-        wrong = self._masks.note(legal, first=first)
-        if wrong is not None:
-            step = self._vector_steps + self.trace.end - 1 - self.trace.kept
-            raise CorruptExperienceError(wrong[1], env_index=wrong[0], vector_step=step)
+    def act(self, exploration: Mapping[str, float], rng: np.random.Generator) -> Array:
+        """Return the actions [lanes, …] of the next step."""
+        trace = self._trace
+        actions, recorded = self._policy.act_recording(
+            trace.observations[trace.end], exploration, rng, legal=trace.legal_now(), state=trace.carry()
+        )
+        if recorded:
+            trace.record(recorded)
+        return actions
 
-    def check(self, ended: Bools) -> Bools:
-        """Refuse unusable new slots; return the real steps, bool [time, env]. `ended` [time, env] marks the ends of
-        games. Raises CorruptExperienceError."""
-        trace = self.trace
+    def replace(self, replaced: Bools) -> None:
+        """Count the copies replaced in the newest step, bool [envs], and end their episodes right before."""
+        self._replacements.count += int(np.count_nonzero(replaced))
+        self._replacements.cut(np.repeat(replaced, len(self._agents)), self._trace)
+
+    def append(self, actions: Array, against: Bools | None) -> None:
+        """Record the newest step of the copies. `against` [envs] marks games with older policies."""
+        lanes, trace = self.lanes, self._trace
+        ended, terminated = lanes.over, lanes.terminated
+        if self._one_agent:
+            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, ended, lanes.life_lost)
+        else:
+            real = ~trace.over[trace.end - 1]
+            terminated = terminated & real
+            ended = terminated | (lanes.truncated & real)
+            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, self._rests())
+        if (self._info_names or against is not None) and ended.any():
+            for name, values in lanes.reported(self._info_names, ended).items():
+                self._info[name] += values
+            if against is not None:
+                self._against += against[np.flatnonzero(ended) // len(self._agents)].tolist()
+        if lanes.masked or trace.keeps_legal:
+            self._note_legal()
+
+    def check(self) -> Bools:
+        """Refuse unusable new slots; return the real steps, bool [time, env]. Raises CorruptExperienceError."""
+        trace, ended = self._trace, self._ended()
         real = trace.real()
         reward, seen = trace.reward[trace.new], trace.observations[trace.kept + 1 : trace.end + 1]
-        cuts = self.replacements.cuts(trace)
+        cuts = self._replacements.cuts(trace)
         by_reset = ended & ~real if cuts is None else ended & ~real & ~cuts
         self._refuse(by_reset, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
         reward[~real] = 0.0
@@ -248,84 +283,111 @@ class Recorder:
         return real
 
     def chunk(
-        self,
-        policy: Policy,
-        env_steps: int,
-        *,
-        acted: PolicyRef,
-        ended: Bools,
-        seconds: Callable[[], float],
-        info: Callable[[Array, Integers], Infos],
-        clips_rewards: bool = False,
-        without_idle_rows: bool = False,
+        self, env_steps: int, behavior: Behavior, seconds: Callable[[], float], *, clips_rewards: bool
     ) -> Collected:
         """Make a chunk of the new slots, which took `env_steps` environment steps, and begin the next.
 
-        `ended` bool [time, env] marks the ends of games, `acted` names the policy, `seconds` returns the duration.
-        `info` returns further numbers of the finished episodes, from their returns [n] and environments [n].
-        `clips_rewards` clips the learner's rewards to [-1, 1]. `without_idle_rows` drops sequences without a real step;
-        segments are dropped only if none has a real step.
+        `seconds` returns the duration. `clips_rewards` clips the learner's rewards to [-1, 1].
         """
-        trace, rows = self.trace, self.rows
-        real = self.check(ended)
-        metrics = self._metrics(policy, real)
+        trace, rows, ended = self._trace, self._rows, self._ended()
+        real = self.check()
+        metrics = self._metrics(real)
         trace.pending[trace.new] = real
         score = reward = trace.reward[trace.new]
         if clips_rewards:
             score = reward.copy()
             np.clip(score, -1.0, 1.0, out=reward)
-        who = self._acted + [acted] * len(real)
+        who = self._acted + [behavior.policy] * len(real)
         columns, first_slot = rows.take(trace, last=False)
         if rows.whole_slots:
-            columns["version"] = np.full(trace.num_envs, acted.version, np.int64)
-        if without_idle_rows:
-            columns = self._without_idle(columns)
-        cut_before = self.replacements.cut_before(trace)
+            columns["version"] = np.full(trace.num_envs, behavior.policy.version, np.int64)
+        columns = self._without_idle(columns)
+        cut_before = self._replacements.cut_before(trace)
         if cut_before is not None:
             self._episodes.abandon(cut_before)
-        cuts = self.replacements.cuts(trace)
+        cuts = self._replacements.cuts(trace)
         over = self._episodes.add(score, real, ended, cuts)
         counted = ended if cuts is None else ended & ~cuts
         self._acted = who[-rows.kept :]
         self._vector_steps += len(real)
         returns, lengths = over.returns.tolist(), over.lengths.tolist()
-        numbers = {DISCOUNTED_RETURN: over.discounted.tolist(), **info(over.returns, np.nonzero(counted)[1])}
+        info = self._episode_info(over.returns, np.nonzero(counted)[1])
+        numbers = {DISCOUNTED_RETURN: over.discounted.tolist(), **info}
         trace.shift()
-        restarts = self.replacements.count
+        restarts = self._replacements.count
         return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, restarts)
 
-    def flush(self, *, without_idle_rows: bool = False) -> Collected:
-        """Return the rows waiting for later steps, each cut at the last observation; see `chunk`."""
-        self.trace.begin(0)
-        columns, first_slot = self.rows.take(self.trace, last=True)
-        if without_idle_rows:
-            columns = self._without_idle(columns)
-        return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
+    def flush(self) -> Collected:
+        """Return the rows waiting for later steps, each cut at the last observation."""
+        self._trace.begin(0)
+        columns, first_slot = self._rows.take(self._trace, last=True)
+        return Collected(self._without_idle(columns), 0, self._acted[first_slot], [], [], 0.0)
+
+    def _rests(self) -> Bools:
+        """Return the lanes [lanes] without a step in their next slot."""
+        return self.lanes.over if self._by_past is None else self.lanes.over | self._by_past
+
+    def _ended(self) -> Bools:
+        """Return the ends of games, [time, lanes], without lost lives and without absent agents."""
+        ended: Bools = self._trace.done[self._trace.new] & self._trace.over[self._trace.new]
+        return ended
+
+    def _note_legal(self, *, first: bool = False) -> None:
+        """Store the legal actions of the newest observations. The `first` reset decides if masks exist, since all rows
+        of a run are alike. No action needs to be legal at the end of an episode. Raises CorruptExperienceError, and
+        ValueError for a mask of another shape."""
+        trace, components = self._trace, self.components
+        if not components:
+            return
+        legal = self.lanes.legal(components)
+        if first and legal is not None:
+            trace.keep_legal(sum(components))
+        if legal is not None and (stuck := without_any(legal, components)).any():
+            wrong: Bools = stuck & ~trace.over[trace.end - 1]
+            said = f"has no legal action in an episode that goes on (info[{ACTION_MASK!r}])"
+            self._refuse(wrong[None], said, trace.end - 1 - trace.kept)
+            legal[stuck] = True
+        if trace.keeps_legal:
+            trace.note_legal(legal)
+        elif legal is not None:
+            late = f"says which actions are legal (info[{ACTION_MASK!r}]), but did not with its first reset,"
+            self._refuse(~np.all(legal, axis=1)[None], late, trace.end - 1 - trace.kept)
 
     def _without_idle(self, columns: dict[str, Array]) -> dict[str, Array]:
-        """Return the rows with a real step. Segments: all or none, since an update takes a row of each environment."""
-        if "valid" not in columns:
+        """Return the rows with a real step, of several agents. Segments: all or none, since an update takes a row of
+        each lane."""
+        if self._one_agent or "valid" not in columns:
             return columns
         kept = np.any(columns["valid"], axis=1)
-        if self.rows.whole_slots:
+        if self._rows.whole_slots:
             kept[:] = kept.any()
-        return _of_rows(columns, kept)
+        return {name: column if name == FRAMES else column[kept] for name, column in columns.items()}
 
-    def _metrics(self, policy: Policy, real: Bools) -> dict[str, MetricMean]:
+    def _metrics(self, real: Bools) -> dict[str, MetricMean]:
         """Return the policy's metrics of the new slots that are `real` steps."""
         steps = int(np.count_nonzero(real)) if self._metric_names else 0
         if not steps:
             return {}
-        columns = {name: values[self.trace.new][real] for name, values in self.trace.noted.items()}
-        return metric_means(policy, columns, self._metric_names, steps=steps)
+        columns = {name: values[self._trace.new][real] for name, values in self._trace.noted.items()}
+        return metric_means(self._policy, columns, self._metric_names, steps=steps)
 
-    def _refuse(self, bad: Bools, problem: str) -> None:
-        """Raise for the first of `bad` [time, env, …]."""
+    def _episode_info(self, returns: Array, lanes: Array) -> Mapping[str, list[float]]:
+        """Return numbers about the episodes with these returns, in these lanes."""
+        if not self._columns and not self._against:
+            return self._info
+        agent = lanes % len(self._agents)
+        own = {
+            column: returns[agent == index].tolist()
+            for index, column in enumerate(self._columns.values())
+            if column in self._info
+        }
+        if AGAINST_PAST in self._info:
+            own[AGAINST_PAST] = returns[np.array(self._against, np.bool_)].tolist()
+        return {**self._info, **own}
+
+    def _refuse(self, bad: Bools, problem: str, first_slot: int = 0) -> None:
+        """Raise CorruptExperienceError for the first of `bad` [time, env, …], whose first slot is this new slot."""
         if bad.any():
             step, env = (int(index) for index in np.argwhere(bad)[0][:2])
-            raise CorruptExperienceError(problem, env_index=env, vector_step=self._vector_steps + step)
-
-
-def _of_rows(columns: Mapping[str, Array], kept: Bools) -> dict[str, Array]:
-    """Return the columns of the `kept` rows, bool [rows]."""
-    return {name: column if name == FRAMES else column[kept] for name, column in columns.items()}
+            at = self._vector_steps + first_slot + step
+            raise CorruptExperienceError(problem, env_index=env, vector_step=at)

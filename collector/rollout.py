@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from remuda.collector.collected import Collected
 from remuda.collector.opponents import OpponentLanes
-from remuda.collector.recorder import Recorder, Replacements
-from remuda.collector.rows import Rows
-from remuda.collector.trace import Bools
-from remuda.environments.assignment import AGAINST_PAST, agent_columns
-from remuda.environments.lanes import Copies, Lanes
+from remuda.collector.recorder import Behavior, PolicyLanes, PolicySetup
+from remuda.environments.lanes import Copies
 from remuda.environments.spaces import Array
 from remuda.logbook.timers import Timers
-from remuda.policy.base import Policy
-from remuda.wire.messages import PolicyRef
-
-
-@dataclass(frozen=True)
-class Behavior:
-    """Exploration and version of a policy for the next chunk."""
-
-    exploration: Mapping[str, float]
-    policy: PolicyRef
-    """Version of the policy."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicySetup:
-    """A policy, and the form of its experience."""
-
-    policy: Policy
-    rows: Rows
-    """Exclusive to this policy: rows keep state of its lanes."""
-    metrics: Sequence[str] = ()
-    """Declaration.collected."""
-    episode_info: Sequence[str] = ()
-    """Names of numbers reported by environments with the last step of an episode."""
 
 
 class Rollout:
@@ -86,7 +58,7 @@ class Rollout:
         """For exploration; its state can be saved and restored between chunks."""
         self._copies, self._opponents = copies, opponents
         self._policies = [
-            _PolicyLanes(
+            PolicyLanes(
                 setup, lanes, one_agent=copies.one_agent, by_past=None if opponents is None else opponents.lanes[index]
             )
             for index, (setup, lanes) in enumerate(zip(policies, copies.lanes, strict=True))
@@ -152,7 +124,7 @@ class Rollout:
         return [one.flush() for one in self._policies]
 
     def _tell_legal_actions(self) -> None:
-        if any(one.recorder.components for one in self._policies):
+        if any(one.components for one in self._policies):
             self._copies.tell_legal_actions()
 
     def _reset(self) -> None:
@@ -200,133 +172,3 @@ class Rollout:
                     one.replace(copies.replaced)
                 one.append(acted, None if opponents is None else opponents.against)
         return taken
-
-
-class _PolicyLanes:
-    """A policy, and the trace of its lanes."""
-
-    def __init__(self, setup: PolicySetup, lanes: Lanes, *, one_agent: bool, by_past: Bools | None) -> None:
-        """`by_past` [lanes]: an older policy plays this lane in the episode under way."""
-        self.lanes = lanes
-        self._setup, self._one_agent, self._by_past = setup, one_agent, by_past
-        group, policy = lanes.group, setup.policy
-        self.recorder = Recorder(
-            policy, setup.rows, group.observation, group.action, num_envs=len(lanes), metrics=setup.metrics
-        )
-        self._policy, self._trace = policy, self.recorder.trace
-        self._first = True
-        """No reset has happened yet."""
-        self._agents = group.agents
-        self._columns = agent_columns(group.agents)
-        self._info_names = tuple(setup.episode_info)
-        self._info: dict[str, list[float]] = {}
-        self._against: list[bool] = []
-        """Of the finished episodes of this chunk: True with older policies in the game."""
-
-    def begin(self, slots: int) -> None:
-        """Begin a chunk of at most `slots` slots of time."""
-        self.recorder.trace.begin(slots)
-        self.recorder.replacements = Replacements()
-        self._info = {name: [] for name in self._info_names}
-        self._against = []
-
-    def reset(self, replaced: int) -> None:
-        """Record a reset of all copies, with the number of `replaced` copies."""
-        self.recorder.replacements.count += replaced
-        self.recorder.reset(self.lanes.observations)
-        trace = self.recorder.trace
-        if not self._one_agent:
-            trace.over[trace.end - 1] = self._rests()
-        self._note_legal(first=self._first)
-        self._first = False
-
-    def act(self, exploration: Mapping[str, float], rng: np.random.Generator) -> Array:
-        """The actions [lanes, …] of the next step."""
-        trace = self._trace
-        actions, recorded = self._policy.act_recording(
-            trace.observations[trace.end], exploration, rng, legal=trace.legal_now(), state=trace.carry()
-        )
-        if recorded:
-            trace.record(recorded)
-        return actions
-
-    def replace(self, replaced: Bools) -> None:
-        """Count the copies replaced in the newest step, bool [envs], and end their episodes right before."""
-        self.recorder.replacements.count += int(np.count_nonzero(replaced))
-        self.recorder.replacements.cut(np.repeat(replaced, len(self._agents)), self.recorder.trace)
-
-    def append(self, actions: Array, against: Bools | None) -> None:
-        """Record the newest step of the copies. `against` [envs] marks games with older policies."""
-        lanes, trace = self.lanes, self._trace
-        ended, terminated = lanes.over, lanes.terminated
-        if self._one_agent:
-            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, ended, lanes.life_lost)
-        else:
-            real = ~trace.over[trace.end - 1]
-            terminated = terminated & real
-            ended = terminated | (lanes.truncated & real)
-            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, self._rests())
-        if (self._info_names or against is not None) and ended.any():
-            self._note_ended(ended, against)
-        if lanes.masked or trace.keeps_legal:
-            self._note_legal()
-
-    def _rests(self) -> Bools:
-        """Return the lanes [lanes] without a step in their next slot."""
-        return self.lanes.over if self._by_past is None else self.lanes.over | self._by_past
-
-    def _note_ended(self, ended: Bools, against: Bools | None) -> None:
-        for name, values in self.lanes.reported(self._info_names, ended).items():
-            self._info[name] += values
-        if against is not None:
-            copies = np.flatnonzero(ended) // len(self._agents)
-            self._against += against[copies].tolist()
-
-    def _note_legal(self, *, first: bool = False) -> None:
-        """Store the legal actions of the newest observations. Raises CorruptExperienceError, and ValueError for a mask
-        of another shape."""
-        if self.recorder.components:
-            self.recorder.note_legal(self.lanes.legal(self.recorder.components), first=first)
-
-    def check(self) -> None:
-        """Raises CorruptExperienceError."""
-        self.recorder.check(self._ended())
-
-    def chunk(
-        self, env_steps: int, behavior: Behavior, seconds: Callable[[], float], *, clips_rewards: bool
-    ) -> Collected:
-        """See Recorder.chunk."""
-        return self.recorder.chunk(
-            self._policy,
-            env_steps,
-            acted=behavior.policy,
-            ended=self._ended(),
-            seconds=seconds,
-            info=self._episode_info,
-            clips_rewards=clips_rewards,
-            without_idle_rows=not self._one_agent,
-        )
-
-    def flush(self) -> Collected:
-        """See Rollout."""
-        return self.recorder.flush(without_idle_rows=not self._one_agent)
-
-    def _ended(self) -> Bools:
-        """Return the ends of games, [time, lanes], without lost lives and without absent agents."""
-        trace = self.recorder.trace
-        ended: Bools = trace.done[trace.new] & trace.over[trace.new]
-        return ended
-
-    def _episode_info(self, returns: Array, lanes: Array) -> Mapping[str, list[float]]:
-        """Numbers about the episodes with these returns, in these lanes."""
-        if not self._columns and not self._against:
-            return self._info
-        agent = lanes % len(self._agents)
-        own = {
-            column: returns[agent == index].tolist()
-            for index, column in enumerate(self._columns.values())
-            if column in self._info
-        }
-        if AGAINST_PAST in self._info:
-            own[AGAINST_PAST] = returns[np.array(self._against, np.bool_)].tolist()
-        return {**self._info, **own}

@@ -10,7 +10,7 @@ from functools import partial
 from remuda.collector.collected import Collected
 from remuda.collector.environments import Environments
 from remuda.collector.opponents import OpponentLoader
-from remuda.collector.rollout import Behavior
+from remuda.collector.recorder import Behavior
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies

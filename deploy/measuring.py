@@ -20,7 +20,8 @@ import torch
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
 from remuda.collector.environments import make_rollout
-from remuda.collector.rollout import Behavior, Rollout
+from remuda.collector.recorder import Behavior
+from remuda.collector.rollout import Rollout
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.sizes import Costs, Curve, interpolated
 from remuda.environments.copies import make_copies

@@ -33,7 +33,7 @@ class _Rngs(Struct):
     numpy: dict[str, dict[str, object]]
 
 
-class _Saved(Struct):
+class Saved(Struct):
     """The plain parts of a checkpoint; Algorithm.load_state checks the rest."""
 
     counters: Counters
@@ -46,6 +46,7 @@ class _Saved(Struct):
     config: dict[str, object]
     versions: dict[str, str]
     precision: Precision | None = None
+    """Decision of `learner.precision: auto`."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,19 @@ class CheckpointState:
     path: Path
     algorithm: Mapping[str, object]
     """model, target_model, optimizer and schedules, from Algorithm.state."""
-    progress: Progress
-    observation: ObservationSpec
-    action: ActionSpec
-    config: Mapping[str, object]
-    versions: Mapping[str, str]
-    precision: Precision | None
-    """Decision of `learner.precision: auto`."""
-    rngs: Mapping[str, Mapping[str, object]]
-    """States of numpy's bit generators, by their saved names."""
-    torch_rng: torch.Tensor
+    saved: Saved
+    """All other parts."""
+
+    @property
+    def progress(self) -> Progress:
+        """Progress of the run."""
+        saved = self.saved
+        return Progress(saved.counters, saved.policy, saved.exploration, saved.best_reward)
+
+    @property
+    def rngs(self) -> Mapping[str, Mapping[str, object]]:
+        """States of numpy's bit generators, by their saved names."""
+        return self.saved.rng.numpy
 
 
 def save(
@@ -112,21 +116,10 @@ def save(
 def load(path: Path) -> CheckpointState:
     """Read a checkpoint. Raises CheckpointError if it is missing, damaged, hostile or newer than this Remuda."""
     data = read(path)
-    saved = typed(path, data, _Saved)
+    saved = typed(path, data, Saved)
     if not isinstance(saved.rng.torch, torch.Tensor):
         raise CheckpointError(f"{path}: rng.torch is not a tensor")
-    return CheckpointState(
-        path=path,
-        algorithm={name: data[name] for name in _ALGORITHM if name in data},
-        progress=Progress(saved.counters, saved.policy, saved.exploration, saved.best_reward),
-        observation=saved.observation,
-        action=saved.action,
-        config=saved.config,
-        versions=saved.versions,
-        precision=saved.precision,
-        rngs=saved.rng.numpy,
-        torch_rng=saved.rng.torch,
-    )
+    return CheckpointState(path, {name: data[name] for name in _ALGORITHM if name in data}, saved)
 
 
 def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
@@ -139,11 +132,12 @@ def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
     except (StateMismatchError, KeyError, RuntimeError) as error:  # torch's own is RuntimeError: of custom algorithms
         raise CheckpointError(f"{state.path}: {error}") from error
     if algorithm.products is not None:
-        algorithm.products.decided = state.precision
+        algorithm.products.decided = state.saved.precision
+    known = state.saved.versions
     return [
-        f"{state.path.name} was saved with {name} {state.versions.get(name, 'of unknown version')}, this is {version}"
+        f"{state.path.name} was saved with {name} {known.get(name, 'of unknown version')}, this is {version}"
         for name, version in versions().items()
-        if state.versions.get(name) != version
+        if known.get(name) != version
     ]
 
 
@@ -153,7 +147,7 @@ def restore_rngs(state: CheckpointState, rngs: Mapping[str, np.random.Generator]
         if name not in state.rngs:
             raise CheckpointError(f"{state.path}: the random state of {name!r} is missing")
         rng.bit_generator.state = dict(state.rngs[name])
-    torch.set_rng_state(state.torch_rng)
+    torch.set_rng_state(cast("torch.Tensor", state.saved.rng.torch))
 
 
 def _rng(generator: np.random.Generator) -> dict[str, object]:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 
-from remuda.config.schema import ExperimentConfig
 from remuda.learner.loop import DivergedError
-from remuda.policy.algorithms import reanalyzed_by_workers
-from remuda.policy.base import Algorithm, ReanalyzingAlgorithm
+from remuda.policy.base import ReanalyzingAlgorithm
 from remuda.policy.files.policy_file import StaleEpoch, publish
 from remuda.policy.saved_state import NotFinite
-from remuda.storage.atomic import Replacing, outlived
+from remuda.storage.atomic import outlived
 from remuda.storage.fence import SupersededError
-from remuda.storage.run_folder import RunFolder, target_file
-from remuda.wire.messages import Assign, PolicyRef, TargetPublished
-from remuda.worker.link import WorkLink
+from remuda.wire.messages import PolicyRef
 from remuda.worker.serve import TakenOverError
 
 
@@ -227,30 +222,6 @@ class TargetPublisher:
         self._publisher = publisher
         self._offered_iter = -1
 
-    @classmethod
-    def of(
-        cls,
-        config: ExperimentConfig,
-        algorithm: Algorithm,
-        assign: Assign,
-        link: WorkLink,
-        *,
-        folder: RunFolder,
-        say: Callable[[str], None],
-        replace: Replacing,
-    ) -> TargetPublisher | None:
-        """Make the publisher for a learner's lease; None without reanalyzers. The publishing thread calls `say`."""
-        if reanalyzed_by_workers(config) is None:
-            return None
-        publisher = Publisher(
-            folder.policy / target_file(assign.policy_file),
-            assign.epoch,
-            published=lambda ref: link.send(TargetPublished(assign.lease, ref)),
-            say=say,
-            write=partial(publish, replace=replace),
-        )
-        return cls(cast("ReanalyzingAlgorithm", algorithm), publisher)
-
     @property
     def is_due(self) -> bool:
         """True if the target network has changed since the last offer, and can be published now."""
@@ -260,7 +231,3 @@ class TargetPublisher:
         """Publish the target network as soon as possible. Raises the error that ended the publishing thread."""
         self._offered_iter = self._algorithm.target_iter
         self._publisher.offer(self._algorithm.target_state(), self._offered_iter)
-
-    def close(self) -> None:
-        """End the publishing thread."""
-        self._publisher.close()

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
@@ -24,12 +24,13 @@ from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.role_logbooks import learner_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
-from remuda.policy.algorithms import declaration
+from remuda.policy.algorithms import declaration, reanalyzed_by_workers
+from remuda.policy.base import ReanalyzingAlgorithm
 from remuda.policy.files.policy_file import publish
 from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.storage.checkpoint_index import unlisted
 from remuda.storage.fence import Fence, SupersededError
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import RunFolder, target_file
 from remuda.wire.messages import (
     Assign,
     ChunkUnreadable,
@@ -37,6 +38,7 @@ from remuda.wire.messages import (
     PolicyPublished,
     PolicyRef,
     Reanalysis,
+    TargetPublished,
     shortened,
 )
 from remuda.worker.affinity import bind_cores
@@ -81,7 +83,10 @@ class LearnerWork(LearnerRole):
             train_iter = self._begin()
             self._log_info(binding)
             self._start(train_iter, recruits)
-            self._target = self._new_target_publisher()
+            self._target: TargetPublisher | None = None
+            if reanalyzed_by_workers(config) is not None:
+                target = self._new_publisher(target_file(assign.policy_file), TargetPublished)
+                self._target = TargetPublisher(cast("ReanalyzingAlgorithm", self._algorithm), target)
             self._load(assign.replay)
             self._prefetch.rewrite(assign.reanalyses)
             self._publish_first(train_iter)
@@ -182,7 +187,7 @@ class LearnerWork(LearnerRole):
             timers=self.timers,
             outputs=self._outputs,
             prefetch=prefetch,
-            publisher=self._new_publisher(),
+            publisher=self._new_publisher(self._policy_file.name, PolicyPublished),
             callbacks=callbacks,
             changes=assign.changes,
             train_iter=train_iter,
@@ -204,32 +209,18 @@ class LearnerWork(LearnerRole):
             left_out=self._leave_out,
         )
 
-    def _new_publisher(self) -> Publisher:
-        """Return the writer of policies, with a separate thread."""
+    def _new_publisher(self, file: str, news: type[PolicyPublished | TargetPublished]) -> Publisher:
+        """Make the publisher of a file in policy/, which reports each version with `news`."""
+        lease = self._assign.lease
         publisher = Publisher(
-            self._policy_file,
+            self._folder.policy / file,
             self._assign.epoch,
-            published=self._published,
+            published=lambda ref: self._link.send(news(lease, ref)),
             say=self._warnings.put,
             write=partial(publish, replace=self._fence.replacing),
         )
         self._opened.callback(publisher.close)
         return publisher
-
-    def _new_target_publisher(self) -> TargetPublisher | None:
-        """Return the writer of target networks for reanalyzers; None without reanalyzers."""
-        target = TargetPublisher.of(
-            self._config,
-            self._algorithm,
-            self._assign,
-            self._link,
-            folder=self._folder,
-            say=self._warnings.put,
-            replace=self._fence.replacing,
-        )
-        if target is not None:
-            self._opened.callback(target.close)
-        return target
 
     def _start_ranks(self, recruits: Recruits | None) -> LearnerRanks | None:
         """Start the other ranks, if any, with the algorithm in its present state."""
@@ -298,9 +289,6 @@ class LearnerWork(LearnerRole):
     def _report(self) -> None:
         super()._report()
         self._log_published()
-
-    def _published(self, ref: PolicyRef) -> None:
-        self._link.send(PolicyPublished(self._assign.lease, ref))
 
     def _log_published(self) -> None:
         last = self._publisher.last

@@ -71,7 +71,7 @@ def continue_from(path: Path, algorithm: Algorithm, config: ExperimentConfig) ->
 
 def _changed_network(state: CheckpointState, config: ExperimentConfig) -> list[str]:
     """Return the settings of policy and environment that differ from the checkpoint's."""
-    former = {name: state.config.get(name) for name in ("env", "policy")}
+    former = {name: state.saved.config.get(name) for name in ("env", "policy")}
     now = masked(config.model_dump(mode="json", include={"env", "policy"}))
     return changes(cast("dict[str, JsonValue]", former), cast("dict[str, JsonValue]", now))
 

@@ -86,9 +86,13 @@ class ProgressRow:
         return {
             **dict(test),
             "TestEpLen": Statistics.of(self.test_lengths).mean,
-            "TestEnvInteracts": math.nan if self.test_env_step is None else self.test_env_step,
+            "TestEnvInteracts": self._tested_at,
             **_info_columns("Test", self.test_info),
         }
+
+    @property
+    def _tested_at(self) -> float:
+        return math.nan if self.test_env_step is None else self.test_env_step
 
     def record(self) -> dict[str, float]:
         """Return the row for sinks: Remuda's own names, grouped by role, with five statistics per quantity."""

@@ -14,7 +14,8 @@ from msgspec import structs
 
 from remuda.buffer.chunk import sweep_orphans
 from remuda.collector.collected import Collected
-from remuda.collector.rollout import Behavior, Rollout
+from remuda.collector.recorder import Behavior
+from remuda.collector.rollout import Rollout
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment

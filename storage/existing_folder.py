@@ -25,16 +25,6 @@ REPLACED = ".replaced"
 
 _PROBE_BYTES = 64 << 10
 """A run cannot begin with less free space."""
-_COMMON_FOLDERS = ("ckpt", "data", "model", "log/buffer", "log/collector", "log/evaluator", "log/learner")
-_OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
-    "serial": ("log/serial",),
-    "parallel": (
-        "policy",
-        "log/buffer/buffer_tb_logger",
-        "log/learner/learner_tb_logger",
-        "log/commander/commander_tb_logger",
-    ),
-}
 
 
 class RunFolderError(Error):
@@ -95,13 +85,9 @@ def prepare(
         make_private(root)
         if on_exists != "resume" and begun is None:
             _claim(run, by)
-        for name in policies:
-            PolicyFolder(root, name).make(serial=mode == "serial")
-        if policies and mode == "parallel":
-            for worker_logs in ("log/collector", "log/evaluator"):
-                (root / worker_logs).mkdir(parents=True, exist_ok=True)
-        for folder in () if policies else (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
-            (root / folder).mkdir(parents=True, exist_ok=True)
+        for own in [PolicyFolder(root, name) for name in policies] or [run]:
+            for folder in own.folders(serial=mode == "serial"):
+                folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{root} cannot be made: {error.strerror}; choose another run folder") from error
     return run
@@ -209,7 +195,7 @@ def _check_replaceable(root: Path, entries: list[str]) -> None:
     run = RunFolder(root)
     if run.config_json.is_file() and run.log.is_dir():
         return
-    begun = {path.split("/")[0] for path in (*_COMMON_FOLDERS, *_OWN_FOLDERS["parallel"])}
+    begun = {path.relative_to(root).parts[0] for path in run.folders(serial=False)}
     begun |= {path.name for path in (run.owner, run.total_config, run.formatted_total_config)}
     beginnings = (run.beginner("").name, run.journal.name)
     others = [name for name in entries if name not in begun and not name.startswith(beginnings)]

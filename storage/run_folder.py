@@ -154,6 +154,13 @@ class RunFolder:
     commander_tb = _In("commander", "commander_tb_logger", under="log")
     """Parallel mode: collectors and evaluators."""
 
+    def folders(self, *, serial: bool) -> tuple[Path, ...]:
+        """Return the folders that a run of serial or parallel mode begins with."""
+        own = (self.serial_tb,) if serial else (self.policy, self.buffer_tb, self.learner_tb, self.commander_tb)
+        logs = self.log if serial else self.root / "log"  # the logs of workers are the run's
+        common = (self.ckpt, self.model, self.data, self.buffer_log.parent, self.learner_log.parent)
+        return (*common, logs / "collector", logs / "evaluator", *own)
+
 
 def _signature(uuid: str, number: int) -> str:
     """Name a worker's file: its UUID and the last six digits of `number`."""
@@ -191,14 +198,6 @@ class PolicyFolder(RunFolder):
     """The rows of the sink `jsonl`."""
     policy = _In("policy", of_policy=True)
     """Folder of its policy file."""
-
-    def make(self, *, serial: bool) -> None:
-        """Make its folders, for serial or parallel mode. Raises OSError."""
-        of_serial = (self.serial_collector_log.parent, self.serial_evaluator_log.parent, self.serial_tb)
-        of_parallel = (self.policy, self.buffer_tb, self.learner_tb, self.commander_tb)
-        common = (self.ckpt, self.model, self.data, self.buffer_log.parent, self.learner_log.parent)
-        for folder in (*common, *(of_serial if serial else of_parallel)):
-            folder.mkdir(parents=True, exist_ok=True)
 
 
 def folder_of_policy(root: Path, policy: str) -> RunFolder:

@@ -10,7 +10,8 @@ from gymnasium.vector import VectorEnv
 
 from remuda.collector.collected import Collected
 from remuda.collector.environments import make_rollout
-from remuda.collector.rollout import Behavior, PolicySetup, Rollout
+from remuda.collector.recorder import Behavior, PolicySetup
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import Rows
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.lanes import Copies

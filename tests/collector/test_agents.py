@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
 from remuda.collector.opponents import OpponentLanes
-from remuda.collector.rollout import Behavior, PolicySetup, Rollout
+from remuda.collector.recorder import Behavior, PolicySetup
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, SegmentRows, SequenceRows
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig

@@ -96,8 +96,8 @@ def test_a_run_resumed_from_it_goes_on_bit_for_bit(path: Path) -> None:
         through.learn(batch(rng))
     resumed, other = dqn(seed=3), np.random.default_rng(0)
     state = load(path)
-    assert (state.progress, state.observation, state.action) == (PROGRESS, OBSERVATION, ACTION)
-    assert state.config == config().model_dump(mode="json")
+    assert (state.progress, state.saved.observation, state.saved.action) == (PROGRESS, OBSERVATION, ACTION)
+    assert state.saved.config == config().model_dump(mode="json")
     assert restore(state, resumed) == []
     torch.rand(100)
     restore_rngs(state, {"replay": other})

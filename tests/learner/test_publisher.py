@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +18,9 @@ from hypothesis import strategies as st
 from remuda.learner.loop import DivergedError
 from remuda.learner.publisher import RETRY_S, Pace, Publisher, TargetPublisher
 from remuda.policy.files.policy_file import load, publish, read_ref
-from remuda.storage.atomic import replacing
-from remuda.storage.run_folder import target_file
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.policy.algorithms.muzero.cases import batch, changed, muzero
-from remuda.tests.worker.leases import assign_to, new_run, small_config
-from remuda.tests.worker.recording_link import RecordingLink
-from remuda.wire.messages import PolicyRef, TargetPublished
+from remuda.wire.messages import PolicyRef
 from remuda.worker.serve import TakenOverError
 
 State = Mapping[str, np.ndarray]
@@ -236,21 +232,16 @@ MUZERO = {"type": "muzero", "hidden": (9,), "latent": 8, "support_size": 5, "rea
 
 
 def test_it_is_published_whenever_it_has_changed(tmp_path: Path) -> None:
-    run, link = new_run(tmp_path), RecordingLink()
-    config = small_config(policy=MUZERO, reanalyzer={"count": 1})
-    assign = assign_to(run, config, lease=4)
+    said, path = list[PolicyRef](), tmp_path / "target_1"
     policy = changed(target_update_iters=2, reanalyze_ratio=1.0)
     algorithm = muzero(policy)
-    publisher = TargetPublisher.of(config, algorithm, assign, link, folder=run, say=pytest.fail, replace=replacing)
-    assert publisher is not None
-    path = run.policy / target_file(assign.policy_file)
-    assert path.name.startswith("target_")
-    try:
+    with closing(Publisher(path, 1, published=said.append, say=pytest.fail)) as files:
+        publisher = TargetPublisher(algorithm, files)
         for update in range(5):
             if update % 2 == 0:
                 until(lambda: publisher.is_due, "the target network is due")
                 publisher.offer()
-                until(lambda: len(link.sent) > update // 2, "it is published")  # noqa: B023  (called at once)
+                until(lambda: len(said) > update // 2, "it is published")  # noqa: B023  (called at once)
                 assert read_ref(path) == PolicyRef(1, update // 2, update)
                 loaded = load(path)
                 assert loaded is not None
@@ -258,8 +249,6 @@ def test_it_is_published_whenever_it_has_changed(tmp_path: Path) -> None:
                     np.testing.assert_array_equal(loaded.state[name], array)
             assert not publisher.is_due
             algorithm.learn(batch(np.random.default_rng(update)))
-        until(lambda: len(link.sent) == 3, "each was said")
-    finally:
-        publisher.close()
-    assert link.sent == [TargetPublished(4, PolicyRef(1, version, 2 * version)) for version in range(3)]
+        until(lambda: len(said) == 3, "each was said")
+    assert said == [PolicyRef(1, version, 2 * version) for version in range(3)]
     assert algorithm._reanalyze_ratio == 0.0, "workers do it"

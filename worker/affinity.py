@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
@@ -56,12 +57,7 @@ def choose_cores(config: ExperimentConfig, role: Role, index: int, allowed: Sequ
     learner, rest = everywhere[: len(everywhere) - others], everywhere[len(everywhere) - others :]
     if role == "learner":
         return CpuPlacement(learner, 1, "auto: what the others leave")
-    before: dict[Role, int] = {
-        "collector": 0,
-        "evaluator": counts["collector"],
-        "reanalyzer": counts["collector"] + counts["evaluator"],
-    }
-    first = before[role]
+    first = sum(counts[other] for other in itertools.takewhile(lambda other: other != role, counts))
     return CpuPlacement((rest[(first + index) % len(rest)],), 1, "auto: a core of its own")
 
 
@@ -115,13 +111,7 @@ def most_update_threads(
 def _configured_placement(
     wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int, ...], *, ranks: int
 ) -> CpuPlacement:
-    asked: Mapping[Role, tuple[int, ...] | None] = {
-        "learner": wanted.learner,
-        "collector": wanted.collector,
-        "evaluator": wanted.evaluator,
-        "reanalyzer": wanted.reanalyzer,
-    }
-    cores = asked[role]
+    cores: tuple[int, ...] | None = getattr(wanted, role)
     if cores is None:
         return CpuPlacement(allowed, 1, "affinity names no cores for this role")
     usable = tuple(core for core in cores if core in allowed)

@@ -359,7 +359,7 @@ def test_a_lease_that_cannot_begin_leaves_no_rank_behind(
     def refuse(*given: object, **named: object) -> None:
         raise OSError("no more threads")
 
-    monkeypatch.setattr(service, "update_threads", refuse)
+    monkeypatch.setattr(role, "update_threads", refuse)
     learner = {**coordinator.config.learner.model_dump(), "ranks": 2}
     two = Coordinator(tmp_path_factory.mktemp("two"), small_config(learner=learner))
     before = psutil.Process().children()

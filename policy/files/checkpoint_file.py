@@ -9,7 +9,7 @@ import pickletools
 import platform
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +24,7 @@ from remuda.storage.untrusted import open_regular
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 MOST_UNFOLDED = 1_000_000
-"""Largest number of values, counted once per reference, in addition to the number of operations."""
+"""Largest number of values, counted once per reference, in addition to the bytes of the pickle."""
 MOST_DEEP = 200
 """Lists in lists."""
 
@@ -50,163 +50,101 @@ _FUNCTIONS = frozenset(
 
 
 class _Value:
-    """Placeholder for a value: holds the values inside it."""
+    """A value of a pickle, by the size of its content."""
 
-    __slots__ = ("depth", "inside", "unfolded")
+    __slots__ = ("depth", "held", "unfolded")
 
-    def __init__(self, inside: list[_Value]) -> None:
-        self.inside = inside
-        self.unfolded = 0
-        self.depth = 0
+    def __init__(self) -> None:
+        self.unfolded = 1
+        self.depth = 1
+        self.held = False
+        """True once another value contains this value, whose size is counted there."""
 
 
-_PLAIN = _Value([])
+_PLAIN = _Value()
 """Placeholder for all numbers and text."""
-_PLAIN.unfolded = 1
+_PLAIN.depth, _PLAIN.held = 0, True
+
+_PLAINS = {"NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
+_PLAINS |= {"BINUNICODE", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"}
+_PACKS: Mapping[str, int | None] = {
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "EMPTY_TUPLE"), 0),
+    **dict.fromkeys(("TUPLE1", "BINPERSID"), 1),
+    **dict.fromkeys(("TUPLE2", "REDUCE", "NEWOBJ"), 2),
+    **{"TUPLE3": 3, "TUPLE": None},
+}
+"""Operations that make a value, and the number of values inside; None: to the last mark."""
+_FILLS: Mapping[str, int | None] = {"APPEND": 1, "SETITEM": 2, "BUILD": 1, "APPENDS": None, "SETITEMS": None}
+"""Operations that put values into the value below them. torch's reader knows the same operations."""
 
 
 class _Machine:
     """Stack, marks and memo of an unpickler."""
 
-    def __init__(self) -> None:
-        self.stack: list[_Value] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, _Value] = {}
-        self.made: list[_Value] = []
+    def __init__(self, most_unfolded: int) -> None:
+        self._most_unfolded = most_unfolded
+        self._stack: list[_Value] = []
+        self._marks: list[int] = []
+        self._memo: dict[object, _Value] = {}
 
-    def push(self, inside: list[_Value]) -> None:
-        value = _Value(inside)
-        self.made.append(value)
-        self.stack.append(value)
+    def follow(self, operation: str, argument: object) -> None:
+        """Run an operation, by the name in pickletools. Raises ValueError."""
+        if operation in _FILLS:
+            inside = self._take(_FILLS[operation])
+            self._put(self._take(1)[0], inside)
+        elif operation in _PACKS:
+            self._put(_Value(), self._take(_PACKS[operation]))
+        elif operation in _PLAINS:
+            self._stack.append(_PLAIN)
+        elif operation == "GLOBAL":
+            self._stack.append(_named(str(argument)))
+        elif operation == "MARK":
+            self._marks.append(len(self._stack))
+        elif operation in ("BINPUT", "LONG_BINPUT"):
+            self._stack += self._take(1)  # refuses an empty stack
+            self._memo[argument] = self._stack[-1]
+        elif operation in ("BINGET", "LONG_BINGET"):
+            if argument not in self._memo:
+                raise ValueError("its pickle reads a memo entry that was not set")
+            self._stack.append(self._memo[argument])
+        elif operation not in ("PROTO", "STOP"):
+            raise ValueError(f"its pickle has the operation {operation}, which no checkpoint needs")
 
-    def take(self, count: int) -> list[_Value]:
-        """Pop values from the stack. Raises ValueError for too few values."""
-        if count > len(self.stack) - (self.marks[-1] if self.marks else 0):
+    def _take(self, count: int | None) -> list[_Value]:
+        """Pop values from the stack; None: down to the last mark."""
+        begin = len(self._stack) - count if count is not None else self._marks.pop() if self._marks else -1
+        if begin < (self._marks[-1] if self._marks else 0):
             raise ValueError("its pickle pops more values than the stack has")
-        taken = self.stack[len(self.stack) - count :]
-        del self.stack[len(self.stack) - count :]
+        taken = self._stack[begin:]
+        del self._stack[begin:]
         return taken
 
-    def take_to_mark(self) -> list[_Value]:
-        if not self.marks:
-            raise ValueError("its pickle has no mark where it needs one")
-        begin = self.marks.pop()
-        taken = self.stack[begin:]
-        del self.stack[begin:]
-        return taken
-
-    def put_into(self, inside: list[_Value]) -> None:
-        """The value on top, a list, a dict or an object, gets more inside."""
-        [into] = self.take(1)
-        if into is _PLAIN:
-            raise ValueError("its pickle puts values into a number")
-        into.inside += inside
-        self.stack.append(into)
+    def _put(self, into: _Value, inside: list[_Value]) -> None:
+        """Push a value with these values inside, in addition to its former content."""
+        for value in inside:
+            value.held = True
+        if into.held and inside:
+            raise ValueError("its pickle puts values into a number, or into a value inside another or itself")
+        into.unfolded += sum(value.unfolded for value in inside)
+        into.depth = max([into.depth, *(1 + value.depth for value in inside)])
+        if into.unfolded > self._most_unfolded:
+            raise ValueError(f"its pickle unfolds to more than {self._most_unfolded} values")
+        if into.depth > MOST_DEEP:
+            raise ValueError(f"its pickle is nested deeper than {MOST_DEEP} levels")
+        self._stack.append(into)
 
 
-def _do_nothing(machine: _Machine, argument: object) -> None:
-    pass
-
-
-def _push_plain(machine: _Machine, argument: object) -> None:
-    machine.stack.append(_PLAIN)
-
-
-def _push_empty(machine: _Machine, argument: object) -> None:
-    machine.push([])
-
-
-def _named(machine: _Machine, argument: object) -> None:
-    name = str(argument)
+def _named(name: str) -> _Value:
     if name not in _FUNCTIONS and not _STORAGE.fullmatch(name) and not _DTYPE.fullmatch(name):
         raise ValueError(f"its pickle names {name[:80]!r}, which no checkpoint needs")
-    machine.stack.append(_PLAIN)
-
-
-def _mark(machine: _Machine, argument: object) -> None:
-    machine.marks.append(len(machine.stack))
-
-
-def _remember(machine: _Machine, argument: object) -> None:
-    [value] = machine.take(1)
-    machine.stack.append(value)
-    machine.memo[int(str(argument))] = value
-
-
-def _recall(machine: _Machine, argument: object) -> None:
-    value = machine.memo.get(int(str(argument)))
-    if value is None:
-        raise ValueError("its pickle reads a memo entry that was not set")
-    machine.stack.append(value)
-
-
-def _packing(count: int) -> Callable[[_Machine, object], None]:
-    return lambda machine, argument: machine.push(machine.take(count))
-
-
-def _filling(count: int | None) -> Callable[[_Machine, object], None]:
-    return lambda machine, argument: machine.put_into(machine.take_to_mark() if count is None else machine.take(count))
-
-
-_OPERATIONS: dict[str, Callable[[_Machine, object], None]] = {
-    **dict.fromkeys(("PROTO", "STOP"), _do_nothing),
-    **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _push_plain),
-    **dict.fromkeys(("BINUNICODE", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"), _push_plain),
-    **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "EMPTY_TUPLE"), _push_empty),
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _remember),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), _recall),
-    **dict.fromkeys(("APPENDS", "SETITEMS"), _filling(None)),
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), _packing(2)),
-    "GLOBAL": _named,
-    "MARK": _mark,
-    "TUPLE": lambda machine, argument: machine.push(machine.take_to_mark()),
-    "TUPLE1": _packing(1),
-    "TUPLE2": _packing(2),
-    "TUPLE3": _packing(3),
-    "BINPERSID": _packing(1),
-    "APPEND": _filling(1),
-    "SETITEM": _filling(2),
-    "BUILD": _filling(1),
-}
-"""Effects of operations, by the names of pickletools. torch's reader knows the same operations."""
+    return _PLAIN
 
 
 def require_plain_pickle(content: bytes) -> None:
     """Raise ValueError if the pickle names a function unknown in checkpoints, or unfolds far beyond its size."""
-    machine, operations = _Machine(), 0
+    machine = _Machine(MOST_UNFOLDED + len(content))
     for operation, argument, _ in pickletools.genops(content):
-        follow = _OPERATIONS.get(operation.name)
-        if follow is None:
-            raise ValueError(f"its pickle has the operation {operation.name}, which no checkpoint needs")
-        follow(machine, argument)
-        operations += 1
-    most = MOST_UNFOLDED + operations
-    for value in machine.made:
-        if not value.unfolded:
-            _unfold(value, most)
-
-
-def _unfold(root: _Value, most: int) -> None:
-    """Compute unfolded size and depth of a value, innermost values first."""
-    path: list[tuple[_Value, Iterator[_Value]]] = [(root, iter(root.inside))]
-    open_now = {id(root)}
-    while path:
-        value, rest = path[-1]
-        following = next((each for each in rest if not each.unfolded), None)
-        if following is not None:
-            if id(following) in open_now:
-                raise ValueError("its pickle contains itself")
-            open_now.add(id(following))
-            path.append((following, iter(following.inside)))
-            continue
-        path.pop()
-        open_now.discard(id(value))
-        value.unfolded = 1 + sum(each.unfolded for each in value.inside)
-        value.depth = 1 + max((each.depth for each in value.inside), default=0)
-        if value.unfolded > most:
-            raise ValueError(f"its pickle unfolds to more than {most} values")
-        if value.depth > MOST_DEEP:
-            raise ValueError(f"its pickle is nested deeper than {MOST_DEEP} levels")
+        machine.follow(operation.name, argument)
 
 
 FORMAT = 1

@@ -100,16 +100,14 @@ def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) 
 
 def _only(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
     """Load the policy of a run with one agent, and return its record in index.json."""
-    from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run, onnx_playable
+    from remuda.policy.files.playable import checkpoint_playable, exported_playable, of_run
 
     run_dir, iteration = options.run_dir, options.which
     trust_code, search = options.trust_code, not options.no_search
-    if is_onnx(run_dir):
-        return onnx_playable(run_dir, trust_code=trust_code, search=search), None
-    if is_model(run_dir):
-        return model_playable(run_dir, trust_code=trust_code, search=search), None
+    if is_onnx(run_dir) or is_model(run_dir):
+        return exported_playable(run_dir, trust_code=trust_code, search=search), None
     if iteration == "model":
-        return of_run(model_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
+        return of_run(exported_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
     record = named_checkpoint(run_dir / "ckpt", iteration, also=", and model (model/)")
     playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
     return of_run(playable, run_dir), record

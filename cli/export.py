@@ -97,18 +97,17 @@ def _policy(run_dir: Path, iteration: str | None, verify: int, *, trust_code: bo
     from remuda.cli.recorded import recorded_observations
     from remuda.evaluator.evaluate import EvaluationError
     from remuda.policy.export.exporting import PolicyExport
-    from remuda.policy.files.playable import load_checkpoint_sides, of_run, trained_playable
+    from remuda.policy.files.playable import load_checkpoint_sides, of_run
 
     ckpt = run_dir / "ckpt"
     source = ckpt / named_checkpoint(ckpt, iteration or newest_if_none_is_best(ckpt)).file
     trained, algorithm = load_checkpoint_sides(source, trust_code=trust_code)
-    counters = trained.counters
-    playable = trained_playable(trained, source, train_iter=counters.train_iter, env_step=counters.env_step)
     try:
-        recorded = recorded_observations(of_run(playable, run_dir), run_dir, verify, trust_code=trust_code)
+        played = of_run(trained.playable(source), run_dir)
+        recorded = recorded_observations(played, run_dir, verify, trust_code=trust_code)
     except EvaluationError as error:
         raise RunFailedError(f"the policy could not be played for observations: {error}") from error
-    return PolicyExport(algorithm, trained.policy, trained.config, counters, recorded)
+    return PolicyExport(algorithm, trained.policy, trained.config, trained.counters, recorded)
 
 
 def _told(info: ModelInfo, path: Path) -> str:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from remuda.environments.legal_actions import legal_of_mask, without_any
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
-from remuda.policy.base import ValuingActor
 from remuda.policy.files.playable import (
     Playable,
     checkpoint_playable,
+    exported_playable,
     find_checkpoint,
-    model_playable,
     of_run,
-    onnx_playable,
     require_fit,
 )
 from remuda.policy.networks.tensors import threads
@@ -27,7 +25,20 @@ Which = int | Literal["best", "last", "model"]
 """A checkpoint by its train_iter, the best (without evaluations the last), the last, or model/."""
 
 
-class GetAction(Protocol):
+class _EpisodeState:
+    """State of an actor within an episode."""
+
+    def __init__(self, playable: Playable) -> None:
+        self._playable, self._actor = playable, playable.actor
+        self._state = np.zeros((1, self._actor.state_size), np.float32) if self._actor.state_size else None
+
+    def begin_episode(self) -> None:
+        """Start a new episode with the next observation. No effect on policies that are not recurrent."""
+        if self._state is not None:
+            self._state[:] = 0.0
+
+
+class GetAction(_EpisodeState):
     """Maps an observation of the environment to an action for the environment: an int for Discrete actions, otherwise
     an array. For a Tuple or Dict of actions, which is packed, the array has all integers in order.
 
@@ -37,31 +48,31 @@ class GetAction(Protocol):
     Call `begin_episode` at the begin of every episode: a recurrent policy remembers the observations since then.
     """
 
+    def __init__(self, playable: Playable) -> None:
+        super().__init__(playable)
+        self._rng = np.random.default_rng(playable.seed)
+
     @property
     def uses_legal_actions(self) -> bool:
         """True if the algorithm uses legal actions."""
-        ...
-
-    def begin_episode(self) -> None:
-        """Start a new episode with the next observation. No effect on policies that are not recurrent."""
-        ...
+        return self._actor.uses_legal_actions
 
     def __call__(
         self, observation: object, *, deterministic: bool = True, legal_actions: object = None
-    ) -> int | np.ndarray: ...
-
-
-class _EpisodeState:
-    """State of an actor within an episode."""
-
-    def __init__(self, actor: ValuingActor) -> None:
-        self._actor = actor
-        self._state = np.zeros((1, actor.state_size), np.float32) if actor.state_size else None
-
-    def begin_episode(self) -> None:
-        """Start a new episode with the next observation. No effect on policies that are not recurrent."""
-        if self._state is not None:
-            self._state[:] = 0.0
+    ) -> int | np.ndarray:
+        actor, exploration, spec = self._actor, self._playable.exploration, self._playable.action
+        legal = None
+        if actor.uses_legal_actions and legal_actions is not None and spec.components:
+            legal = legal_of_mask(legal_actions, components=spec.components)
+            if without_any(legal, spec.components).any():
+                raise ValueError("legal_actions has no legal action, so there is nothing to choose")
+        with threads(1):
+            seen = np.asarray(observation)[None]
+            chosen = actor.act(
+                seen, exploration, self._rng, deterministic=deterministic, legal=legal, state=self._state
+            )
+        action: np.ndarray = chosen[0]
+        return int(action) if spec.n is not None else action
 
 
 class GetValue(_EpisodeState):
@@ -101,7 +112,7 @@ def load_policy(
             trust_code=trust_code,
         )
     require_fit(playable, env)
-    return env, function_of(playable)
+    return env, GetAction(playable)
 
 
 def load_action(
@@ -118,7 +129,7 @@ def load_action(
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return function_of(load_playable(run_dir, which, trust_code=trust_code, search=search))
+    return GetAction(load_playable(run_dir, which, trust_code=trust_code, search=search))
 
 
 def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetValue:
@@ -127,52 +138,15 @@ def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool =
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return GetValue(load_playable(run_dir, which, trust_code=trust_code).actor)
+    return GetValue(load_playable(run_dir, which, trust_code=trust_code))
 
 
 def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False, search: bool = True) -> Playable:
     """Load a policy of a run folder, or of a model/ folder or exported ONNX file, where `which` is ignored."""
     folder = Path(run_dir)
-    if is_onnx(folder):
-        return onnx_playable(folder, trust_code=trust_code, search=search)
-    if is_model(folder):
-        return model_playable(folder, trust_code=trust_code, search=search)
+    if is_onnx(folder) or is_model(folder):
+        return exported_playable(folder, trust_code=trust_code, search=search)
     if which == "model":
-        return of_run(model_playable(RunFolder(folder).model, trust_code=trust_code, search=search), folder)
+        return of_run(exported_playable(RunFolder(folder).model, trust_code=trust_code, search=search), folder)
     path = find_checkpoint(folder, which)
     return of_run(checkpoint_playable(path, trust_code=trust_code, search=search), folder)
-
-
-def function_of(playable: Playable) -> GetAction:
-    """Make a function from an observation to an action."""
-    return _Function(playable)
-
-
-class _Function(_EpisodeState):
-    """A GetAction."""
-
-    def __init__(self, playable: Playable) -> None:
-        super().__init__(playable.actor)
-        self._playable = playable
-        self._rng = np.random.default_rng(playable.seed)
-
-    @property
-    def uses_legal_actions(self) -> bool:
-        return self._actor.uses_legal_actions
-
-    def __call__(
-        self, observation: object, *, deterministic: bool = True, legal_actions: object = None
-    ) -> int | np.ndarray:
-        actor, exploration, spec = self._actor, self._playable.exploration, self._playable.action
-        legal = None
-        if actor.uses_legal_actions and legal_actions is not None and spec.components:
-            legal = legal_of_mask(legal_actions, components=spec.components)
-            if without_any(legal, spec.components).any():
-                raise ValueError("legal_actions has no legal action, so there is nothing to choose")
-        with threads(1):
-            seen = np.asarray(observation)[None]
-            chosen = actor.act(
-                seen, exploration, self._rng, deterministic=deterministic, legal=legal, state=self._state
-            )
-        action: np.ndarray = chosen[0]
-        return int(action) if spec.n is not None else action

@@ -29,7 +29,7 @@ from remuda.policy.algorithms import (
 )
 from remuda.policy.base import Algorithm, Policy, ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
-from remuda.policy.files.exported_policies import ExportedActor, ExportedPolicy, OnnxPolicy, description_of
+from remuda.policy.files.exported_policies import ExportedPolicy, OnnxPolicy, description_of
 from remuda.policy.files.policy_file import PolicyFileError, load
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -49,6 +49,23 @@ class TrainedPolicy:
     counters: Counters
     observation: ObservationSpec
     action: ActionSpec
+
+    def playable(self, source: Path) -> Playable:
+        """Add the environment of evaluations, and the exploration at the checkpoint."""
+        config, declared = self.config, declaration(self.config)
+        return Playable(
+            source=source,
+            actor=self.policy,
+            observation=self.observation,
+            action=self.action,
+            train_iter=self.counters.train_iter,
+            env_step=self.counters.env_step,
+            env=evaluated(config).env,
+            source_dir=config.source_dir,
+            seed=config.seed,
+            exploration=declared.exploration_at(self.counters.env_step),
+            least_exploration=declared.least_exploration,
+        )
 
 
 class _Saved(Struct):
@@ -167,27 +184,7 @@ def checkpoint_playable(
 ) -> Playable:
     """Load the policy of a checkpoint, with `trust_code` also if that runs code of others, without `search` to act by
     its network alone; `run_dir`: see load_checkpoint_policy. Raises CheckpointError."""
-    trained = load_checkpoint_policy(path, run_dir=run_dir, trust_code=trust_code, search=search)
-    return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
-
-
-def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, env_step: int | None) -> Playable:
-    """Make a Playable of a policy with known config."""
-    config = trained.config
-    now = trained.counters.env_step if env_step is None else env_step
-    return Playable(
-        source=source,
-        actor=trained.policy,
-        observation=trained.observation,
-        action=trained.action,
-        train_iter=train_iter,
-        env_step=env_step,
-        env=evaluated(config).env,
-        source_dir=config.source_dir,
-        seed=config.seed,
-        exploration=declaration(config).exploration_at(now),
-        least_exploration=declaration(config).least_exploration,
-    )
+    return load_checkpoint_policy(path, run_dir=run_dir, trust_code=trust_code, search=search).playable(path)
 
 
 def require_fit(playable: Playable, env: SingleEnv) -> None:
@@ -246,29 +243,18 @@ def evaluated_at(config: ExperimentConfig, ckpt: Path, train_iter: int) -> Exper
     return evaluated(on_task(config, kwargs_of_stage(config, stage)))
 
 
-def model_playable(folder: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Load the policy of a model/ folder. It acts without a search, so `search=False` is refused. A model of another
-    user needs `trust_code`, since a model is a program. Raises CheckpointError."""
+def exported_playable(path: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
+    """Load the policy of a model/ folder, or of an exported ONNX file. Such a policy acts without a search, so
+    `search=False` is refused. A path of another user needs `trust_code`: a model is a program, and the environment of
+    both is code. Raises CheckpointError and NoOnnxError."""
+    onnx = path.suffix == ".onnx"
+    source = path if onnx else path / MODEL
     if not search:
-        raise CheckpointError(f"{folder / MODEL} acts without a search, so there is none to leave out")
-    distrusted = None if trust_code else distrusted_model(folder)
-    if distrusted is not None:
+        raise CheckpointError(f"{source} acts without a search, so there is none to leave out")
+    distrusted = distrusted_file(path, description_of(path)) if onnx else distrusted_model(path)
+    if distrusted is not None and not trust_code:
         raise CheckpointError(distrusted)
-    return _described(folder / MODEL, ExportedPolicy(folder))
-
-
-def onnx_playable(path: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Load the policy of an exported ONNX file. It acts without a search, so `search=False` is refused. A file of
-    another user needs `trust_code`, since its environment is code. Raises CheckpointError and NoOnnxError."""
-    if not search:
-        raise CheckpointError(f"{path} acts without a search, so there is none to leave out")
-    distrusted = None if trust_code else distrusted_file(path, description_of(path))
-    if distrusted is not None:
-        raise CheckpointError(distrusted)
-    return _described(path, OnnxPolicy(path))
-
-
-def _described(source: Path, actor: ExportedActor) -> Playable:
+    actor = OnnxPolicy(path) if onnx else ExportedPolicy(path)
     info = actor.info
     try:
         env = EnvConfig.model_validate(info.env)
@@ -326,7 +312,7 @@ class NewestPolicy:
             return None
         trained.policy.load_state(published.state)
         self._trained, self._published, self._train_iter = trained, published.ref, published.ref.train_iter
-        return trained_playable(trained, path, train_iter=self._train_iter, env_step=None)
+        return replace(trained.playable(path), train_iter=self._train_iter, env_step=None)
 
     def _from_checkpoint(self, last: CheckpointRecord) -> Playable | None:
         if last.train_iter <= self._train_iter:
@@ -335,8 +321,7 @@ class NewestPolicy:
         if trained is None:
             return None
         self._trained, self._train_iter = trained, last.train_iter
-        path = self._run.ckpt / last.file
-        return trained_playable(trained, path, train_iter=last.train_iter, env_step=last.env_step)
+        return trained.playable(self._run.ckpt / last.file)
 
     def _loaded(self, record: CheckpointRecord) -> TrainedPolicy | None:
         path = self._run.ckpt / record.file

@@ -16,7 +16,7 @@ from remuda.environments.seeding import episode_seed
 from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import EvaluationError, evaluate
 from remuda.evaluator.play_policy import run_policy
-from remuda.policy.files.functions import GetAction, function_of
+from remuda.policy.files.functions import GetAction
 from remuda.policy.files.playable import Playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.environments.counting import Counting, CountsAlong
@@ -74,7 +74,7 @@ def test_an_environment_that_forbids_everything_is_named_with_the_step() -> None
 
 
 def test_a_function_is_told_by_an_argument() -> None:
-    get_action = function_of(CAREFUL)
+    get_action = GetAction(CAREFUL)
     assert get_action.uses_legal_actions
     env = Choosy()
     observation, info = env.reset(seed=4)
@@ -89,7 +89,7 @@ def test_a_function_is_told_by_an_argument() -> None:
 
 
 def test_a_function_of_an_algorithm_that_does_not_use_it_may_be_told_all_the_same() -> None:
-    get_action: GetAction = function_of(replace(CAREFUL, actor=FunctionPolicy()))
+    get_action = GetAction(replace(CAREFUL, actor=FunctionPolicy()))
     assert not get_action.uses_legal_actions
     seen: Array = np.array([1.0, 0.5], np.float32)
     assert get_action(seen, legal_actions=legal_in(seen[None])[0]) == get_action(seen) == 1
@@ -108,7 +108,7 @@ def test_every_episode_has_its_own() -> None:
 
 
 def test_a_function_remembers_until_an_episode_begins() -> None:
-    get_action: GetAction = function_of(replace(CAREFUL, actor=CountsAlong(), exploration={}))
+    get_action = GetAction(replace(CAREFUL, actor=CountsAlong(), exploration={}))
     for steps in (3, 1, 2):
         get_action.begin_episode()
         for step in range(steps):

@@ -102,10 +102,10 @@ def _exported(path: Path) -> None:
 
 
 def _read_exported(path: Path) -> None:
-    from remuda.policy.files.playable import onnx_playable
+    from remuda.policy.files.playable import exported_playable
 
     path.with_suffix("").write_bytes(_onnx()[0])
-    onnx_playable(path.with_suffix(""))
+    exported_playable(path.with_suffix(""))
 
 
 # --- messages ---

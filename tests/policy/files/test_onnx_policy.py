@@ -16,7 +16,7 @@ from remuda.evaluator.evaluate import evaluate
 from remuda.policy.base import Actor
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policies import OnnxPolicy, description_of
-from remuda.policy.files.playable import onnx_playable
+from remuda.policy.files.playable import exported_playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.export.cases import Made, fresh, made
 
@@ -116,5 +116,5 @@ def test_that_of_another_user_takes_trust(played: Path, tmp_path: Path, monkeypa
     path, own = copied(played, tmp_path), os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own + 1)
     with pytest.raises(CheckpointError, match=r"belongs to another user .* names code to run.*--trust-code"):
-        onnx_playable(path)
-    assert onnx_playable(path, trust_code=True).train_iter == 12
+        exported_playable(path)
+    assert exported_playable(path, trust_code=True).train_iter == 12

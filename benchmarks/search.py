@@ -24,8 +24,7 @@ from remuda.policy.algorithms.muzero.acting import SearchModel
 from remuda.policy.algorithms.muzero.models import PerceptronNetwork
 from remuda.policy.algorithms.muzero.networks import Support
 from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes, SearchSettings
-from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.tree import new_tree
+from remuda.policy.algorithms.muzero.search.search import new_tree, search
 from remuda.worker.process import bound_threads
 
 ROOTS = (8, 64, 256)

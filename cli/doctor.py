@@ -87,7 +87,7 @@ def _replay() -> Finding:
 
 
 def _search() -> Finding:
-    from remuda.policy.algorithms.muzero.search.tree import COMPILED
+    from remuda.policy.algorithms.muzero.search.search import COMPILED
 
     if COMPILED:
         return Finding("search", "ok", "MuZero's search trees are compiled")

@@ -49,7 +49,7 @@ MAY_PICKLE = {"storage/env_files.py"}
 MAY_KNOW_ALGORITHMS = ("config/algorithms/", "policy/algorithms/", "policy/schedules.py")
 """Where their settings, their registry, their folders and what these share are. All others ask what an algorithm says
 of itself."""
-ASKS_WHAT_IS_COMPILED = {"cli/doctor.py": "remuda.policy.algorithms.muzero.search.tree"}
+ASKS_WHAT_IS_COMPILED = {"cli/doctor.py": "remuda.policy.algorithms.muzero.search.search"}
 """Of the installation, as setup.py has it."""
 
 WITHOUT_TORCH = [

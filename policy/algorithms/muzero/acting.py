@@ -15,8 +15,8 @@ from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.muzero.models import ConvolutionNetwork, PerceptronNetwork
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, FrozenNetwork, MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.search.rules import GumbelSettings, SearchSettings, logits_of
-from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
-from remuda.policy.algorithms.muzero.search.tree import Tree, new_tree
+from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, new_tree, search
+from remuda.policy.algorithms.muzero.search.tree import Tree
 from remuda.policy.algorithms.muzero.targets import (
     COMPLETED_VALUE,
     ROOT_VALUE,

@@ -15,8 +15,7 @@ from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, SearchModel, make_network, search_settings
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, Consistency, MuZeroNetwork, Support
-from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.tree import new_tree
+from remuda.policy.algorithms.muzero.search.search import new_tree, search
 from remuda.policy.algorithms.muzero.targets import SEARCH_POLICY, Floats, Positions, Returns
 from remuda.policy.base import Arrays, LearnResult, Loss, ReanalyzingAlgorithm
 from remuda.policy.network_learner import TargetLearner

@@ -11,34 +11,30 @@ from remuda.policy.algorithms.muzero.search.rules import (
     Floats,
     GumbelSettings,
     Indices,
-    Mask,
     Nodes,
     Roots,
     SearchSettings,
-    begin,
     check_nodes,
     completed_q,
-    gumbel_outcome,
     halving_schedule,
     logits_of,
     mean_q,
     node_choice,
     puct_choice,
-    puct_outcome,
     root_choice,
     transformed,
 )
+from remuda.policy.algorithms.muzero.search.tree import Tree
 
 
-class NumpyTree:
-    """See remuda.policy.algorithms.muzero.search.tree. A call walks down or up all trees together, level by level."""
+class NumpyTree(Tree):
+    """See Tree. A call walks down or up all trees together, level by level."""
 
     def __init__(self, roots: int, actions: int, settings: SearchSettings) -> None:
         if roots < 1 or actions < 1:
             raise ValueError(f"a tree needs at least one root and one action, not {roots} and {actions}")
+        super().__init__(roots, actions, settings)
         nodes = settings.simulations + 1
-        self._shape = (roots, actions)
-        self._settings = settings
         self._discount = settings.sign * settings.discount
         self._own_value = np.zeros((roots, nodes))
         self._value_sum = np.zeros((roots, nodes))
@@ -57,37 +53,26 @@ class NumpyTree:
         self._high = np.zeros(roots)
         self._considered = np.zeros(roots, np.intp)
         self._all = np.arange(roots)
-        self._roots: Roots | None = None
         self._nodes = 0
         self._selected = False
         self._exploration = settings.exploration()
         if settings.gumbel is not None:
             self._schedule = halving_schedule(settings.gumbel, settings.simulations, actions)
 
-    def reset(
-        self,
-        prior: Floats,
-        value: Floats,
-        *,
-        legal: Mask | None = None,
-        noise: Floats | None = None,
-        noise_fraction: float = 0.0,
-    ) -> None:
-        check_nodes(self._shape, prior, value)
-        roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
+    def _begin(self, roots: Roots, *, masked: bool) -> None:
+        if not masked:  # otherwise the priors before were checked
+            check_nodes(self._shape, roots.prior, roots.value)
         self._low[:] = np.inf
         self._high[:] = -np.inf
-        self._begin(0, roots.prior, roots.value)
-        self._value_sum[:, 0] = value
+        self._add(0, roots.prior, roots.value)
+        self._value_sum[:, 0] = roots.value
         self._visits[:, 0] = 1
         if self._settings.gumbel is not None:
             self._considered = np.minimum((roots.prior != ILLEGAL).sum(axis=1), len(self._schedule) - 1)
-        self._roots = roots
         self._nodes = 1
         self._selected = False
 
     def select(self) -> tuple[Nodes, Actions]:
-        """Return for each root the node to expand and its action."""
         if self._roots is None or self._selected or self._nodes > self._settings.simulations:
             raise RuntimeError("select comes after reset or expand, once for each simulation")
         walking, node = self._all, np.zeros(len(self._all), np.intp)
@@ -107,12 +92,11 @@ class NumpyTree:
         return self._parent[:, self._nodes].astype(np.int32), self._action[:, self._nodes].astype(np.int64)
 
     def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
-        """Add the selected nodes to the trees, and back up their values."""
         if not self._selected:
             raise RuntimeError("expand comes after select")
         check_nodes(self._shape, prior, value, reward)
         new = self._nodes
-        self._begin(new, prior, value)
+        self._add(new, prior, value)
         self._reward[:, new] = reward
         self._child[self._all, self._parent[:, new], self._action[:, new]] = new
         self._back_up(value.astype(np.float64))
@@ -120,27 +104,18 @@ class NumpyTree:
         self._selected = False
 
     def visits(self) -> Nodes:
-        """Return the number of simulations of each root's actions, [n, actions]."""
         return self._made[:, 0].copy()
 
     def root_values(self) -> Floats:
-        """Return the mean of all values backed up to each root, [n]."""
         return (self._value_sum[:, 0] / np.maximum(self._visits[:, 0], 1)).astype(np.float32)
 
     def q_values(self) -> Doubles:
-        """Return the mean return of each root's actions, [n, actions]; 0 without simulations."""
         return self._q[:, 0].copy()
 
-    def outcome(self) -> tuple[Floats, Actions]:
-        """Return the policy to learn, [n, actions], and the best action, [n]."""
-        if self._roots is None:
-            raise RuntimeError("outcome comes after reset")
-        visits, rule = self._made[:, 0], self._settings.gumbel
-        if rule is None:
-            return puct_outcome(visits)
-        return gumbel_outcome(self._settings, rule, self._roots, visits, self._q[:, 0], self._low, self._high)
+    def _bounds(self) -> tuple[Doubles, Doubles]:
+        return self._low, self._high
 
-    def _begin(self, node: int, prior: Floats, value: Floats) -> None:
+    def _add(self, node: int, prior: Floats, value: Floats) -> None:
         """Initialise a node without visits, over the data of an older tree."""
         self._prior[:, node] = prior
         self._own_value[:, node] = value

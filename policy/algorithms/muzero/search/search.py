@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
 import numpy as np
 
+from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Mask, Nodes, SearchSettings
-from remuda.policy.algorithms.muzero.search.tree import Tree
+from remuda.policy.algorithms.muzero.search.tree import CompiledTree, Tree
+
+COMPILED = find_spec("remuda.policy.algorithms.muzero.search._tree") is not None
+"""True if MuZero searches at full speed here."""
+
+
+def new_tree(roots: int, actions: int, settings: SearchSettings) -> Tree:
+    """Make trees, compiled if possible."""
+    return (CompiledTree if COMPILED else NumpyTree)(roots, actions, settings)
+
 
 Observations = TypeVar("Observations", contravariant=True)
 

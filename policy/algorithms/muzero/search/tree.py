@@ -6,18 +6,15 @@ selecting and adding nodes then takes many times as long.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 
-from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import (
     ILLEGAL,
     Actions,
     Doubles,
     Floats,
-    GumbelSettings,
     Mask,
     Nodes,
     Roots,
@@ -29,13 +26,8 @@ from remuda.policy.algorithms.muzero.search.rules import (
     puct_outcome,
 )
 
-COMPILED = find_spec("remuda.policy.algorithms.muzero.search._tree") is not None
-"""True if MuZero searches at full speed here."""
 
-__all__ = ["COMPILED", "GumbelSettings", "SearchSettings", "Tree", "new_tree"]
-
-
-class Tree(Protocol):
+class Tree(ABC):
     """The trees of n roots. Node 0 is the root; each expansion adds a node.
 
     Memory is allocated once, for all simulations; `reset` begins new trees in it. Values are scaled to 0 … 1 by the
@@ -55,6 +47,12 @@ class Tree(Protocol):
     simulations is furthest below softmax(logits + sigma(value)).
     """
 
+    def __init__(self, roots: int, actions: int, settings: SearchSettings) -> None:
+        """Make the trees of `roots` roots; call `reset` before a search. Raises ValueError without a root or an
+        action."""
+        self._shape, self._settings = (roots, actions), settings
+        self._roots: Roots | None = None
+
     def reset(
         self,
         prior: Floats,
@@ -72,35 +70,9 @@ class Tree(Protocol):
         action, and `noise_fraction` is ignored. Raises ValueError for other shapes, arrays that are not contiguous,
         numbers that are not finite, negative priors, and a root without a legal action; TypeError for other dtypes.
         """
-        ...
-
-    def select(self) -> tuple[Nodes, Actions]:
-        """Return the position of the next node of each tree: its parent, int32 [n], and its action, int64 [n].
-
-        The next call may overwrite the arrays. Raises RuntimeError before `reset`, after the last simulation, and if
-        called twice without `expand`.
-        """
-        ...
-
-    def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
-        """Add the selected node to each tree, with the next index, and back up its value.
-
-        `reward` float32 [n] is that of the step to the node, `prior` and `value` are as in `reset`. Raises RuntimeError
-        without `select`, and ValueError and TypeError as `reset` does, without changes.
-        """
-        ...
-
-    def visits(self) -> Nodes:
-        """Return the number of simulations of each root action, int32 [n, actions]."""
-        ...
-
-    def root_values(self) -> Floats:
-        """Return the mean of the root's value and all values backed up to it, float32 [n]."""
-        ...
-
-    def q_values(self) -> Doubles:
-        """Return reward plus discounted mean value of root actions, float64 [n, actions]; 0 without simulations."""
-        ...
+        roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
+        self._begin(roots, masked=legal is not None)
+        self._roots = roots
 
     def outcome(self) -> tuple[Floats, Actions]:
         """Return the policy target, float32 [n, actions], and the best action, int64 [n].
@@ -109,13 +81,55 @@ class Tree(Protocol):
         the improved policy, softmax(logits + sigma(value)) with completed values for untried actions, and the winner of
         sequential halving. Raises RuntimeError before `reset`.
         """
-        ...
+        if self._roots is None:
+            raise RuntimeError("outcome comes after reset")
+        rule = self._settings.gumbel
+        if rule is None:
+            return puct_outcome(self.visits())
+        return gumbel_outcome(self._settings, rule, self._roots, self.visits(), self.q_values(), *self._bounds())
+
+    @abstractmethod
+    def select(self) -> tuple[Nodes, Actions]:
+        """Return the position of the next node of each tree: its parent, int32 [n], and its action, int64 [n].
+
+        The next call may overwrite the arrays. Raises RuntimeError before `reset`, after the last simulation, and if
+        called twice without `expand`.
+        """
+
+    @abstractmethod
+    def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
+        """Add the selected node to each tree, with the next index, and back up its value.
+
+        `reward` float32 [n] is that of the step to the node, `prior` and `value` are as in `reset`. Raises RuntimeError
+        without `select`, and ValueError and TypeError as `reset` does, without changes.
+        """
+
+    @abstractmethod
+    def visits(self) -> Nodes:
+        """Return the number of simulations of each root action, int32 [n, actions]."""
+
+    @abstractmethod
+    def root_values(self) -> Floats:
+        """Return the mean of the root's value and all values backed up to it, float32 [n]."""
+
+    @abstractmethod
+    def q_values(self) -> Doubles:
+        """Return reward plus discounted mean value of root actions, float64 [n, actions]; 0 without simulations."""
+
+    @abstractmethod
+    def _begin(self, roots: Roots, *, masked: bool) -> None:
+        """Begin new trees; `masked`: some actions of roots may be illegal."""
+
+    @abstractmethod
+    def _bounds(self) -> tuple[Doubles, Doubles]:
+        """Return the lowest and the highest value of each tree, [n] each."""
 
 
-class CompiledTree:
+class CompiledTree(Tree):
     """Trees in C; see Tree."""
 
     def __init__(self, roots: int, actions: int, settings: SearchSettings) -> None:
+        super().__init__(roots, actions, settings)
         from remuda.policy.algorithms.muzero.search import _tree  # absent without a C compiler
 
         self._tree = _tree.Tree(
@@ -128,24 +142,11 @@ class CompiledTree:
             settings.exploration(),
             _rule(actions, settings),
         )
-        self._shape = (roots, actions)
-        self._settings = settings
         self._parents, self._actions = np.empty(roots, np.int32), np.empty(roots, np.int64)
-        self._roots: Roots | None = None
 
-    def reset(
-        self,
-        prior: Floats,
-        value: Floats,
-        *,
-        legal: Mask | None = None,
-        noise: Floats | None = None,
-        noise_fraction: float = 0.0,
-    ) -> None:
-        roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
-        least = 0.0 if legal is None else ILLEGAL
+    def _begin(self, roots: Roots, *, masked: bool) -> None:
+        least = ILLEGAL if masked else 0.0
         self._tree.reset(roots.prior, roots.value, self._logits(roots.prior), roots.scores, least)
-        self._roots = roots
 
     def select(self) -> tuple[Nodes, Actions]:
         self._tree.select(self._parents, self._actions)
@@ -163,15 +164,8 @@ class CompiledTree:
     def q_values(self) -> Doubles:
         return np.frombuffer(self._tree.q_values()).reshape(self._shape)
 
-    def outcome(self) -> tuple[Floats, Actions]:
-        if self._roots is None:
-            raise RuntimeError("outcome comes after reset")
-        if self._settings.gumbel is None:
-            return puct_outcome(self.visits())
-        low, high = np.frombuffer(self._tree.lows()), np.frombuffer(self._tree.highs())
-        return gumbel_outcome(
-            self._settings, self._settings.gumbel, self._roots, self.visits(), self.q_values(), low, high
-        )
+    def _bounds(self) -> tuple[Doubles, Doubles]:
+        return np.frombuffer(self._tree.lows()), np.frombuffer(self._tree.highs())
 
     def _logits(self, prior: Floats) -> Floats | None:
         return None if self._settings.gumbel is None else logits_of(prior)
@@ -183,8 +177,3 @@ def _rule(actions: int, settings: SearchSettings) -> tuple[int, float, float, No
         return 0, 0.0, 0.0, None
     schedule = halving_schedule(settings.gumbel, settings.simulations, actions)
     return len(schedule) - 1, settings.gumbel.c_visit, settings.gumbel.c_scale, schedule
-
-
-def new_tree(roots: int, actions: int, settings: SearchSettings) -> Tree:
-    """Make trees; call `reset` before a search. Raises ValueError without a root or an action."""
-    return (CompiledTree if COMPILED else NumpyTree)(roots, actions, settings)

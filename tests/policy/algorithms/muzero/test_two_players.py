@@ -9,8 +9,8 @@ from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import evaluate
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, search_settings
 from remuda.policy.algorithms.muzero.search.rules import SearchSettings
-from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.tree import Tree, new_tree
+from remuda.policy.algorithms.muzero.search.search import new_tree, search
+from remuda.policy.algorithms.muzero.search.tree import Tree
 from remuda.policy.algorithms.muzero.targets import Positions, Returns
 from remuda.tests.policy.algorithms.muzero.cases import changed, muzero
 from remuda.tests.policy.algorithms.muzero.games import (

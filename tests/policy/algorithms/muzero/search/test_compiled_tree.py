@@ -9,8 +9,7 @@ import psutil
 import pytest
 
 from remuda.policy.algorithms.muzero.search.rules import GumbelSettings, SearchSettings
-from remuda.policy.algorithms.muzero.search.search import SearchResult, search
-from remuda.policy.algorithms.muzero.search.tree import COMPILED, new_tree
+from remuda.policy.algorithms.muzero.search.search import COMPILED, SearchResult, new_tree, search
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
 
 if not COMPILED:

@@ -20,8 +20,8 @@ from remuda.policy.algorithms.muzero.search.rules import (
     exponential,
     visits_wanted,
 )
-from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.tree import COMPILED, Tree, new_tree
+from remuda.policy.algorithms.muzero.search.search import COMPILED, new_tree, search
+from remuda.policy.algorithms.muzero.search.tree import Tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, TableModel
 
 NewTree = Callable[[int, int, SearchSettings], Tree]

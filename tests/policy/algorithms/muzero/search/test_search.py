@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.policy.algorithms.muzero.search.rules import Floats, GumbelSettings, Nodes, SearchSettings
-from remuda.policy.algorithms.muzero.search.search import choose, search
-from remuda.policy.algorithms.muzero.search.tree import new_tree
+from remuda.policy.algorithms.muzero.search.search import choose, new_tree, search
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, TableModel
 
 

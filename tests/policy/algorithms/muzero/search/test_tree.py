@@ -11,8 +11,8 @@ import pytest
 
 from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import Floats, SearchSettings
-from remuda.policy.algorithms.muzero.search.search import search
-from remuda.policy.algorithms.muzero.search.tree import COMPILED, Tree, new_tree
+from remuda.policy.algorithms.muzero.search.search import COMPILED, new_tree, search
+from remuda.policy.algorithms.muzero.search.tree import Tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
 
 NewTree = Callable[[int, int, SearchSettings], Tree]

@@ -1,4 +1,4 @@
-"""Base of algorithms with a single network: state in checkpoints, and shuffled minibatches."""
+"""Bases of algorithms with a single network: state in checkpoints, steps on a loss, and shuffled minibatches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from remuda.config.algorithms.base import BuiltInConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm
-from remuda.policy.networks.optimizers import Kept
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.optimizers import Kept, Optimizer, make_optimizer
+from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -21,7 +25,7 @@ AnyOptimizer = TypeVar("AnyOptimizer", bound=Kept)
 
 
 class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
-    """An algorithm with a single network and optimizer."""
+    """An algorithm with a network, an optimizer, and optionally a target network."""
 
     def __init__(
         self,
@@ -30,22 +34,32 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         *,
         online: Network,
         optimizer: AnyOptimizer,
+        target: Network | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         """`generator`: random generator of updates; None if updates draw nothing or seed a new generator."""
         self.observation, self.action = observation, action
         self.network = self._online = online
+        self._networks: dict[str, nn.Module] = {"model": online}
+        """By the name in a saved state."""
+        if target is not None:
+            self._networks["target_model"] = target
         self._optimizer, self._generator = optimizer, generator
         self._updates = 0
 
     def _loaded(self) -> None:
         """Update values derived from the networks, after their weights were replaced."""
 
+    def _copy_to_target(self) -> None:
+        """Copy the weights of the trained network to the target network, if there is one."""
+        if "target_model" in self._networks:
+            self._networks["target_model"].load_state_dict(self._online.state_dict())
+
     def state(self) -> dict[str, object]:
         """See Algorithm. An optimizer's moments are vectors over the parameters, in the model's order."""
         drawn = {} if self._generator is None else {"generator": self._generator.get_state()}
         return {
-            "model": dict(self._online.state_dict()),
+            **{name: dict(network.state_dict()) for name, network in self._networks.items()},
             "optimizer": self._optimizer.state(),
             "schedules": {"updates": self._updates, **drawn},
         }
@@ -55,7 +69,8 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         if problems := self._misfits(state):
             raise StateMismatchError(problems)
         schedules = cast("Mapping[str, object]", state["schedules"])
-        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        for name, network in self._networks.items():
+            network.load_state_dict(cast("dict[str, torch.Tensor]", state[name]))
         self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
         self._updates = cast("int", schedules["updates"])
         if self._generator is not None:
@@ -63,13 +78,15 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         self._loaded()
 
     def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start from a saved model."""
+        """Start from a saved model; the target network starts from it as well."""
         super().load_weights(state)
+        self._copy_to_target()
         self._loaded()
 
     def _misfits(self, state: Mapping[str, object]) -> list[str]:
         """Reasons why a saved state cannot be loaded; empty if it fits."""
-        problems = model_misfits(self._online, state, "model") + self._optimizer.misfits(state.get("optimizer"))
+        problems = [problem for name, own in self._networks.items() for problem in model_misfits(own, state, name)]
+        problems += self._optimizer.misfits(state.get("optimizer"))
         schedules = cast("Mapping[str, object]", state.get("schedules") or {})
         if not isinstance(schedules.get("updates"), int):
             problems.append("schedules: missing updates")
@@ -91,30 +108,50 @@ class TargetLearner(NetworkLearner[Network, AnyOptimizer]):
         optimizer: AnyOptimizer,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(observation, action, online=online, optimizer=optimizer, generator=generator)
+        super().__init__(observation, action, online=online, optimizer=optimizer, target=target, generator=generator)
         self._target = target
 
-    def _copy_to_target(self) -> None:
-        """Copy the weights of the trained network to the target network."""
-        self._target.load_state_dict(self._online.state_dict())
 
-    def state(self) -> dict[str, object]:
-        return {**super().state(), "target_model": dict(self._target.state_dict())}
+class VectorLearner(NetworkLearner[Network, Optimizer]):
+    """A built-in algorithm with a vector of all parameters, and the optimizer of the config."""
 
-    def load_state(self, state: Mapping[str, object]) -> None:
-        if problems := self._misfits(state):
-            raise StateMismatchError(problems)
-        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
-        super().load_state(state)
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        online: Network,
+        target: Network | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Both networks are on `config.learner.device`."""
+        self._learner, self._device = config.learner, torch.device(config.learner.device)
+        self._parameters = FlatParameters(online)
+        optimizer = make_optimizer(config, self._parameters.part(""))
+        super().__init__(observation, action, online=online, optimizer=optimizer, target=target, generator=generator)
+        lowers = isinstance(config.policy, BuiltInConfig) and config.policy.lowers_products
+        self.products = Products(self._device).reach(online) if lowers else None
 
-    def load_weights(self, state: Mapping[str, object]) -> None:
-        """Start both networks from a saved model."""
-        Algorithm.load_weights(self, state)
-        self._copy_to_target()
-        self._loaded()
+    def _span(self, rows: int) -> tuple[int, int]:
+        """Return the number of rows in the parts of lower ranks, and in the whole batch; this rank has `rows`."""
+        counts = self.ranks.gather(np.array([rows], np.float64))[:, 0]
+        return int(counts[: self.ranks.rank].sum()), int(counts.sum())
 
-    def _misfits(self, state: Mapping[str, object]) -> list[str]:
-        return super()._misfits(state) + model_misfits(self._target, state, "target_model")
+    def _descend(self, total: torch.Tensor, rows: int, *means: torch.Tensor) -> torch.Tensor:
+        """Take one optimizer step on a loss, a mean over `rows` rows; return the gradient's norm before clipping.
+
+        Replaces `means` over the rows by means over the rows of all ranks.
+        """
+        self._parameters.backward(total)
+        self.ranks.average(rows, self._parameters.gradient, *means)
+        norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+        return norm
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy parameters (in one transfer) and buffers to the host."""
+        return self._parameters.snapshot()
 
 
 def _fits(drawn: object, generator: torch.Generator) -> bool:

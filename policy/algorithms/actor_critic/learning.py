@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,14 +15,11 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.entries import PPO_MONITORED, network_shape, recurrent_layout
 from remuda.policy.base import Arrays, LearnResult
-from remuda.policy.network_learner import NetworkLearner
+from remuda.policy.network_learner import VectorLearner
 from remuda.policy.networks.custom import ActorAndCritic, reads
-from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.layouts import begins_of
 from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
-from remuda.policy.networks.optimizers import Optimizer, make_optimizer
 from remuda.policy.networks.portable import PortableActorCritic
-from remuda.policy.networks.precision import Products
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.tensors import masked, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork, PolicyAndValue
@@ -150,7 +147,7 @@ class Losses(NamedTuple):
         return tuple(loss.detach() for loss in self[:4])
 
 
-class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Optimizer]):
+class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
     """Network, optimizer, normalisation and counters; a subclass defines `loss` and `learn`.
 
     `learn` normalises observations by the moments of the acting policy, and updates the moments only afterwards, so
@@ -159,17 +156,13 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
-        self._shared, self._learner = config.policy, config.learner
+        self._shared = config.policy
         self._numbers: Numbers = observation.numbers(normalised=config.policy.normalize_observations)
-        self._device = torch.device(config.learner.device)
         with weights_from(seed):
-            network = make_network(config.policy, observation, action, config.source_dir).to(self._device)
+            network = make_network(config.policy, observation, action, config.source_dir)
+        super().__init__(config, observation, action, online=network.to(config.learner.device))
         self._head = network.head if isinstance(network, RecurrentNetwork) else network
         self._reads = network.encoder if isinstance(network, RecurrentNetwork) else network
-        self._parameters = FlatParameters(network)
-        self.products = Products(self._device).reach(network) if config.policy.lowers_products else None
-        optimizer = make_optimizer(config, self._parameters.part(""))
-        super().__init__(observation, action, online=network, optimizer=optimizer)
 
     def portable(self) -> PortableActorCritic:
         scaled = self._shared.normalize_rewards
@@ -193,8 +186,7 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         encoded = self.observation.encode(seen, self._numbers)
         segment, slot = np.nonzero(valid)
         steps = segment * (slots + 1) + slot
-        counts = self.ranks.gather(np.array([len(steps)], np.float64))[:, 0]
-        first, whole = int(counts[: self.ranks.rank].sum()), int(counts.sum())
+        first, whole = self._span(len(steps))
         self._updates += 1
         with torch.no_grad():
             observations = self._reads.normalised(to_tensor(encoded, self._device))
@@ -235,19 +227,11 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
 
     def _evaluate(self, seen: Seen) -> tuple[torch.Tensor, torch.Tensor]:
         """The policy's outputs [n, outputs] and the values [n] of prepared observations."""
-        if isinstance(self._online, RecurrentNetwork):
-            assert isinstance(seen, Unrolled)
-            return self._online.evaluate(seen)
-        assert isinstance(seen, torch.Tensor)
-        return self._online.evaluate(seen)
+        return cast("Callable[[Seen], tuple[torch.Tensor, torch.Tensor]]", self._online.evaluate)(seen)
 
     def _values(self, seen: Seen) -> torch.Tensor:
         """The values [n] alone, without a graph."""
-        if isinstance(self._online, RecurrentNetwork):
-            assert isinstance(seen, Unrolled)
-            return self._online.values(seen)
-        assert isinstance(seen, torch.Tensor)
-        return self._online.values(seen)
+        return cast("Callable[[Seen], torch.Tensor]", self._online.values)(seen)
 
     def _mean_entropy(self, entropies: torch.Tensor) -> torch.Tensor:
         """Mean entropy; has a graph only if the loss contains it."""
@@ -259,17 +243,6 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         coefficient = self._shared.entropy_coefficient
         return torch.sub(total, entropy, alpha=coefficient) if coefficient else total
 
-    def _descend(self, total: torch.Tensor, rows: int, *means: torch.Tensor) -> torch.Tensor:
-        """Take one optimizer step on a loss over `rows` actions; return the gradient's norm before clipping.
-
-        Replaces `means` over the actions by means over the actions of all ranks.
-        """
-        self._parameters.backward(total)
-        self.ranks.average(rows, self._parameters.gradient, *means)
-        norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
-        return norm
-
     def _result(
         self, losses: Sequence[torch.Tensor] = (), /, *, updates: int = 1, **metrics: float | torch.Tensor
     ) -> LearnResult:
@@ -279,12 +252,6 @@ class ActorCritic(NetworkLearner[ActorCriticNetwork | RecurrentActorCritic, Opti
         metrics["cur_lr"] = self._optimizer.learning_rate
         reported = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
         return LearnResult(reported, None, updates)
-
-    # --- parts
-
-    def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy parameters (in one transfer) and running moments to the host."""
-        return self._parameters.snapshot()
 
 
 def explained_variance(ranks: Ranks, values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -12,20 +11,18 @@ from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, QLearningC
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.network_learner import Network, TargetLearner
+from remuda.policy.network_learner import Network, VectorLearner
 from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.optimizers import Optimizer, make_optimizer
 from remuda.policy.networks.portable import Portable
-from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import masked, weights_from
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
 
-class QLearner(TargetLearner[Network, Optimizer]):
-    """Learns action values on one vector of all parameters, with a periodic copy as target network."""
+class QLearner(VectorLearner[Network]):
+    """Learns action values, with a periodic copy as target network."""
 
     def __init__(
         self,
@@ -34,42 +31,26 @@ class QLearner(TargetLearner[Network, Optimizer]):
         action: ActionSpec,
         *,
         online: Network,
-        target: Network,
         generator: torch.Generator | None = None,
     ) -> None:
-        """Both networks are on `config.learner.device`."""
+        """The network is on `config.learner.device`."""
         assert isinstance(config.policy, QLearningConfig), config.policy.type
-        self._learner, self._settings = config.learner, config.policy
-        self._device = torch.device(config.learner.device)
-        self._parameters, self._target_parameters = FlatParameters(online), FlatParameters(target)
-        optimizer = make_optimizer(config, self._parameters.part(""))
-        super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
+        self._settings, self._target = config.policy, copy.deepcopy(online)
+        super().__init__(config, observation, action, online=online, target=self._target, generator=generator)
+        self._target_parameters = FlatParameters(self._target)
 
-    def _descend(self, loss: Loss, rows: int) -> LearnResult:
-        """Take a step on a loss, a mean over `rows` rows, averaged over all ranks."""
-        self._parameters.backward(loss.total)
-        with torch.no_grad():
-            total = loss.total.detach()
-            self.ranks.average(rows, self._parameters.gradient, total)
-            grad_norm = self._step()
-        metrics = {"cur_lr": self._learner.learning_rate, "total_loss": total, **loss.metrics, "grad_norm": grad_norm}
-        return LearnResult(metrics, loss.priorities)
-
-    def _step(self) -> torch.Tensor:
-        """Take a step along the gradient; returns its norm before clipping."""
-        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
+    def _learned(self, loss: Loss, rows: int) -> LearnResult:
+        """Take a step on a loss, a mean over `rows` rows."""
+        total = loss.total.detach()
+        grad_norm = self._descend(loss.total, rows, total)
         self._updates += 1
         if self._updates % self._settings.target_update_iters == 0:
             self._copy_to_target()
-        return grad_norm
+        metrics = {"cur_lr": self._learner.learning_rate, "total_loss": total, **loss.metrics, "grad_norm": grad_norm}
+        return LearnResult(metrics, loss.priorities)
 
     def _copy_to_target(self) -> None:
         self._target_parameters.vector.data.copy_(self._parameters.vector.data)
-
-    def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy the online network to the host, in one transfer."""
-        return self._parameters.snapshot()
 
 
 HIDDEN, PQN_HIDDEN = (128, 128, 64), (128, 128)
@@ -111,9 +92,7 @@ class Dqn(QLearner[nn.Module]):
         self._policy = config.policy
         with weights_from(seed):
             online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
-        target = copy.deepcopy(online)
-        super().__init__(config, observation, action, online=online, target=target)
-        self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
+        super().__init__(config, observation, action, online=online)
 
     def portable(self) -> Portable:
         return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
@@ -121,7 +100,7 @@ class Dqn(QLearner[nn.Module]):
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one optimizer step on `loss`."""
         rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=False)
-        return self._descend(self.loss(rows), len(rows))
+        return self._learned(self.loss(rows), len(rows))
 
     # --- the update rule
 

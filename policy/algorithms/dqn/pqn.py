@@ -14,11 +14,8 @@ from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.learning import make_network
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.network_learner import NetworkLearner, shuffled
-from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.optimizers import Optimizer, make_optimizer
+from remuda.policy.network_learner import VectorLearner, shuffled
 from remuda.policy.networks.portable import Portable
-from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import masked, to_tensor, weights_from
 from remuda.policy.returns import Floats, Outcome, generalized_advantages
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -35,19 +32,15 @@ class Steps(NamedTuple):
     """float32 [n]: targets of the action values."""
 
 
-class Pqn(NetworkLearner[nn.Module, Optimizer]):
+class Pqn(VectorLearner[nn.Module]):
     """Several epochs of minibatches on each batch of segments, towards λ-returns of the network itself."""
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, PqnConfig), config.policy.type
-        self._policy, self._learner, self._seed = config.policy, config.learner, seed
-        self._device = torch.device(config.learner.device)
+        self._policy, self._seed = config.policy, seed
         with weights_from(seed):
-            online = make_network(config.policy, observation, action, config.source_dir).to(self._device)
-        self._parameters = FlatParameters(online)
-        optimizer = make_optimizer(config, self._parameters.part(""))
-        super().__init__(observation, action, online=online, optimizer=optimizer)
-        self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
+            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
+        super().__init__(config, observation, action, online=online)
 
     def portable(self) -> Portable:
         return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
@@ -104,8 +97,7 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
         """Yield every step once per epoch, in shuffled minibatches, reduced to the steps of this rank."""
         rng = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
         own = len(steps.action)
-        counts = self.ranks.gather(np.array([own], np.float64))[:, 0]
-        first, whole = int(counts[: self.ranks.rank].sum()), int(counts.sum())
+        first, whole = self._span(own)
         shares = min(self._policy.minibatches, whole)
         for _ in range(self._policy.epochs if whole else 0):
             order, sizes = shuffled(rng, whole=whole, first=first, own=own, shares=shares)
@@ -115,10 +107,7 @@ class Pqn(NetworkLearner[nn.Module, Optimizer]):
     def _step(self, steps: Steps) -> dict[str, torch.Tensor]:
         """Take one optimizer step on `loss`; returns the metrics as vectors."""
         loss = self.loss(steps)
-        self._parameters.backward(loss.total)
         total = loss.total.detach()
-        self.ranks.average(len(steps.action), self._parameters.gradient, total)
-        norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
-        self._optimizer.step()
+        norm = self._descend(loss.total, len(steps.action), total)
         values = {name: torch.as_tensor(value) for name, value in loss.metrics.items()}
         return {"total_loss": total.reshape(1), **values, "grad_norm": norm.reshape(1)}

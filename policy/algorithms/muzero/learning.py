@@ -18,9 +18,7 @@ from remuda.policy.algorithms.muzero.networks import CONSISTENCY, Consistency, M
 from remuda.policy.algorithms.muzero.search.search import new_tree, search
 from remuda.policy.algorithms.muzero.targets import SEARCH_POLICY, Floats, Positions, Returns
 from remuda.policy.base import Arrays, LearnResult, Loss, ReanalyzingAlgorithm
-from remuda.policy.network_learner import TargetLearner
-from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.optimizers import Optimizer, make_optimizer
+from remuda.policy.network_learner import VectorLearner
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.tensors import scaled, to_tensor, weights_from
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -154,7 +152,7 @@ def _activations(part: nn.Module) -> Generator[list[torch.Tensor]]:
             handle.remove()
 
 
-class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
+class MuZero(VectorLearner[MuZeroNetwork], ReanalyzingAlgorithm):
     """Learns a model whose rewards, values and policies match observed rewards, bootstrapped returns and searches.
 
     Includes the self-supervised consistency of EfficientZero (Ye et al. 2021), and a configured part of Reanalyse
@@ -168,16 +166,13 @@ class MuZero(TargetLearner[MuZeroNetwork, Optimizer], ReanalyzingAlgorithm):
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, MuZeroConfig), config.policy.type
-        self._policy, self._learner = config.policy, config.learner
-        self._device = torch.device(config.learner.device)
+        self._policy = config.policy
         self._support = Support(config.policy.support_size)
         self._search = search_settings(config.policy)
         self._reanalyze_ratio = config.policy.reanalyze_ratio
-        online, target = (_network(config, observation, action, seed, trains=trains) for trains in (True, False))
-        self._parameters = FlatParameters(online)
-        optimizer = make_optimizer(config, self._parameters.part(""))
+        online, self._target = (_network(config, observation, action, seed, trains=trains) for trains in (True, False))
         generator = torch.Generator().manual_seed(seed)
-        super().__init__(observation, action, online=online, target=target, optimizer=optimizer, generator=generator)
+        super().__init__(config, observation, action, online=online, target=self._target, generator=generator)
         self._analysis_iters = config.log.interval_train_iters
         self._loaded()
 

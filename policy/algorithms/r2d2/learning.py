@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import torch
 
@@ -48,8 +46,7 @@ class R2d2(QLearner[Network]):
         self._policy = config.policy
         with weights_from(seed):
             online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
-        target = copy.deepcopy(online)
-        super().__init__(config, observation, action, online=online, target=target)
+        super().__init__(config, observation, action, online=online)
 
     def portable(self) -> Portable:
         kind = RescaledPortable if self._policy.value_rescaling else Portable
@@ -57,7 +54,7 @@ class R2d2(QLearner[Network]):
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one optimizer step on `loss`."""
-        return self._descend(self.loss(batch), len(batch["weights"]))
+        return self._learned(self.loss(batch), len(batch["weights"]))
 
     # --- the update rule
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -20,7 +19,7 @@ from remuda.policy.algorithms.rainbow.entry import NOISE_SIGMA
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.portable import Portable
-from remuda.policy.networks.precision import Lowers, Products
+from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.tensors import masked, weights_from
 from remuda.policy.networks.trunks import lowered
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -259,10 +258,8 @@ class Rainbow(QLearner[nn.Module]):
         self._policy = config.policy
         with weights_from(seed):
             online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
-        target = copy.deepcopy(online)
         generator = torch.Generator(config.learner.device).manual_seed(seed)
-        super().__init__(config, observation, action, online=online, target=target, generator=generator)
-        self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
+        super().__init__(config, observation, action, online=online, generator=generator)
         self._distribution = return_distribution(config.policy, self._device)
         self._noise: Noise = self._draw if config.policy.noisy else None
 
@@ -274,7 +271,7 @@ class Rainbow(QLearner[nn.Module]):
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one optimizer step on `loss`."""
         rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=False)
-        return self._descend(self.loss(rows), len(rows))
+        return self._learned(self.loss(rows), len(rows))
 
     # --- the update rule
 

@@ -9,7 +9,7 @@ import math
 import mmap
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -97,20 +97,15 @@ class Leaf:
     """True if an earlier leaf has the same numbers: both gradients are added."""
 
 
-@dataclass(frozen=True)
 class FlatPart:
     """Adjacent parameters of the vector, with a separate optimizer: the parameters of a network among several."""
 
-    vector: torch.Tensor
-    """A view of the parameters, without a graph."""
-    gradient: torch.Tensor
-    """A view of the gradient vector."""
-    leaves: Sequence[Leaf]
-    """All leaves of a loss's graph."""
-
-    @functools.cached_property
-    def _tensors(self) -> tuple[torch.Tensor, ...]:
-        return tuple(leaf.tensor for leaf in self.leaves)
+    def __init__(self, vector: torch.Tensor, gradient: torch.Tensor, leaves: Sequence[Leaf]) -> None:
+        self.vector, self.gradient = vector, gradient
+        """Views of the parameters, without a graph, and of their gradient."""
+        self.leaves = leaves
+        """All leaves of a loss's graph."""
+        self._tensors = tuple(leaf.tensor for leaf in leaves)
 
     def backward(self, *losses: torch.Tensor) -> None:
         """Write the gradient of the sum of `losses` (scalars) to `gradient`. Parameters without influence get 0."""
@@ -171,7 +166,7 @@ def _gradients(losses: tuple[torch.Tensor, ...], tensors: tuple[torch.Tensor, ..
     return _engine_run_backward(graphs, ones, False, False, tensors, allow_unreachable=True, accumulate_grad=False)
 
 
-class FlatParameters:
+class FlatParameters(FlatPart):
     """Moves a network's parameters and gradients into two vectors; the network's tensors become views of them.
 
     For the small networks of reinforcement learning, clipping and Adam over a dozen tensors cost more than the
@@ -183,26 +178,18 @@ class FlatParameters:
         parameters = list(network.parameters())
         flat = [parameter.detach().reshape(-1) for parameter in parameters]
         memory, numbers = HugePageMemory(), sum(len(part) for part in flat)
-        self.vector = nn.Parameter(torch.cat(flat, out=memory.empty((numbers,), like=flat[0])))
-        self.gradient = memory.empty((numbers,), like=flat[0]).zero_()
-        self.vector.grad = self.gradient
+        vector = torch.cat(flat, out=memory.empty((numbers,), like=flat[0]))
+        gradient = memory.empty((numbers,), like=flat[0]).zero_()
         self._network = network
         self._layout = [(name, parameter.shape) for name, parameter in network.named_parameters()]
         self._others = network.state_dict().keys() - {name for name, _ in self._layout}
-        gradients = self._views(self.gradient)
-        for parameter, value, gradient in zip(parameters, self._views(self.vector.detach()), gradients, strict=True):
-            parameter.data = value
-            parameter.grad = gradient
-        self._whole = FlatPart(self.vector.detach(), self.gradient, self._leaves(network, parameters, gradients))
-
-    def layers(self, *prefixes: str) -> list[str]:
-        """Names of the layers with a weight and one of these prefixes, in the order of the vector."""
-        names = [name.removesuffix(".weight") for name, _ in self._layout if name.endswith(".weight")]
-        return [name for name in names if name.startswith(prefixes)]
+        for parameter, value, own in zip(parameters, self._views(vector), self._views(gradient), strict=True):
+            parameter.data, parameter.grad = value, own
+        super().__init__(vector, gradient, _leaves(network, vector, gradient))
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """Copy the network's state to the host, by name: the vector in one transfer, and the buffers."""
-        array = self.vector.detach().to("cpu", copy=True).numpy()
+        array = self.vector.to("cpu", copy=True).numpy()
         named: dict[str, np.ndarray] = {}
         start = 0
         for name, shape in self._layout:
@@ -214,14 +201,6 @@ class FlatParameters:
             named |= {name: state[name].to("cpu", copy=True).numpy() for name in self._others}
         return named
 
-    def backward(self, *losses: torch.Tensor) -> None:
-        """See FlatPart, of all parameters."""
-        self._whole.backward(*losses)
-
-    def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
-        """See FlatPart, of all parameters."""
-        return self._whole.clip_gradient(max_norm)
-
     def part(self, prefix: str) -> FlatPart:
         """Return the adjacent parameters whose names begin with `prefix`. Raises ValueError if no name does, or if
         other parameters lie between them."""
@@ -232,33 +211,32 @@ class FlatParameters:
             raise ValueError(f"no adjacent parameters have names that begin with {prefix!r}")
         sizes = [shape.numel() for _, shape in self._layout]
         span = slice(sum(sizes[:first]), sum(sizes[:end]))
-        whole = self._whole
-        leaves = [leaf for leaf in whole.leaves if span.start <= leaf.span.start and leaf.span.stop <= span.stop]
-        return FlatPart(whole.vector[span], whole.gradient[span], leaves)
-
-    def _leaves(
-        self, network: nn.Module, parameters: Sequence[nn.Parameter], gradients: Sequence[torch.Tensor]
-    ) -> list[Leaf]:
-        """Make the leaves. The layers of a node share a leaf if their parameters are adjacent. Every parameter is also
-        a leaf, for losses that use single layers."""
-        numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
-        ends = list(itertools.accumulate(parameter.numel() for parameter in parameters))
-        flattened: list[Leaf] = []
-        for node in nodes_of(network):
-            own = [numbers[id(parameter)] for parameter in node.parameters]
-            order = sorted(own)
-            if order == list(range(order[0], order[-1] + 1)):
-                span = slice(ends[order[0]] - parameters[order[0]].numel(), ends[order[-1]])
-                leaf = self.vector.detach()[span].requires_grad_()
-                node.flatten(leaf, [own.index(number) for number in order])
-                hook = functools.partial(_hand_on, [parameters[at] for at in order])
-                leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-                flattened.append(Leaf(leaf, self.gradient[span], span, node))
-        each = zip(parameters, gradients, ends, strict=True)
-        single = [Leaf(one, gradient, slice(end - one.numel(), end)) for one, gradient, end in each]
-        covered = [any(leaf.span.start <= one.span.start < leaf.span.stop for leaf in flattened) for one in single]
-        return flattened + [replace(one, repeats=twice) for one, twice in zip(single, covered, strict=True)]
+        leaves = [leaf for leaf in self.leaves if span.start <= leaf.span.start and leaf.span.stop <= span.stop]
+        return FlatPart(self.vector[span], self.gradient[span], leaves)
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         sizes = [shape.numel() for _, shape in self._layout]
         return [part.view(shape) for part, (_, shape) in zip(torch.split(vector, sizes), self._layout, strict=True)]
+
+
+def _leaves(network: nn.Module, vector: torch.Tensor, gradient: torch.Tensor) -> list[Leaf]:
+    """Make the leaves of a network on a vector. The layers of a node share a leaf if their parameters are adjacent.
+    Every parameter is also a leaf, for losses that use single layers."""
+    parameters = list(network.parameters())
+    numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+    ends = list(itertools.accumulate(parameter.numel() for parameter in parameters))
+    flattened: list[Leaf] = []
+    for node in nodes_of(network):
+        own = [numbers[id(parameter)] for parameter in node.parameters]
+        order = sorted(own)
+        if order == list(range(order[0], order[-1] + 1)):
+            span = slice(ends[order[0]] - parameters[order[0]].numel(), ends[order[-1]])
+            leaf = vector[span].requires_grad_()
+            node.flatten(leaf, [own.index(number) for number in order])
+            hook = functools.partial(_hand_on, [parameters[at] for at in order])
+            leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+            flattened.append(Leaf(leaf, gradient[span], span, node))
+    spans = [slice(end - one.numel(), end) for one, end in zip(parameters, ends, strict=True)]
+    covered = [any(leaf.span.start <= span.start < leaf.span.stop for leaf in flattened) for span in spans]
+    each = zip(parameters, spans, covered, strict=True)
+    return flattened + [Leaf(one, gradient[span].view_as(one), span, repeats=twice) for one, span, twice in each]

@@ -24,45 +24,34 @@ _OPENING = """\
 # Configuration
 
 One config describes one experiment, for serial and parallel mode alike. Only `name` and one of `env.id` and `env.make`
-are required. `remuda config check FILE` says what is wrong with a file, and which of its settings have no effect
-beside the others (so do `remuda train`, `launch` and `submit`, and go on). `remuda config show FILE` prints every
-setting as it will be used and where it came from. `--set learner.batch_size=128` on the command line beats the file;
-it may be given several times, and its value is YAML. The file beats the default of the
-[algorithm](#defaults-by-algorithm), and that beats the default in the tables of the sections. A run folder keeps where
-each setting came from (`file`, `command line`, `measured`, `algorithm`, `default`): behind it in
-`formatted_total_config.py`, and in the lines of `remuda config show RUN_DIR --sources`. A resumed run keeps the values
-that it took from defaults, though those of a newer version may be others.
+are required. `remuda config check FILE` names the mistakes in a file, and settings without effect beside the others;
+`remuda config show FILE` prints every setting with its source. `--set learner.batch_size=128` on the command line beats
+the file (its value is YAML), the file beats the default of the [algorithm](#defaults-by-algorithm), and that beats the
+default in the tables below. A run folder keeps the source of each setting (`file`, `command line`, `measured`,
+`algorithm`, `default`) in `formatted_total_config.py` and for `remuda config show RUN_DIR --sources`. A resumed run
+keeps the defaults with which it began.
 
-A file is YAML, JSON, or the `config.json`, `total_config.py` or `formatted_total_config.py` of an earlier run. YAML is
-read as YAML 1.2: `1e-3` is a number, `no` and `on` are words. Tags, anchors and aliases are refused, and so are unknown
-and repeated keys. Editors complete and check configs with the JSON Schema that `remuda config schema` prints.
+A file is YAML 1.2 (`1e-3` is a number, `no` and `on` are words), JSON, or the `config.json`, `total_config.py` or
+`formatted_total_config.py` of an earlier run. Tags, anchors, aliases, and unknown or repeated keys are refused. Editors
+complete and check configs with the JSON Schema printed by `remuda config schema`.
 
 ## Schedules
 
-A number whose type says "or schedule" may change while a run goes on. In its place a config may have a list of points
-`[env_step, value]`, by rising env_step:
-
-```yaml
-learner:
-  learning_rate: [[0, 3e-4], [1000000, 0]]
-```
-
-Between the points the value goes in a straight line, and it is constant before the first and after the last; whole
-numbers are rounded. Each update learns with the values at the environment steps that were accepted when its batch was
-drawn. So a resumed run continues with the value of its step, and all ranks have the same. The learner's log and
-TensorBoard show the values as `settings/learner.learning_rate`. `--set`, programs and sweeps (as one of a list of
-values) take the same lists. All other numbers are fixed for a run: networks, rows and queues are sized by them, or
-workers read them once. (How collectors explore has settings of its own, such as `policy.epsilon_start`, `_end` and
-`_decay_env_steps`.)
+A number whose type says "or schedule" may change during a run. In its place a config may have a list of points
+`[env_step, value]`, by rising env_step: `learner: {learning_rate: [[0, 3e-4], [1000000, 0]]}`. Between the points the
+value follows a straight line; before the first and after the last it is constant; whole numbers are rounded. Each
+update uses the values at the accepted environment steps when its batch was drawn, so a resumed run continues with the
+value of its step, and all ranks have the same. The learner's log and TensorBoard show the values as
+`settings/learner.learning_rate`. `--set`, programs and sweeps take the same lists. All other numbers are fixed for a
+run. (Exploration has settings of its own, such as `policy.epsilon_start`, `_end` and `_decay_env_steps`.)
 """
 
 _BY_ALGORITHM = """\
-These settings outside `policy` have the values that the algorithm's authors chose; all others have the defaults of the
-sections below. [The algorithms](built-in-algorithms.md#defaults) names the papers. They depend on `policy.type` alone:
-what fits images or kinds of actions is chosen by `remuda train ALGORITHM --env ID`, which builds the environment. With
-several policies each has those of its own algorithm for `learner` and `buffer`; the other sections, which all share,
-have those of the whole config's `policy`. A class of your own states its defaults
-[in the same way](algorithms.md#defaults-of-other-sections)."""
+These settings outside `policy` have the values of the algorithm's authors ([papers](built-in-algorithms.md#defaults)),
+by `policy.type` alone; all others have the defaults of the sections below. `remuda train ALGORITHM --env ID` builds the
+environment, and also chooses settings for images and kinds of actions. Each of several policies has the `learner` and
+`buffer` of its own algorithm; all share the other sections, with the values of the whole config's `policy`. A class of
+your own states its defaults [in the same way](algorithms.md#defaults-of-other-sections)."""
 
 
 def json_schema_text() -> str:

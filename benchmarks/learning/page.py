@@ -42,23 +42,15 @@ _HEAD = """\
 # Examples
 
 Each file of `examples/` has good settings of one algorithm in one environment. `remuda train ppo --env LunarLander-v3`
-(and `launch`, `submit`) takes the file for both; `remuda train examples/lunar_lander_ppo.yaml` is the same. For a pair
-without a file it takes sensible settings, and says so. [Another page](built-in-algorithms.md) is about the algorithms.
+(and `launch`, `submit`) takes the file for both; for a pair without a file it takes sensible settings, and says so.
+[Another page](built-in-algorithms.md) is about the algorithms. `make examples` runs all but those of Pong to their end,
+with several seeds (a night); `PYTHONPATH=.typing .venv/bin/python -m remuda.benchmarks.learning cartpole_ppo --folder
+runs/examples` runs one of them, prints steps beside those of the stored runs, and draws the curves. A curve that is far
+from the stored one, with no setting changed, is an error worth reporting.
 
-A script runs each to its end, with several seeds, and draws the curves:
-
-```sh
-make examples                                                    # all but those of Pong: a night
-export PYTHONPATH=.typing
-.venv/bin/python -m remuda.benchmarks.learning cartpole_ppo --folder runs/examples     # one, or some
-```
-
-It says what the stored runs needed, then what yours need, and leaves `<task>.jsonl` and `<environment>.png` in
-`runs/examples`. A curve that is far from the stored one, with no setting changed, is an error worth reporting.
-
-Steps are environment steps until the mean return of an evaluation reached what is asked for, of the quickest seed and
-of the slowest. A file that ends after a number of steps has returns instead, each the mean of a run's last three
-evaluations, with the steps after which they were measured. A file without either has no stored runs yet.
+Steps are environment steps until the mean return of an evaluation reached the return in the second column, of the
+quickest seed and of the slowest. A file that ends after a number of steps has returns instead: means of a run's last
+three evaluations. A file without either has no stored runs yet.
 
 | file | ends | steps, and seeds that got there | curve | task |
 |---|---|---|---|---|

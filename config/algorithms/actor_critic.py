@@ -241,7 +241,7 @@ class ImpalaConfig(ActorCriticConfig):
 
 
 class TwinCriticConfig(NetworkConfig):
-    """Settings of SAC and TD3."""
+    """Settings of algorithms with an actor and twin critics."""
 
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
@@ -271,9 +271,6 @@ class TwinCriticConfig(NetworkConfig):
     temperature."""
     discount: Discount = 0.99
     """Discount per environment step."""
-    target_share: Annotated[Share, MayChange()] = 0.005
-    """Share of the distance that target networks move towards the trained networks after an update (tau). Smaller
-    values are steadier and slower; 1 copies the networks."""
     actor_learning_rate: Annotated[PositiveFloat | None, MayChange(NonNegativeFloat)] = None
     """Step size of the actor; null is learner.learning_rate, the step size of the critics."""
     random_env_steps: NonNegative | None = None
@@ -281,7 +278,34 @@ class TwinCriticConfig(NetworkConfig):
     is buffer.min_rows."""
 
 
-class SacConfig(TwinCriticConfig):
+class TargetConfig(TwinCriticConfig):
+    """Settings of algorithms with target networks."""
+
+    target_share: Annotated[Share, MayChange()] = 0.005
+    """Share of the distance that target networks move towards the trained networks after an update (tau). Smaller
+    values are steadier and slower; 1 copies the networks."""
+
+
+class TemperedConfig(TwinCriticConfig):
+    """Settings of soft actor-critics, which learn reward and entropy together."""
+
+    temperature: Annotated[PositiveFloat | None, MayChange()] = None
+    """Weight of the entropy (alpha). Null learns the weight, so that the policy keeps about `target_entropy`. A fixed
+    weight must fit the size of the rewards: larger values explore more and give up return."""
+    initial_temperature: PositiveFloat = 1.0
+    """Initial value of a learned temperature."""
+    target_entropy: Annotated[Float | None, MayChange()] = None
+    """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher entropies explore more. Null is
+    minus the number of action dimensions, and for Discrete actions (sac) `target_entropy_share` of the largest entropy
+    of the legal actions."""
+
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """See AlgorithmConfig."""
+        aims = ("policy.initial_temperature", "policy.target_entropy")
+        return {} if self.temperature is None else {"policy.temperature is given, so none is learned": aims}
+
+
+class SacConfig(TemperedConfig, TargetConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905): reward and entropy together, with two critics and a
     learned temperature. Actions are a bounded Box, or Discrete (Christodoulou 2019)."""
 
@@ -298,28 +322,19 @@ class SacConfig(TwinCriticConfig):
 
     type: Literal["sac"] = "sac"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
-    temperature: Annotated[PositiveFloat | None, MayChange()] = None
-    """Weight of the entropy (alpha). Null learns the weight, so that the policy keeps about `target_entropy`. A fixed
-    weight must fit the size of the rewards: larger values explore more and give up return."""
-    initial_temperature: PositiveFloat = 1.0
-    """Initial value of a learned temperature."""
-    target_entropy: Annotated[Float | None, MayChange()] = None
-    """Entropy in nats that a learned temperature aims at, of actions in -1 … 1. Higher entropies explore more. Null is
-    minus the number of action dimensions, and for Discrete actions `target_entropy_share` of the largest entropy of the
-    legal actions."""
     target_entropy_share: Annotated[Fraction, MayChange()] = 0.98
     """Discrete actions only: see `target_entropy`. The default (Christodoulou's) keeps the policy almost uniformly
     random; where a single wrong action can end the episode, use less: CartPole takes 0.7."""
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
         """See AlgorithmConfig."""
-        aims = ("policy.target_entropy", "policy.target_entropy_share")
-        if self.temperature is not None:
-            return {"policy.temperature is given, so none is learned": ("policy.initial_temperature", *aims)}
-        return {} if self.target_entropy is None else {"policy.target_entropy is given": aims[1:]}
+        share, unused = ("policy.target_entropy_share",), super().unused_settings()
+        if unused:
+            return {reason: (*settings, *share) for reason, settings in unused.items()}
+        return {} if self.target_entropy is None else {"policy.target_entropy is given": share}
 
 
-class Td3Config(TwinCriticConfig):
+class Td3Config(TargetConfig):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018). Actions are a bounded Box."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)

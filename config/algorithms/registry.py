@@ -23,6 +23,7 @@ from pydantic import (
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.declaration import Declaration, Segments
@@ -50,6 +51,7 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "pqn": BuiltIn(PqnConfig, f"{_FOLDER}.dqn.entry:PqnEntry"),
         "r2d2": BuiltIn(R2d2Config, f"{_FOLDER}.r2d2.entry:R2d2Entry"),
         "sac": BuiltIn(SacConfig, f"{_FOLDER}.twin_critics.entries:SacEntry"),
+        "crossq": BuiltIn(CrossQConfig, f"{_FOLDER}.twin_critics.entries:CrossQEntry"),
         "td3": BuiltIn(Td3Config, f"{_FOLDER}.twin_critics.entries:Td3Entry"),
     }
 )

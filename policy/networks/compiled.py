@@ -15,6 +15,7 @@ from remuda.policy.networks.layouts import vector_of
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.program import (
     Apply,
+    BatchNorm,
     Convolution,
     Dense,
     Dueling,
@@ -93,11 +94,8 @@ class _Compiler:
     def _step(self, step: _Runnable) -> Forward:
         if callable(step):
             return step
-        if isinstance(step, Normalise):
-            return _normaliser(self._arrays[step.mean], self._arrays[step.variance])
-        if isinstance(step, LayerNorm):
-            weight, bias = (None if name is None else self._arrays[name] for name in (step.weight, step.bias))
-            return lambda rows: numpy_functions.layer_norm(rows, 1, weight, bias, step.epsilon)
+        if isinstance(step, Normalise | LayerNorm | BatchNorm):
+            return self._normalisation(step)
         if isinstance(step, ReadPixels):
             return lambda images: _pixels(images, step)
         if isinstance(step, Flatten):
@@ -114,6 +112,17 @@ class _Compiler:
             return lambda rows: function(rows.copy())
         assert isinstance(step, Parts)
         return self._parts(step)
+
+    def _normalisation(self, step: Normalise | LayerNorm | BatchNorm) -> Forward:
+        if isinstance(step, Normalise):
+            return _normaliser(self._arrays[step.mean], self._arrays[step.variance])
+        weight, bias = (None if name is None else self._arrays[name] for name in (step.weight, step.bias))
+        if isinstance(step, LayerNorm):
+            return lambda rows: numpy_functions.layer_norm(rows, 1, weight, bias, step.epsilon)
+        scale = 1 / np.sqrt(self._arrays[step.variance] + np.float32(step.epsilon))
+        scale *= 1 if weight is None else weight
+        offset = (0 if bias is None else bias) - self._arrays[step.mean] * scale
+        return lambda rows: rows * scale + offset
 
     def _parts(self, step: Parts) -> Forward:
         parts, images = self._observation.parts, [index for index, _ in step.images]

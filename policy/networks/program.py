@@ -62,6 +62,17 @@ class LayerNorm(Struct, frozen=True, tag=True):
     epsilon: float
 
 
+class BatchNorm(Struct, frozen=True, tag=True):
+    """Scales each number by running moments, to mean 0 and variance 1, then by a learned weight and bias, if any
+    (Ioffe and Szegedy 2015)."""
+
+    mean: str
+    variance: str
+    weight: str | None
+    bias: str | None
+    epsilon: float
+
+
 class Normalise(Struct, frozen=True, tag=True):
     """Brings numbers to running mean 0 and standard deviation 1, clipped; see Moments."""
 
@@ -100,7 +111,20 @@ class Residual(Struct, frozen=True, tag=True):
     steps: tuple[Step, ...]
 
 
-Step = Dense | Convolution | MaxPool | Apply | LayerNorm | Normalise | ReadPixels | Flatten | Parts | Dueling | Residual
+Step = (
+    Dense
+    | Convolution
+    | MaxPool
+    | Apply
+    | LayerNorm
+    | BatchNorm
+    | Normalise
+    | ReadPixels
+    | Flatten
+    | Parts
+    | Dueling
+    | Residual
+)
 Steps = tuple[Step, ...]
 Programs = dict[str, Steps | None]
 """Steps of each output; None if only torch can compute it."""

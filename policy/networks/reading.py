@@ -1,8 +1,8 @@
 """Reads programs from the modules of a network, for collectors without torch.
 
 A network's method `acting()` returns the modules of each output by name. Supported are torch's fully connected layers,
-convolutions, max pools, layer normalisation and activations, and modules with a method `steps`. Outputs with other
-modules are computed by torch.
+convolutions, max pools, layer and batch normalisation of rows, and activations, and modules with a method `steps`.
+Outputs with other modules are computed by torch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import nn
 from remuda.policy.networks.program import (
     PROGRAM,
     Apply,
+    BatchNorm,
     Convolution,
     Dense,
     Flatten,
@@ -105,9 +106,8 @@ def steps_of(module: nn.Module, names: Names) -> Steps | None:
         return _convolution(module, names)
     if isinstance(module, nn.MaxPool2d):
         return _pool(module)
-    if isinstance(module, nn.LayerNorm):
-        one_axis = len(module.normalized_shape) == 1
-        return (LayerNorm(names.maybe(module.weight), names.maybe(module.bias), module.eps),) if one_axis else None
+    if isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
+        return _normalisation(module, names)
     if isinstance(module, nn.Identity | nn.Dropout):
         return ()
     if isinstance(module, nn.Flatten) and module.start_dim == 1 and module.end_dim == -1:
@@ -145,6 +145,16 @@ def _function(module: nn.Module) -> Function | None:
     if isinstance(module, nn.GELU):
         return "gelu" if module.approximate == "none" else "gelu_tanh"
     return _FUNCTIONS.get(type(module))
+
+
+def _normalisation(module: nn.LayerNorm | nn.BatchNorm1d, names: Names) -> Steps | None:
+    if isinstance(module, nn.LayerNorm):
+        one_axis = len(module.normalized_shape) == 1
+        return (LayerNorm(names.maybe(module.weight), names.maybe(module.bias), module.eps),) if one_axis else None
+    if module.running_mean is None or module.running_var is None:
+        return None
+    moments = names.of(module.running_mean), names.of(module.running_var)
+    return (BatchNorm(*moments, names.maybe(module.weight), names.maybe(module.bias), module.eps),)
 
 
 def _convolution(module: nn.Conv2d, names: Names) -> Steps | None:

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.networks import (
-    BatchNorm,
     Consistency,
     FrozenNetwork,
     MuZeroNetwork,
@@ -24,6 +23,7 @@ from remuda.policy.algorithms.muzero.networks import (
     normalised,
     perceptron,
 )
+from remuda.policy.networks.batch_norm import BatchNorm
 from remuda.policy.networks.layouts import Pixels
 from remuda.policy.networks.trunks import as_channels
 

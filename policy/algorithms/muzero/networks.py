@@ -12,48 +12,9 @@ from torch import nn
 from torch.nn import functional
 
 from remuda.config.algorithms.muzero import MuZeroConfig
+from remuda.policy.networks.batch_norm import BatchNorm
 from remuda.policy.networks.tensors import scaled, unscaled
 from remuda.policy.networks.trunks import is_tracing
-
-
-class BatchNorm(nn.Module):
-    """Batch normalisation (Ioffe and Szegedy 2015) of [n, features]. A batch of one row has no variance and uses the
-    running moments, as all batches do outside training."""
-
-    running_mean: torch.Tensor
-    running_var: torch.Tensor
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(features))
-        self.bias = nn.Parameter(torch.zeros(features))
-        self.register_buffer("running_mean", torch.zeros(features))
-        self.register_buffer("running_var", torch.ones(features))
-
-    EPSILON = 1e-5
-    MOMENTUM = 0.1
-    """Share of the newest batch in the running mean and variance."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Scale each feature to mean 0 and variance 1, then by the learned scale and offset."""
-        return functional.batch_norm(
-            inputs,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            training=self.training and inputs.shape[0] > 1,
-            momentum=self.MOMENTUM,
-            eps=self.EPSILON,
-        )
-
-    def folded_into(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Fold this normalisation, as outside training, into the layer before it: returns copies of the weight
-        [outputs, …] and bias [outputs]."""
-        scale = self.weight.detach() * (self.running_var + self.EPSILON).rsqrt()
-        before = torch.zeros_like(self.running_mean) if bias is None else bias.detach()
-        scaled = weight.detach() * scale.view(-1, *[1] * (weight.dim() - 1))
-        return scaled, (before - self.running_mean) * scale + self.bias.detach()
 
 
 def normalised(latent: torch.Tensor) -> torch.Tensor:
@@ -62,7 +23,7 @@ def normalised(latent: torch.Tensor) -> torch.Tensor:
         return functional.layer_norm(latent, latent.shape[1:])
     axes = list(range(1, latent.dim()))  # ONNX has no shapes that are known only when it runs
     scaled: torch.Tensor = latent - latent.mean(axes, keepdim=True)
-    return scaled * (latent.var(axes, correction=0, keepdim=True) + BatchNorm.EPSILON).rsqrt()
+    return scaled * (latent.var(axes, correction=0, keepdim=True) + 1e-5).rsqrt()
 
 
 class LayerNorm(nn.Module):

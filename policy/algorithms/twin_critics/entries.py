@@ -1,4 +1,4 @@
-"""SAC and TD3 without torch: layout of the network, acting side, declarations and entries."""
+"""SAC, CrossQ and TD3 without torch: layout of the network, acting side, declarations and entries."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.actor_critic import SacConfig, Td3Config, TwinCriticConfig
+from remuda.config.algorithms.actor_critic import SacConfig, Td3Config, TemperedConfig, TwinCriticConfig
 from remuda.config.algorithms.base import EncodedConfig
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
@@ -40,10 +41,15 @@ class TwinCriticLayout:
     values: int
     """Outputs of each critic."""
     has_temperature: bool
+    actor_hidden: tuple[int, ...] | None = None
+    """Units of the actor's hidden layers; None: `hidden`."""
+    normalization_share: float | None = None
+    """Share of the newest batch in the running moments of batch normalisation; None: no normalisation."""
 
     def actor(self, features: int) -> tuple[int, ...]:
         """Widths of the actor, from features to outputs."""
-        return (features, *self.hidden, self.actor_outputs)
+        hidden = self.hidden if self.actor_hidden is None else self.actor_hidden
+        return (features, *hidden, self.actor_outputs)
 
     def critic(self, features: int) -> tuple[int, ...]:
         """Widths of each critic, from features to outputs."""
@@ -230,11 +236,24 @@ def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:
     return TwinCriticLayout(config.hidden, 2 * outputs, outputs, 1, learned)
 
 
-def target_entropy(config: SacConfig, action: ActionSpec) -> float:
+def target_entropy(config: TemperedConfig, action: ActionSpec) -> float:
     """Target entropy of a learned temperature, in nats."""
     if config.target_entropy is not None:
         return config.target_entropy
-    return -float(action.outputs) if action.n is None else config.target_entropy_share * math.log(action.n)
+    if action.n is None:
+        return -float(action.outputs)
+    assert isinstance(config, SacConfig), config
+    return config.target_entropy_share * math.log(action.n)
+
+
+def declared_tempered(config: ExperimentConfig, settings: TemperedConfig) -> Declaration:
+    """Declare a soft actor-critic."""
+    return declared(
+        config,
+        settings,
+        further=("temperature", "entropy"),
+        columns={"Entropy": "entropy", "Temperature": "temperature"},
+    )
 
 
 class SacEntry(AlgorithmEntry[SacConfig]):
@@ -244,12 +263,7 @@ class SacEntry(AlgorithmEntry[SacConfig]):
 
     def declaration(self, config: ExperimentConfig, settings: SacConfig) -> Declaration:
         """Declare random actions at first; afterwards the policy draws its actions."""
-        return declared(
-            config,
-            settings,
-            further=("temperature", "entropy"),
-            columns={"Entropy": "entropy", "Temperature": "temperature"},
-        )
+        return declared_tempered(config, settings)
 
     def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         return make_sac_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
@@ -258,6 +272,35 @@ class SacEntry(AlgorithmEntry[SacConfig]):
         kind = "Sac" if setup.action.n is None else "DiscreteSac"
         made = imported(f"remuda.policy.algorithms.twin_critics.sac:{kind}")
         return cast("Algorithm", made(setup.config, setup.observation, setup.action, seed))
+
+
+def crossq_layout(config: CrossQConfig, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
+    action.bounded(by="crossq")
+    return TwinCriticLayout(
+        config.hidden,
+        2 * action.outputs,
+        action.outputs,
+        1,
+        config.temperature is None,
+        config.actor_hidden,
+        config.normalization_share,
+    )
+
+
+class CrossQEntry(BuiltInEntry[CrossQConfig]):
+    """See AlgorithmEntry."""
+
+    settings = CrossQConfig
+    learner = "remuda.policy.algorithms.twin_critics.crossq:CrossQ"
+
+    def declaration(self, config: ExperimentConfig, settings: CrossQConfig) -> Declaration:
+        """Declare random actions at first; afterwards the policy draws its actions."""
+        return declared_tempered(config, settings)
+
+    def make_policy(self, setup: Setup[CrossQConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        layout, inference = crossq_layout(setup.settings, setup.action), setup.inference(chosen, device)
+        return TwinCriticPolicy(setup.settings, layout, setup.observation, setup.action, "squashed_gaussian", inference)
 
 
 NOISE = "noise"

@@ -1,4 +1,4 @@
-"""The common learning side of SAC and TD3: networks, optimizers, targets and state, without update rules."""
+"""The common learning side of SAC, CrossQ and TD3: networks, optimizers, targets and state, without update rules."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from remuda.config.algorithms.actor_critic import TwinCriticConfig
+from remuda.config.algorithms.actor_critic import TargetConfig, TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 from remuda.policy.algorithms.twin_critics.entries import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.network_learner import TargetLearner
+from remuda.policy.network_learner import NetworkLearner
+from remuda.policy.networks.batch_norm import normalised_perceptron
 from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
 from remuda.policy.networks.layouts import PartsLayout
@@ -106,7 +107,7 @@ def make_network(
 
     def perceptron(count: int, widths: Callable[[int], tuple[int, ...]]) -> StackedPerceptron | ReadingStack:
         encoder, features = reads(config, observation, source_dir) if numbers is None else (None, numbers)
-        stack = StackedPerceptron(count, widths(features))
+        stack = _stack(count, widths(features), layout.normalization_share)
         return stack if encoder is None else ReadingStack(encoder, stack)
 
     return TwinCriticNetwork(perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic), temperature)
@@ -137,6 +138,13 @@ def _own(
     actor, *critics = made
     of_critics = ReadingStack(critics[0].encoder, Beside(one.critic for one in critics))
     return ReadingStack(actor.encoder, Beside([actor.actor])), of_critics
+
+
+def _stack(count: int, widths: tuple[int, ...], normalization_share: float | None) -> Stack:
+    """Make parallel perceptrons, with batch normalisation unless the share is None."""
+    if normalization_share is None:
+        return StackedPerceptron(count, widths)
+    return Beside(normalised_perceptron(widths, momentum=normalization_share) for _ in range(count))
 
 
 def _one(stack: Stack, index: int) -> nn.Module:
@@ -216,7 +224,7 @@ class PortableTwinCritics(Portable):
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
 
 
-class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
+class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers]):
     """Learns one vector of all parameters. Actor, critics and temperature are parts of it with an optimizer each; the
     part with target networks is followed by a second vector.
 
@@ -232,23 +240,25 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
         *,
         layout: TwinCriticLayout,
         temperature: float | None,
-        followed: str,
+        followed: str | None,
     ) -> None:
         """`temperature`: initial temperature, if learned. `followed`: name of the part with a target network, "" for
-        all."""
+        all, None for no target network."""
         assert isinstance(config.policy, TwinCriticConfig), config.policy.type
-        self._learner, self._shares, self._seed = config.learner, config.policy, seed
+        self._learner, self._rates, self._seed = config.learner, config.policy, seed
         self._as_vector = numbers_of(config.policy, observation) is not None
         self._device = torch.device(config.learner.device)
         with weights_from(seed):
             made = make_network(config.policy, layout, observation, action, config.source_dir, temperature)
         self._network = made.to(self._device)
-        target = copy.deepcopy(self._network.get_submodule(followed))
-        self._parameters, self._target_parameters = FlatParameters(self._network), FlatParameters(target)
+        target = None if followed is None else copy.deepcopy(self._network.get_submodule(followed))
+        self._parameters = FlatParameters(self._network)
+        self._followed = self._parameters.part(followed or "")
+        self._following = None if target is None else FlatParameters(target).part("")
         if config.policy.lowers_products:
-            self.products = Products(self._device).reach(self._network).reach(target)
-        self._followed = self._parameters.part(followed)
-        self._following = self._target_parameters.part("")
+            self.products = Products(self._device).reach(self._network)
+            if target is not None:
+                self.products.reach(target)
         names = (CRITICS, ACTOR) if temperature is None else (CRITICS, ACTOR, TEMPERATURE)
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
         optimizer = Optimizers(
@@ -263,7 +273,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
 
     def _rate(self, name: str) -> float:
         """The learning rate of a part."""
-        own = self._shares.actor_learning_rate if name == ACTOR else None
+        own = self._rates.actor_learning_rate if name == ACTOR else None
         return self._learner.learning_rate if own is None else own
 
     # --- parts of an update
@@ -297,8 +307,9 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
                 metrics["grad_norm"] = norm.hypot(actor_norm)
             for name in losses:
                 self._optimizer[name].step()
-            if ACTOR in losses:
-                self._following.follow(self._followed.vector, self._shares.target_share)
+            if ACTOR in losses and self._following is not None:
+                assert isinstance(self._rates, TargetConfig)
+                self._following.follow(self._followed.vector, self._rates.target_share)
         self._updates += 1
         return LearnResult(metrics, losses[CRITICS].priorities)
 
@@ -309,6 +320,7 @@ class TwinCriticLearner(TargetLearner[nn.Module, Optimizers]):
     # --- state
 
     def _copy_to_target(self) -> None:
+        assert self._following is not None
         self._following.follow(self._followed.vector, 1.0)
 
     def acting_state(self) -> dict[str, np.ndarray]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
-from remuda.config.algorithms.actor_critic import SacConfig
+from remuda.config.algorithms.actor_critic import SacConfig, TemperedConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import sac_layout, target_entropy
+from remuda.policy.algorithms.twin_critics.entries import TwinCriticLayout, sac_layout, target_entropy
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
@@ -28,32 +29,44 @@ class TemperedLearner(TwinCriticLearner):
     """Actor, critics and temperature. A subclass defines the losses of actor and critics, and may override
     `temperature_loss` and `target_entropy`."""
 
-    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        seed: int,
+        *,
+        layout: TwinCriticLayout,
+        followed: str | None,
+    ) -> None:
+        """See TwinCriticLearner."""
         policy = config.policy
-        assert isinstance(policy, SacConfig), policy.type
+        assert isinstance(policy, TemperedConfig), policy.type
         super().__init__(
             config,
             observation,
             action,
             seed,
-            layout=sac_layout(policy, action),
+            layout=layout,
             temperature=policy.initial_temperature if policy.temperature is None else None,
-            followed="critics",
+            followed=followed,
         )
-        self._policy = policy
+        self._tempered = policy
 
     @property
     def alpha(self) -> float | torch.Tensor:
         """The temperature, without a graph: fixed, or a tensor [1]."""
-        fixed = self._policy.temperature
+        fixed = self._tempered.temperature
         return self._parts[TEMPERATURE].vector.exp() if fixed is None else fixed
 
-    def _update(self, rows: Transitions, critic: Loss, actor: Loss) -> LearnResult:
-        """Take one step each with critics, actor and temperature. The actor's metrics contain the policy's mean
-        `entropy` in nats."""
-        losses = {CRITICS: critic, ACTOR: actor}
-        if TEMPERATURE in self._parts:
-            losses[TEMPERATURE] = Loss(self.temperature_loss(rows, actor.metrics["entropy"]), {})
+    def _update(self, rows: Transitions, critic: Loss, actor: Loss | None) -> LearnResult:
+        """Take one step each with critics, actor and temperature, or with the critics alone. The actor's metrics
+        contain the policy's mean `entropy` in nats."""
+        losses = {CRITICS: critic}
+        if actor is not None:
+            losses[ACTOR] = actor
+            if TEMPERATURE in self._parts:
+                losses[TEMPERATURE] = Loss(self.temperature_loss(rows, actor.metrics["entropy"]), {})
         return self._descend(losses, len(rows))
 
     def temperature_loss(self, rows: Transitions, entropy: float | torch.Tensor) -> torch.Tensor:
@@ -64,10 +77,21 @@ class TemperedLearner(TwinCriticLearner):
 
     def target_entropy(self, rows: Transitions) -> float | torch.Tensor:
         """Target entropy of a learned temperature for these rows."""
-        return target_entropy(self._policy, self.action)
+        return target_entropy(self._tempered, self.action)
 
 
-class Sac(TemperedLearner):
+class SacLearner(TemperedLearner):
+    """SAC's target critics, for both kinds of actions."""
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        policy = config.policy
+        assert isinstance(policy, SacConfig), policy.type
+        layout = sac_layout(policy, action)
+        super().__init__(config, observation, action, seed, layout=layout, followed="critics")
+        self._policy = policy
+
+
+class Sac(SacLearner):
     """Learns values of actions, including the entropy of later steps, and a policy that maximises value and entropy,
     for a Box.
 
@@ -97,18 +121,25 @@ class Sac(TemperedLearner):
         return critics_loss(loss, values, target)
 
     def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
-        """Loss alpha * log probability - lower critic (equation 9), at an action drawn by the policy with normal
-        numbers [n, k]."""
-        action, log_prob = SquashedGaussian(self._network(rows.obs)).drawn_by(noise)
+        """See `soft_actor_loss`."""
+        outputs = self._network(rows.obs)
         with self._parts[CRITICS].constant():
-            value = values_of(self._network.critics, rows.obs, action).min(dim=0).values
-        alpha = self.alpha
-        loss = (alpha * log_prob - value).mean()
-        entropy = -log_prob.detach().mean()
-        return Loss(loss, {"policy_loss": loss.detach(), "temperature": alpha, "entropy": entropy})
+            return soft_actor_loss(self._network.critics, rows, outputs, noise, self.alpha)
 
 
-class DiscreteSac(TemperedLearner):
+def soft_actor_loss(
+    critics: nn.Module, rows: Transitions, outputs: torch.Tensor, noise: torch.Tensor, alpha: float | torch.Tensor
+) -> Loss:
+    """Loss alpha * log probability - lower critic (equation 9), at an action that the actor's outputs [n, 2 k] draw
+    with normal numbers [n, k]."""
+    action, log_prob = SquashedGaussian(outputs).drawn_by(noise)
+    value = values_of(critics, rows.obs, action).min(dim=0).values
+    loss = (alpha * log_prob - value).mean()
+    entropy = -log_prob.detach().mean()
+    return Loss(loss, {"policy_loss": loss.detach(), "temperature": alpha, "entropy": entropy})
+
+
+class DiscreteSac(SacLearner):
     """Soft actor-critic with a probability and two values for each counted action, so expectations are sums and
     nothing is drawn. Illegal actions have probability 0.
 

@@ -21,6 +21,7 @@ from remuda.policy.algorithms import make_policy
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.base import Policy
 from remuda.policy.entry import Setup
+from remuda.policy.networks.batch_norm import BatchNorm
 from remuda.policy.networks.compiled import Arrays, Forward, compiled
 from remuda.policy.networks.layouts import ImageLayout
 from remuda.policy.networks.precision import Hardware
@@ -120,6 +121,9 @@ BETWEEN: Sequence[Callable[[int], nn.Module]] = (
     lambda units: nn.LeakyReLU(),
     nn.LayerNorm,
     lambda units: nn.LayerNorm(units, elementwise_affine=False),
+    nn.BatchNorm1d,
+    BatchNorm,
+    lambda units: BatchNorm(units, learns_scale=False),
     lambda units: nn.Linear(units, units, bias=False),
     lambda units: nn.Dropout(),
     lambda units: nn.Identity(),
@@ -146,7 +150,11 @@ def test_chains_of_modules_agree(
         modules: list[nn.Module] = [] if first is None else [first(5)]
         for before, units in zip([5, *widths[:-1]], widths, strict=True):
             modules += [nn.Linear(before, units), *(module(units) for module in between)]
-        return Network(*modules, nn.Linear(widths[-1], 2))
+        network = Network(*modules, nn.Linear(widths[-1], 2))
+        for buffer in network.buffers():  # running moments
+            if buffer.is_floating_point():
+                buffer.uniform_(0.5, 2.0)
+        return network
 
     assert_agree(seeded(make, seed), ROWS, np.random.default_rng(seed).normal(size=(rows, 5)).astype(np.float32))
 

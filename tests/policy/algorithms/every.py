@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
@@ -44,7 +45,7 @@ def _some_segments(rng: np.random.Generator) -> Arrays:
     return segments.batch(rng, segments=7)
 
 
-def _twin_critics(policy: SacConfig | Td3Config, action: ActionSpec, *without_effect: str) -> Case:
+def _twin_critics(policy: twin_critics.Policy, action: ActionSpec, *without_effect: str) -> Case:
     config = twin_critics.config(policy, LEARNER)
     return Case(config, lambda rng: twin_critics.batch(rng, action), twin_critics.OBSERVATION, action, without_effect)
 
@@ -92,6 +93,9 @@ CASES: dict[str, Case] = {
     "sac": _twin_critics(SacConfig(hidden=(8,), target_entropy=-1.0), twin_critics.PUSH, "policy.temperature", AIMS[1]),
     "sac, counted actions": _twin_critics(SacConfig(hidden=(8,)), twin_critics.COUNTED, "policy.temperature", AIMS[0]),
     "sac, fixed temperature": _twin_critics(SacConfig(hidden=(8,), temperature=0.25), twin_critics.PUSH, *AIMS),
+    "crossq": _twin_critics(
+        CrossQConfig(hidden=(8,), actor_hidden=(8,), policy_delay=2), twin_critics.PUSH, "policy.temperature"
+    ),
     "td3": _twin_critics(Td3Config(hidden=(8,), target_noise=0.8), twin_critics.PUSH),
 }
 

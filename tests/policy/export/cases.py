@@ -102,6 +102,7 @@ TRAINED = {
         "ppo, continuous",
         "ppo, several",
         "sac, places and counted actions",
+        "crossq",
         "td3",
         "r2d2, lstm",
         "ppo, gru, continuous",

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config, TwinCriticConfig
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config, RainbowConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
@@ -25,7 +26,7 @@ COUNTERS = Counters(env_step=120, train_iter=12)
 
 @dataclass(frozen=True)
 class Case:
-    policy: DqnConfig | RainbowConfig | R2d2Config | PpoConfig | ImpalaConfig | SacConfig | Td3Config
+    policy: DqnConfig | RainbowConfig | R2d2Config | PpoConfig | ImpalaConfig | SacConfig | CrossQConfig | Td3Config
     observation: ObservationSpec
     action: ActionSpec
     seen: Callable[[np.random.Generator, int], np.ndarray]
@@ -80,6 +81,7 @@ CASES = {
     "ppo, boards": Case(PpoConfig(hidden=(16,)), BOARDS, TWO, boards),
     "sac": Case(SacConfig(hidden=(16, 8)), MATRIX, PULL, wide),
     "sac, places and counted actions": Case(SacConfig(hidden=(8,)), PLACES, FROM_MINUS_ONE, places),
+    "crossq": Case(CrossQConfig(hidden=(16, 8), actor_hidden=(8,), policy_delay=1), VECTOR, PULL, numbers),
     "td3": Case(Td3Config(hidden=(16, 8), policy_delay=1), VECTOR, PULL, numbers),
 }
 

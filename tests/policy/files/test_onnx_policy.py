@@ -25,6 +25,7 @@ pytestmark = pytest.mark.xdist_group("exported policies")
 OF_EVERY_KIND = (
     "ppo, several",
     "ppo, gru, continuous",
+    "crossq",
     "td3",
     "dqn, parts with an image",
 )

@@ -12,7 +12,8 @@ from torch import nn
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.algorithms.muzero.models import ConvolutionNetwork, Residual, Step, halvings, latent_size
-from remuda.policy.algorithms.muzero.networks import BatchNorm, FrozenNetwork, MuZeroNetwork, Support
+from remuda.policy.algorithms.muzero.networks import FrozenNetwork, MuZeroNetwork, Support
+from remuda.policy.networks.batch_norm import BatchNorm
 from remuda.policy.networks.layouts import Pixels
 
 PIXELS = Pixels(channels=2, height=20, width=17, channels_last=False, scale=1 / 255)
@@ -25,7 +26,7 @@ def made(pixels: Pixels = PIXELS, **settings: Any) -> ConvolutionNetwork:
 
 
 SUPPORT = Support(2)
-KEEPS = 1.0 / np.sqrt(1.0 + BatchNorm.EPSILON)
+KEEPS = 1.0 / np.sqrt(1.0 + BatchNorm(1).epsilon)
 """Factor of normalisation with initial moments."""
 
 

@@ -16,8 +16,9 @@ from torch import nn
 from remuda.config.workers import LogConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.learning import ANALYSIS, MuZero, analysis, dormant_ratio
-from remuda.policy.algorithms.muzero.networks import BatchNorm, MuZeroNetwork, Support
+from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.targets import Positions
+from remuda.policy.networks.batch_norm import BatchNorm
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms.muzero.cases import (
     ACTION,

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from remuda.policy.algorithms.muzero.acting import SearchModel
-from remuda.policy.algorithms.muzero.networks import BatchNorm, Support, normalised
+from remuda.policy.algorithms.muzero.networks import Support, normalised
+from remuda.policy.networks.batch_norm import BatchNorm
 from remuda.tests.policy.algorithms.muzero.networks import ATOMS, KINDS, Kind
 
 SUPPORT = Support((ATOMS - 1) // 2)

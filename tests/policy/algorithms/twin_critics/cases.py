@@ -1,8 +1,9 @@
-"""Small algorithms and batches of SAC and TD3, and their textbook losses for autograd."""
+"""Small algorithms and batches of SAC, CrossQ and TD3, and their textbook losses for autograd."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterable
 from typing import cast
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
@@ -23,7 +25,7 @@ COUNTED = ActionSpec(4, start=1)
 UNCLIPPED = LearnerConfig(max_grad_norm=None, learning_rate=1e-2)
 
 Batch = dict[str, np.ndarray]
-Policy = SacConfig | Td3Config
+Policy = SacConfig | CrossQConfig | Td3Config
 
 
 def config(policy: Policy, learner: LearnerConfig = UNCLIPPED) -> ExperimentConfig:
@@ -85,7 +87,7 @@ def values(network: TwinCriticNetwork, obs: torch.Tensor, actions: torch.Tensor)
     return of_both.squeeze(2)
 
 
-def density(network: TwinCriticNetwork, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def density(network: torch.nn.Module, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Actions drawn with this noise, and their log density, by torch's distributions."""
     mean, log_std = network(obs).chunk(2, dim=1)
     normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
@@ -99,6 +101,42 @@ def density(network: TwinCriticNetwork, obs: torch.Tensor, noise: torch.Tensor) 
 def entropy(logits: torch.Tensor) -> torch.Tensor:
     """Of counted actions: [n]."""
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(dim=1)
+
+
+class NormalisedNetworks:
+    """CrossQ's actor and critics of torch's own modules, with the first weights of an algorithm."""
+
+    def __init__(self, algorithm: TwinCriticLearner, hidden: tuple[int, ...]) -> None:
+        self.actor = _normalised(3, hidden, 4)
+        self.critics = torch.nn.ModuleList([_normalised(5, hidden, 1) for _ in range(2)])
+        self._parts = {"actor.0.": self.actor.eval(), "critics.": self.critics.eval()}
+        assert isinstance(algorithm.network, TwinCriticNetwork)
+        state = algorithm.network.state_dict()
+        for prefix, module in self._parts.items():
+            own = {name.removeprefix(prefix): copy.deepcopy(state[name]) for name in state if name.startswith(prefix)}
+            module.load_state_dict(own, strict=False)  # torch's own also count batches
+
+    def values(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Of both critics: [2, n]."""
+        return torch.stack([critic(torch.cat((obs, actions), 1))[:, 0] for critic in self.critics])
+
+    def project(self, unit_length: bool, *modules: torch.nn.Module) -> None:
+        """Scale the weights before normalisations to length 1."""
+        for layer in (layer for module in modules for layer in module.modules()):
+            if unit_length and isinstance(layer, torch.nn.Linear) and layer.bias is None:
+                layer.weight.data /= layer.weight.data.norm(dim=1, keepdim=True)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Weights and moments, by the algorithm's names."""
+        named = {prefix + name: t for prefix, part in self._parts.items() for name, t in part.state_dict().items()}
+        return {name: tensor for name, tensor in named.items() if "num_batches" not in name}
+
+
+def _normalised(inputs: int, hidden: tuple[int, ...], outputs: int) -> torch.nn.Sequential:
+    layers: list[torch.nn.Module] = [torch.nn.BatchNorm1d(inputs, 1e-3, affine=False)]
+    for before, after in itertools.pairwise((inputs, *hidden)):
+        layers += [torch.nn.Linear(before, after, bias=False), torch.nn.BatchNorm1d(after, 1e-3), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(hidden[-1], outputs))
 
 
 def follow(target: torch.nn.Module, online: torch.nn.Module, share: float) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.twin_critics.entries import RANDOM
@@ -17,6 +18,7 @@ SMALL = (16, 8)
 KINDS: dict[str, tuple[Policy, ActionSpec]] = {
     "sac": (SacConfig(hidden=SMALL), PUSH),
     "sac, counted actions": (SacConfig(hidden=SMALL), COUNTED),
+    "crossq": (CrossQConfig(hidden=SMALL), PUSH),
     "td3": (Td3Config(hidden=SMALL), PUSH),
     "td3, no hidden layer": (Td3Config(hidden=()), PUSH),
 }

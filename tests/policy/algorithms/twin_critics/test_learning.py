@@ -1,4 +1,4 @@
-"""Updates of SAC and TD3: a textbook's numbers by autograd, targets by hand, and states that continue."""
+"""Updates of SAC, CrossQ and TD3: a textbook's numbers by autograd, targets by hand, and states that continue."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner, TwinCriticNetwork
 from remuda.policy.algorithms.twin_critics.sac import DiscreteSac, Sac
@@ -139,6 +140,48 @@ def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: 
         assert told(result, "policy_loss") == pytest.approx(float(actor_loss.detach()), rel=1e-4)
         assert told(result, "critic_loss") == pytest.approx(float(critic_loss.detach()), rel=1e-4)
     assert_same_networks(algorithm, online, target.critics.state_dict())
+
+
+@pytest.mark.parametrize("unit_length", [False, True])
+def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: bool) -> None:
+    """Normalisation by torch's own BatchNorm1d; each critic reads both observations in one batch."""
+    sizes = {"hidden": SMALL, "actor_hidden": SMALL, "normalization_share": 0.1}
+    algorithm = made(CrossQConfig(**sizes, policy_delay=2, normalize_weights=unit_length))
+    assert "target_model" not in algorithm.state()
+    textbook = cases.NormalisedNetworks(algorithm, SMALL)
+    actor, critics, own = textbook.actor, textbook.critics, torch.nn.Parameter(torch.zeros(1))
+    critic_adam, actor_adam, temperature_adam = (
+        torch.optim.Adam(parameters, lr=1e-2) for parameters in (critics.parameters(), actor.parameters(), [own])
+    )
+    rng = np.random.default_rng(0)
+    for update in range(6):
+        rows = batch(rng)
+        t, noise = cases.tensors(rows), cases.noise(update, 4)
+        result, alpha = algorithm.learn(rows), float(own.detach().exp())
+        with torch.no_grad():
+            next_action, next_log_prob = cases.density(actor, t["next_obs"], noise[:, 2:])
+        seen, actions = torch.cat((t["obs"], t["next_obs"])), torch.cat((cases.unit(t["action"]), next_action))
+        critics.train()
+        q, after = textbook.values(seen, actions).chunk(2, dim=1)
+        critics.eval()
+        y = t["reward"] + t["discount"] * (after.detach().amin(0) - alpha * next_log_prob)
+        critic_loss = (0.5 * t["weights"] * (q - y) ** 2).mean(1).sum()
+        gradients = torch.autograd.grad(critic_loss, list(critics.parameters()))
+        assert told(result, "critic_loss") == pytest.approx(float(critic_loss.detach()), rel=1e-4)
+        assert ("policy_loss" in result.metrics) == (update % 2 == 1)
+        if update % 2 == 1:
+            action, log_prob = cases.density(actor.train(), t["obs"], noise[:, :2])
+            actor_loss = (alpha * log_prob - textbook.values(t["obs"], action).amin(0)).mean()
+            cases.step(actor_adam, actor_loss, actor.eval().parameters())
+            cases.step(temperature_adam, -(own * (log_prob.detach().mean() - 2.0)).sum(), [own])
+            assert told(result, "policy_loss") == pytest.approx(float(actor_loss.detach()), rel=1e-4, abs=1e-5)
+        for parameter, gradient in zip(critics.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        critic_adam.step()
+        textbook.project(unit_length, *((actor, critics) if update % 2 == 1 else (critics,)))
+    held = algorithm.acting_state()
+    for key, tensor in textbook.state().items():
+        np.testing.assert_allclose(held[key], tensor, atol=1e-4, err_msg=key)
 
 
 def test_an_update_of_td3_equals_the_textbook_in_plain_torch() -> None:

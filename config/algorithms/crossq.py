@@ -1,0 +1,60 @@
+"""The settings of CrossQ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import JsonValue
+
+from remuda.config.algorithms.actor_critic import TemperedConfig
+from remuda.config.algorithms.base import Actions
+from remuda.config.section import Hidden, MayChange, Positive, Share
+
+
+class CrossQConfig(TemperedConfig):
+    """CrossQ (Bhatt et al. 2024, arXiv 1902.05605): soft actor-critic with batch normalisation, without target
+    networks. Learns from fewer environment steps than SAC, and an update takes longer. Actions are a bounded Box."""
+
+    acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)
+    replaced: ClassVar[tuple[str, ...]] = (*TemperedConfig.replaced, "actor_hidden")
+    defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {
+            **TemperedConfig.defaults,
+            "learner.learning_rate": 1e-3,
+            "learner.optimizer_settings": {"betas": [0.5, 0.999]},
+            "buffer.min_rows": 5_000,
+        }
+    )
+    """Bhatt et al. 2024, table 2, with the batches and messages of SAC."""
+
+    type: Literal["crossq"] = "crossq"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Name of the algorithm."""
+    hidden: Hidden = (256, 256)
+    """Units of the hidden layers of the critics, with batch normalisation and relu between layers. The paper has [2048,
+    2048], for a GPU: an update of these takes 30 times as long on a processor core."""
+    actor_hidden: Hidden = (256, 256)
+    """Units of the hidden layers of the actor, with batch normalisation and relu between layers."""
+    policy_delay: Annotated[Positive, MayChange()] = 3
+    """Updates of the critics per update of the actor and of the temperature."""
+    normalization_share: Share = 0.01
+    """Share of the newest batch in the running moments of batch normalisation, which collectors act by."""
+    normalize_weights: bool = True
+    """Scale the weights of each unit before a normalisation to length 1 after every update (Palenicek et al. 2025,
+    arXiv 2502.07523). Growing weights would make later steps smaller and smaller."""
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """See BuiltInConfig: normalisation reads the whole batch."""
+        return False
+
+    @property
+    def needs_whole_batches(self) -> str:
+        """See BuiltInConfig."""
+        return "crossq normalises by the moments of the whole batch"
+
+    @property
+    def lowers_products(self) -> bool:
+        """See BuiltInConfig."""
+        return False

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from remuda.policy.networks import program
 from remuda.policy.networks.reading import Names
+from remuda.policy.networks.trunks import is_tracing
 
 
 class BatchNorm(nn.Module):
@@ -35,6 +36,10 @@ class BatchNorm(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Scale each feature to mean 0 and variance 1, then by the learned scale and offset, if any."""
+        if is_tracing() and inputs.dim() == 2:  # ONNX refuses rows of a width that is known only when it runs
+            scale = (self.running_var + self.epsilon).rsqrt()
+            scaled = (inputs - self.running_mean) * scale
+            return scaled if self.weight is None else scaled * self.weight + self.bias
         return functional.batch_norm(
             inputs,
             self.running_mean,

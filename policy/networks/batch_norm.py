@@ -39,7 +39,7 @@ class BatchNorm(nn.Module):
         if is_tracing() and inputs.dim() == 2:  # ONNX refuses rows of a width that is known only when it runs
             scale = (self.running_var + self.epsilon).rsqrt()
             scaled = (inputs - self.running_mean) * scale
-            return scaled if self.weight is None else scaled * self.weight + self.bias
+            return scaled if self.weight is None or self.bias is None else scaled * self.weight + self.bias
         return functional.batch_norm(
             inputs,
             self.running_mean,

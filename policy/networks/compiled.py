@@ -119,9 +119,10 @@ class _Compiler:
         weight, bias = (None if name is None else self._arrays[name] for name in (step.weight, step.bias))
         if isinstance(step, LayerNorm):
             return lambda rows: numpy_functions.layer_norm(rows, 1, weight, bias, step.epsilon)
-        scale = 1 / np.sqrt(self._arrays[step.variance] + np.float32(step.epsilon))
-        scale *= 1 if weight is None else weight
-        offset = (0 if bias is None else bias) - self._arrays[step.mean] * scale
+        scale: Floats = (self._arrays[step.variance] + np.float32(step.epsilon)) ** np.float32(-0.5)
+        scale = scale if weight is None else scale * weight
+        offset: Floats = -self._arrays[step.mean] * scale
+        offset = offset if bias is None else offset + bias
         return lambda rows: rows * scale + offset
 
     def _parts(self, step: Parts) -> Forward:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from remuda.config.algorithms.crossq import CrossQConfig
@@ -73,7 +75,7 @@ class CrossQ(TemperedLearner):
         with self._parts[CRITICS].constant():
             return soft_actor_loss(self._network.critics, rows, outputs, noise, self.alpha)
 
-    def _descend(self, losses: dict[str, Loss], rows: int) -> LearnResult:
+    def _descend(self, losses: Mapping[str, Loss], rows: int) -> LearnResult:
         result = super()._descend(losses, rows)
         if self._policy.normalize_weights:
             for part in losses.keys() & self._norms.keys():

@@ -105,7 +105,7 @@ def make_network(
         return TwinCriticNetwork(*_own(config, layout, observation, action, source_dir), temperature)
     numbers = numbers_of(config, observation)
 
-    def perceptron(count: int, widths: Callable[[int], tuple[int, ...]]) -> StackedPerceptron | ReadingStack:
+    def perceptron(count: int, widths: Callable[[int], tuple[int, ...]]) -> Stack | ReadingStack:
         encoder, features = reads(config, observation, source_dir) if numbers is None else (None, numbers)
         stack = _stack(count, widths(features), layout.normalization_share)
         return stack if encoder is None else ReadingStack(encoder, stack)

@@ -207,7 +207,9 @@ def test_units_that_are_switched_off_are_found(kind: Kind) -> None:
     assert tuple(before) == ANALYSIS
     assert float(before[ANALYSIS[2]]) == pytest.approx(math.sqrt(math.prod(kind.latent)), rel=1e-3)
     with_bias = [module for module in network.representation.modules() if isinstance(module, BatchNorm | nn.Linear)]
-    with_bias[0].bias.data[0] = -1e6  # the unit is far below what relu lets through, whatever comes in
+    bias = with_bias[0].bias
+    assert bias is not None
+    bias.data[0] = -1e6  # the unit is far below what relu lets through, whatever comes in
     after = analysis(network, kind.seen(5), actions)
     assert float(after[ANALYSIS[0]]) > float(before[ANALYSIS[0]])
 

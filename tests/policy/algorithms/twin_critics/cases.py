@@ -123,7 +123,7 @@ class NormalisedNetworks:
     def project(self, unit_length: bool, *modules: torch.nn.Module) -> None:
         """Scale the weights before normalisations to length 1."""
         for layer in (layer for module in modules for layer in module.modules()):
-            if unit_length and isinstance(layer, torch.nn.Linear) and layer.bias is None:
+            if unit_length and isinstance(layer, torch.nn.Linear) and "bias" not in dict(layer.named_parameters()):
                 layer.weight.data /= layer.weight.data.norm(dim=1, keepdim=True)
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -145,8 +145,8 @@ def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: 
 @pytest.mark.parametrize("unit_length", [False, True])
 def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: bool) -> None:
     """Normalisation by torch's own BatchNorm1d; each critic reads both observations in one batch."""
-    sizes = {"hidden": SMALL, "actor_hidden": SMALL, "normalization_share": 0.1}
-    algorithm = made(CrossQConfig(**sizes, policy_delay=2, normalize_weights=unit_length))
+    policy = CrossQConfig(hidden=SMALL, actor_hidden=SMALL, normalization_share=0.1, policy_delay=2)
+    algorithm = made(policy.model_copy(update={"normalize_weights": unit_length}))
     assert "target_model" not in algorithm.state()
     textbook = cases.NormalisedNetworks(algorithm, SMALL)
     actor, critics, own = textbook.actor, textbook.critics, torch.nn.Parameter(torch.zeros(1))

@@ -27,8 +27,8 @@ ConfigOrAlgorithm = Annotated[
     Path | None,
     typer.Argument(
         metavar="CONFIG",
-        help="A .yaml or .json file, or a config in the folder of an earlier run; with --env an algorithm: ppo; with "
-        "--resume and --run-dir it may be left out: the run's own config is taken.",
+        help="A .yaml or .json file, or a config in the folder of an earlier run; with --env an algorithm (ppo), or "
+        "auto for the recommended one; with --resume and --run-dir it may be left out: the run's own config is taken.",
     ),
 ]
 Env = Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic import JsonValue
 
 from remuda.config.algorithms.base import Spaces
-from remuda.config.algorithms.registry import PolicyConfig
+from remuda.config.algorithms.registry import BUILT_IN, PolicyConfig
 from remuda.config.current import COLLECTORS, NUM_ENVS, SEGMENTS
 from remuda.config.custom import ask_class, settings_class
 from remuda.config.defaults import SECTIONS
@@ -28,6 +28,7 @@ from remuda.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from remuda.deploy.sizing import Measurement, SizeRequest
+    from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 _FILLED_IN = frozenset({"source_dir", "env.agents", "policy.declaration", "policies"})
 """Settings that Remuda fills in, although omitted, and that are not defaults."""
@@ -161,6 +162,8 @@ def _measured_keys(loaded: LoadedConfig) -> frozenset[str]:
     return loaded.auto | {SEGMENTS} if follows else loaded.auto
 
 
+AUTO = "auto"
+"""Stands for the algorithm that Remuda recommends for the spaces of an environment."""
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """`module:function`, your own environment. An id with a module ends with a version: module:Name-v0."""
 
@@ -177,14 +180,18 @@ class Choice:
 def choose(
     algorithm: str, env_id: str, *, overrides: Sequence[Override] = (), seed: int | None = None, folder: Path
 ) -> Choice:
-    """Choose settings for `algorithm` (a `policy.type`) in the environment `env_id`, an id or the `module:function` of
-    `env.make`; `overrides` and `seed` replace chosen settings.
+    """Choose settings for `algorithm` (a `policy.type`, or AUTO) in the environment `env_id`, an id or the
+    `module:function` of `env.make`; `overrides` and `seed` replace chosen settings.
 
     Relative paths begin at `folder`. Without a stored config the environment is built once, because sensible settings
     depend on its spaces. Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
     """
     given = list(overrides) if seed is None else [*overrides, Override(("seed",), seed, f"--seed {seed}")]
     here = str(folder.resolve())
+    if algorithm == AUTO:
+        algorithm, why = _recommended(env_id, given, folder)
+        choice = choose(algorithm, env_id, overrides=given, folder=folder)
+        return replace(choice, summary=f"{why}. {choice.summary}")
     try:
         kind = settings_class(algorithm, source_dir=here)
     except UserCodeError as error:
@@ -210,6 +217,23 @@ def choose(
     return Choice(loaded, f"{algorithm} on {env_id}: no settings are stored, so {which} are taken. {known}")
 
 
+def _recommended(env_id: str, given: Sequence[Override], folder: Path) -> tuple[str, str]:
+    """Return the algorithm that Remuda recommends for the spaces of an environment, and the reason. Builds the
+    environment once. Raises ConfigError and EnvironmentBuildError."""
+    from remuda.environments.check import check_environment
+    from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+    of_env = [override for override in given if override.loc[0] == "env"]
+    settings = {"name": AUTO, "env": {**environment_of(env_id)}}
+    observation, action = check_environment(load_settings(settings, overrides=of_env, folder=folder).config)
+    actions = ActionSpec.of(action)
+    if actions.is_box and not actions.is_bounded:
+        return "ppo", "auto: ppo, since the actions have no finite bounds"
+    spaces = _kind(ObservationSpec.of(observation), actions)
+    algorithm = next(name for name, one in BUILT_IN.items() if spaces in one.settings.recommended_for)
+    return algorithm, f"auto: {algorithm}, as recommended for {spaces}"
+
+
 def environment_of(which: str) -> dict[str, JsonValue]:
     """The section `env` for an id, or for the `module:function` of the user's own."""
     return {"make" if _FUNCTION.fullmatch(which) else "id": which}
@@ -222,6 +246,10 @@ def _spaces(loaded: LoadedConfig) -> tuple[Spaces, bool]:
 
     observation, action = check_environment(loaded.config)
     seen = ObservationSpec.of(observation)
-    if seen.is_image:
-        return "images", False
-    return "Box actions" if ActionSpec.of(action).is_box else "Discrete actions", bool(seen.parts)
+    return _kind(seen, ActionSpec.of(action)), bool(seen.parts)
+
+
+def _kind(observation: ObservationSpec, action: ActionSpec) -> Spaces:
+    if observation.is_image:
+        return "images"
+    return "Box actions" if action.is_box else "Discrete actions"

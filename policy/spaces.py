@@ -209,13 +209,18 @@ class ActionSpec:
             raise self._unsupported(by, "Discrete")
         return self.n
 
+    @property
+    def is_bounded(self) -> bool:
+        """True for a Box whose numbers all have finite bounds that differ."""
+        bounds = zip(self.low, self.high, strict=True)
+        return self.is_box and all(low is not None and high is not None and low < high for low, high in bounds)
+
     def bounded(self, *, by: str, supported: str = "Box") -> UnitBox:
         """Return the bounded Box. Raises UnsupportedSpaceError if a number is unbounded, with the name of the algorithm
         (`by`) and its `supported` spaces."""
         if not self.is_box:
             raise self._unsupported(by, supported)
-        bounds = list(zip(self.low, self.high, strict=True))
-        if any(low is None or high is None or low >= high for low, high in bounds):
+        if not self.is_bounded:
             raise UnsupportedSpaceError(
                 f"action space Box{self.shape} is not supported by {by}, since some number has no finite bounds that "
                 "differ: wrap the environment in gymnasium.wrappers.RescaleAction or bound its action space"

@@ -30,6 +30,9 @@ class AlgorithmConfig(ScheduledSection):
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({})
     """Config files for environments, by `env.id`, used if only an algorithm and an environment are named."""
 
+    recommended_for: ClassVar[tuple[Spaces, ...]] = ()
+    """Spaces for which Remuda takes this built-in algorithm if users name `auto`."""
+
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
         """Return sensible settings, by dotted key as in `defaults`, for environments with these spaces and without a

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import JsonValue
 
 from remuda.config.algorithms.actor_critic import TemperedConfig
-from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.base import Actions, Spaces
 from remuda.config.section import Hidden, MayChange, Positive, Share
 
 
@@ -18,11 +18,11 @@ class CrossQConfig(TemperedConfig):
     networks. Learns from fewer environment steps than SAC, and an update takes longer. Actions are a bounded Box."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)
+    recommended_for: ClassVar[tuple[Spaces, ...]] = ("Box actions",)
     replaced: ClassVar[tuple[str, ...]] = (*TemperedConfig.replaced, "actor_hidden")
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
-            **TemperedConfig.defaults,
-            "learner.learning_rate": 1e-3,
+            **{key: value for key, value in TemperedConfig.defaults.items() if key != "learner.learning_rate"},
             "learner.optimizer_settings": {"betas": [0.5, 0.999]},
             "buffer.min_rows": 5_000,
         }

@@ -32,7 +32,9 @@ class Pushes(gymnasium.Env[np.ndarray, np.ndarray]):
     """Actions are numbers."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float64)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, bound: float = 1.0) -> None:
+        self.action_space = gymnasium.spaces.Box(-bound, bound, (1,), np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +90,24 @@ def test_an_algorithm_without_sensible_settings_has_its_defaults(tmp_path: Path)
         "impala on Acrobot-v1: no settings are stored, so the defaults are taken. "
         "Stored for impala: ALE/Pong-v5, CartPole-v1"
     )
+
+
+def test_auto_takes_the_recommended_algorithm(tmp_path: Path) -> None:
+    expected = {"Pushes-v0": "crossq", "Pendulum-v1": "crossq", "MountainCar-v0": "ppo", "Pictures-v0": "ppo"}
+    for env_id, algorithm in expected.items():
+        choice = choose("auto", env_id, overrides=[parse_override("learner.batch_size=32")], seed=3, folder=tmp_path)
+        own = choose(algorithm, env_id, overrides=[parse_override("learner.batch_size=32")], seed=3, folder=tmp_path)
+        assert choice.loaded.config == own.loaded.config
+        assert choice.summary.startswith(f"auto: {algorithm}, as recommended for")
+
+
+def test_auto_takes_ppo_for_actions_without_bounds(tmp_path: Path) -> None:
+    gymnasium.register("Boundless-v0", entry_point=lambda **kwargs: Pushes(bound=np.inf))
+    try:
+        choice = choose("auto", "Boundless-v0", folder=tmp_path)
+    finally:
+        del gymnasium.registry["Boundless-v0"]
+    assert choice.summary.startswith("auto: ppo, since the actions have no finite bounds. ppo on Boundless-v0")
 
 
 def test_an_environment_of_the_users_own_is_a_function_and_an_id_has_a_version(tmp_path: Path) -> None:

@@ -227,9 +227,8 @@ def _recommended(env_id: str, given: Sequence[Override], folder: Path) -> tuple[
     settings = {"name": AUTO, "env": {**environment_of(env_id)}}
     observation, action = check_environment(load_settings(settings, overrides=of_env, folder=folder).config)
     actions = ActionSpec.of(action)
-    if actions.is_box and not actions.is_bounded:
-        return "ppo", "auto: ppo, since the actions have no finite bounds"
-    spaces = _kind(ObservationSpec.of(observation), actions)
+    kind = _kind(ObservationSpec.of(observation), actions)
+    spaces = "Box actions without bounds" if kind == "Box actions" and not actions.is_bounded else kind
     algorithm = next(name for name, one in BUILT_IN.items() if spaces in one.settings.recommended_for)
     return algorithm, f"auto: {algorithm}, as recommended for {spaces}"
 

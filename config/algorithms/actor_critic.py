@@ -86,7 +86,7 @@ class ActorCriticConfig(NetworkConfig):
 class PpoConfig(ActorCriticConfig):
     """Proximal policy optimisation (Schulman et al. 2017), on-policy: segments of experience are used once."""
 
-    recommended_for: ClassVar[tuple[Spaces, ...]] = ("images", "Discrete actions")
+    recommended_for = ("images", "Discrete actions", "Box actions without bounds")
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {"learner.learning_rate": 3e-4, "learner.optimizer_settings": {"eps": 1e-5}, "learner.max_grad_norm": 0.5}
     )

@@ -30,7 +30,7 @@ class AlgorithmConfig(ScheduledSection):
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({})
     """Config files for environments, by `env.id`, used if only an algorithm and an environment are named."""
 
-    recommended_for: ClassVar[tuple[Spaces, ...]] = ()
+    recommended_for: ClassVar[tuple[Spaces | Literal["Box actions without bounds"], ...]] = ()
     """Spaces for which Remuda takes this built-in algorithm if users name `auto`."""
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import JsonValue
 
 from remuda.config.algorithms.actor_critic import TemperedConfig
-from remuda.config.algorithms.base import Actions, Spaces
+from remuda.config.algorithms.base import Actions
 from remuda.config.section import Hidden, MayChange, Positive, Share
 
 
@@ -18,7 +18,7 @@ class CrossQConfig(TemperedConfig):
     networks. Learns from fewer environment steps than SAC, and an update takes longer. Actions are a bounded Box."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)
-    recommended_for: ClassVar[tuple[Spaces, ...]] = ("Box actions",)
+    recommended_for = ("Box actions",)
     replaced: ClassVar[tuple[str, ...]] = (*TemperedConfig.replaced, "actor_hidden")
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {

@@ -72,7 +72,7 @@ def normalised_perceptron(widths: Sequence[int], *, momentum: float) -> nn.Seque
     widths[0]] -> [n, widths[-1]].
 
     Parameters that the next normalisation cancels are left out: the bias of a layer before a normalisation, and the
-    scale and offset of the inputs. Their gradient is 0 but for rounding, which Adam turns into whole steps.
+    scale and offset of the inputs. Their gradient is only rounding error, which Adam turns into whole steps.
     """
     *hidden, last = itertools.pairwise(widths)
 

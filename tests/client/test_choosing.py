@@ -107,7 +107,7 @@ def test_auto_takes_ppo_for_actions_without_bounds(tmp_path: Path) -> None:
         choice = choose("auto", "Boundless-v0", folder=tmp_path)
     finally:
         del gymnasium.registry["Boundless-v0"]
-    assert choice.summary.startswith("auto: ppo, since the actions have no finite bounds. ppo on Boundless-v0")
+    assert choice.summary.startswith("auto: ppo, as recommended for Box actions without bounds. ppo on Boundless-v0")
 
 
 def test_an_environment_of_the_users_own_is_a_function_and_an_id_has_a_version(tmp_path: Path) -> None:

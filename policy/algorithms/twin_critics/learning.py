@@ -257,7 +257,9 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers]):
         self._following = None if target is None else FlatParameters(target).part("")
         if config.policy.lowers_products:
             self.products = Products(self._device).reach(self._network)
-            if target is not None:
+        if target is not None:
+            self._target = target
+            if self.products is not None:
                 self.products.reach(target)
         names = (CRITICS, ACTOR) if temperature is None else (CRITICS, ACTOR, TEMPERATURE)
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
@@ -320,8 +322,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers]):
     # --- state
 
     def _copy_to_target(self) -> None:
-        assert self._following is not None
-        self._following.follow(self._followed.vector, 1.0)
+        if self._following is not None:
+            self._following.follow(self._followed.vector, 1.0)
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy the network to the host, in one transfer."""

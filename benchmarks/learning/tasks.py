@@ -139,6 +139,7 @@ TASKS = (
     Task("ppo", "Pendulum-v1", -200.0, 100_000, seeds=5, interval_env_steps=5_000, peer=True),
     Task("sac", "Pendulum-v1", -200.0, 20_000, seeds=5, interval_env_steps=1_000, peer=True),
     Task("td3", "Pendulum-v1", -200.0, 20_000, seeds=5, interval_env_steps=1_000, peer=True),
+    Task("crossq", "Pendulum-v1", -200.0, 20_000, seeds=5, interval_env_steps=1_000),
     Task("ppo", "MountainCarContinuous-v0", 90.0, 100_000, seeds=5, interval_env_steps=2_000, peer=True),
     Task("ppo", "Acrobot-v1", -100.0, 1_000_000, seeds=5, interval_env_steps=5_000, peer=True),
     Task("ppo", "LunarLander-v3", 200.0, 1_000_000, seeds=5, interval_env_steps=20_000, peer=True),
@@ -167,6 +168,10 @@ TASKS = (
     ),
     *(_mujoco("ppo", env_id, "<= 0.5") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
     *(_mujoco("sac", env_id, "<= 0.4") for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")),
+    *(
+        Task("crossq", env_id, None, 200_000, seeds=3, interval_env_steps=20_000, episodes=5, deadline_s=21_600.0)
+        for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
+    ),
     _pong("ppo", 10_000_000),
     _pong("impala", 10_000_000),
     _pong("dqn", 10_000_000),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import JsonValue
 
 from remuda.config.algorithms.actor_critic import TemperedConfig
-from remuda.config.algorithms.base import Actions
+from remuda.config.algorithms.base import EXAMPLES, Actions
 from remuda.config.section import Hidden, MayChange, Positive, Share
 
 
 class CrossQConfig(TemperedConfig):
     """CrossQ (Bhatt et al. 2024, arXiv 1902.05605): soft actor-critic with batch normalisation, without target
-    networks. Learns from fewer environment steps than SAC, and an update takes longer. Actions are a bounded Box."""
+    networks. Learns from fewer environment steps than SAC. Actions are a bounded Box."""
 
     acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)
     recommended_for = ("Box actions",)
@@ -28,6 +29,14 @@ class CrossQConfig(TemperedConfig):
         }
     )
     """Bhatt et al. 2024, table 2, with the batches and messages of SAC."""
+    stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType(
+        {
+            "HalfCheetah-v5": EXAMPLES / "half_cheetah_crossq.yaml",
+            "Hopper-v5": EXAMPLES / "hopper_crossq.yaml",
+            "Pendulum-v1": EXAMPLES / "pendulum_crossq.yaml",
+            "Walker2d-v5": EXAMPLES / "walker2d_crossq.yaml",
+        }
+    )
 
     type: Literal["crossq"] = "crossq"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""

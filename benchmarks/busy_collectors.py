@@ -21,7 +21,7 @@ from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Effect, PrepareRun, Send
 from remuda.coordinator.events import Event, PreparedRun, Received, RunPrepared, Tick
-from remuda.coordinator.experiment.credit import GRANTS_PER_TURN
+from remuda.coordinator.experiment.collecting import GRANTS_PER_TURN
 from remuda.coordinator.journaling import prepared_experiment
 from remuda.coordinator.service import MESSAGES_PER_TURN, TICK_S
 from remuda.coordinator.state import Coordinator

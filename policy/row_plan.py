@@ -194,7 +194,7 @@ class JointPlan:
 
     def slots(self, metas: Sequence[ChunkMeta]) -> int:
         """Credit used by a chunk; `metas` has the parts of all policies."""
-        return max(plan.slots(meta) for plan, meta in zip(self.plans, metas, strict=True))
+        return max(map(RowPlan.slots, self.plans, metas))
 
 
 def joint_plan(plans: Sequence[RowPlan]) -> JointPlan:

@@ -246,8 +246,8 @@ class SerialLoop:
         replays = [each.training.replay for each in self._members]
         exact = [replay.plan.chunk_slots for replay in replays if replay.plan.on_policy]
         wanted = [min(replay.plan.chunk_slots, replay.env_steps_left()) for replay in replays]
-        flows = [each.training.flow for each in self._members]
-        behaviors = [Behavior(flow.exploration(), flow.policy) for flow in flows]
+        acting = [each.training.acting() for each in self._members]
+        behaviors = [Behavior(each.exploration, each.policy) for each in acting]
         with self._timers("collect"):
             chunks = self._collector.collect(exact[0] if exact else max(wanted), behaviors)
         with self._timers("insert"):

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, SendToLease, Step
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.policy.algorithms import declaration
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import FlowSnapshot
 from remuda.wire.messages import (
-    Acting,
     Batches,
     BatchRequest,
     ChunkUnreadable,
@@ -43,7 +40,6 @@ class FlowControl:
     def __init__(
         self,
         experiment: str,
-        config: ExperimentConfig,
         replay: ReplayAccounting,
         reanalysis: ReanalysisBook,
         resumed: ResumePoint | None = None,
@@ -52,8 +48,7 @@ class FlowControl:
         self._replay = replay
         self._reanalysis = reanalysis
         self._plan = replay.plan
-        self._declaration = declaration(config)
-        self._requests = RequestQueue()
+        self.requests = RequestQueue()
         self._served_iters = 0
         self._served: list[tuple[int, int]] = []
         """The newest answered requests, with the number of batches of each answer."""
@@ -84,7 +79,7 @@ class FlowControl:
         self.close()
         self.epoch += 1
         self.train_iter = self._served_iters = train_iter
-        self._requests, self._served, self._resuming, self._used = RequestQueue(), [], False, None
+        self.requests, self._served, self._resuming, self._used = RequestQueue(), [], False, None
         chunks, deletable = self._replay.replay_for_new_learner()
         return chunks, self._delete(deletable)
 
@@ -96,7 +91,7 @@ class FlowControl:
         index.update_priorities(message.priority_rows, message.priorities)
         if self._resuming:
             self._take_up(message)
-        self._requests.add(message)
+        self.requests.add(message)
         if message.loaded_reanalysis:
             self._reanalysis.confirm_loaded(message.loaded_reanalysis)
         if self._plan.on_policy:
@@ -107,7 +102,7 @@ class FlowControl:
 
     def first_refused_request(self, oldest: int) -> int:
         """The lowest request number too far ahead of the next expected request; `oldest`: see BatchRequest."""
-        return (oldest if self._resuming else self._requests.expected) + MOST_REQUESTS_AHEAD
+        return (oldest if self._resuming else self.requests.expected) + MOST_REQUESTS_AHEAD
 
     @property
     def announced_row(self) -> int:
@@ -161,22 +156,10 @@ class FlowControl:
             self._confirm_use()
         return True
 
-    def exploration(self) -> dict[str, float]:
-        """The exploration settings for collectors now."""
-        return self._declaration.exploration_at(self._replay.ledger.env_step)
-
-    def acting(self) -> Acting:
-        """Return version and exploration of this policy, for collectors."""
-        return Acting(self.policy, self.exploration())
-
-    def insertable_slots(self) -> int:
-        """Credit for all rows that may be collected now."""
-        return self._plan.slots_for(self._replay.index.insertable_rows())
-
     def is_stalled(self, now_s: float) -> bool:
         """True once in STALLED_S if the learner has waited so long without a new row."""
         rows, served = self._replay.index.next_row, self._served_iters
-        if not self.is_open or self._requests.next is None or self._moved[:2] != (rows, served):
+        if not self.is_open or self.requests.next is None or self._moved[:2] != (rows, served):
             self._moved = (rows, served, now_s)
         stalled = now_s - self._moved[2] >= STALLED_S
         if stalled:
@@ -225,7 +208,7 @@ class FlowControl:
         """Handle the first request of a learner that is back: unreceived answers are sent again, as if for the first
         time."""
         self._resuming = False
-        self._requests.rewind(message.oldest)
+        self.requests.rewind(message.oldest)
         self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
         self._served = [served for served in self._served if served[0] < message.oldest]
         self._replay.index.learner_has(message.loaded_row)
@@ -248,19 +231,14 @@ class FlowControl:
         """On-policy: drop rows that lag too far behind the newest policy."""
         self._replay.drop_stale(self._trained_policy)
 
-    @property
-    def waits(self) -> bool:
-        """True if a request of the learner has no answer yet."""
-        return self._requests.next is not None
-
     def serve(self) -> list[Step]:
         """Answer the learner's requests while enough rows can be sampled."""
         steps: list[Step] = []
-        while self.is_open and (request := self._requests.next) is not None:
+        while self.is_open and (request := self.requests.next) is not None:
             batches = self.servable(request.batches, request.batch_size)
             if batches < 1:
                 break
-            self._requests.answered()
+            self.requests.answered()
             self._served_iters += batches
             self._served = [*self._served[-SERVED_KEPT:], (request.request, batches)]
             steps.append(SendToLease(request.lease, self._sample(request, batches)))

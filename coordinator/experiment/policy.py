@@ -27,7 +27,7 @@ from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import ExperimentSnapshot
 from remuda.training.status import Rate, RunState
 from remuda.training.vitals import Vitals
-from remuda.wire.messages import ChunkMeta, Counters, ExperimentStatus
+from remuda.wire.messages import Acting, ChunkMeta, Counters, ExperimentStatus
 
 
 class PolicyTraining:
@@ -54,7 +54,7 @@ class PolicyTraining:
         self.begun = False
         """True once its learner has been ready."""
         self._run = run
-        self._metrics = frozenset(declaration(own).collected)
+        self._declaration = declaration(own)
         # Counts and memories: none of these sends messages to workers.
         self.replay = ReplayAccounting(own, now_s, resumed=resumed, serial=serial)
         self.commander = Commander(own, resumed)
@@ -63,7 +63,7 @@ class PolicyTraining:
         self._env_rate, self._train_rate = Rate(), Rate()
         # Decisions: these return messages to workers.
         self.reanalysis = ReanalysisBook(id, own, self.replay)
-        self.flow = FlowControl(id, own, self.replay, self.reanalysis, resumed)
+        self.flow = FlowControl(id, self.replay, self.reanalysis, resumed)
         book = CallbackBook(id, active=bool(own.callbacks))
         self.callbacks = CallbackDispatch(id, book, leases, self.commander, policy_index, at_once=serial)
         self.dispatch = EvaluationDispatch(id, self.commander, leases, self.progress, book, policy_index)
@@ -130,8 +130,16 @@ class PolicyTraining:
 
     def undeclared(self, metrics: Set[str]) -> str | None:
         """Reason to refuse means under these names: the algorithm declares others; None if it declares all."""
-        unknown = sorted(metrics - self._metrics)
+        unknown = sorted(metrics - set(self._declaration.collected))
         return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
+
+    def exploration(self) -> dict[str, float]:
+        """The exploration settings for collectors now."""
+        return self._declaration.exploration_at(self.replay.ledger.env_step)
+
+    def acting(self) -> Acting:
+        """Return version and exploration of this policy, for collectors."""
+        return Acting(self.flow.policy, self.exploration())
 
     # --- what happens ---
 

@@ -10,7 +10,7 @@ from remuda.buffer.limiter import SamplesPerInsertLimiter
 from remuda.buffer.samplers import FifoSampler
 from remuda.coordinator import assignments
 from remuda.coordinator.experiment import credit
-from remuda.coordinator.experiment.credit import CreditBook
+from remuda.coordinator.experiment.collecting import CreditBook
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry

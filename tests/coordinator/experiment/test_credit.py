@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD, CreditBook
+from remuda.coordinator.experiment.collecting import ANNOUNCED_AHEAD, CreditBook
 from remuda.training.replay.limiters import CHUNKS_AHEAD
 
 CHUNK = 64

@@ -11,9 +11,9 @@ import contextlib
 import os
 import re
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -48,18 +48,42 @@ from remuda.training.snapshot import (
     ReplaySnapshot,
     RestSnapshot,
     Rows,
-    RowT,
-    Snapshot,
 )
 from remuda.wire.messages import IndexedChunk
 
 ROWS_PER_STATEMENT = 64
 """Small enough for a prepared statement for each number of rows: see cached_statements."""
-PartT = TypeVar("PartT", bound=Snapshot)
-AnyT = TypeVar("AnyT")
-
-_ROWS = ("lease", "place", "account", "counted", "rest", "reanalysis")
+# msgspec finds out about a class when it is first decoded, and crashes the process where two threads do that at once.
+# Each run has a thread: so it is done here, when the module is imported.
+_Decoders = Mapping[str, msgspec.msgpack.Decoder[Any]]
+_ROWS: _Decoders = {
+    "lease": msgspec.msgpack.Decoder(LeaseSnapshot),
+    "place": msgspec.msgpack.Decoder(PlaceSnapshot),
+    "account": msgspec.msgpack.Decoder(AccountSnapshot),
+    "counted": msgspec.msgpack.Decoder(CountedSnapshot),
+    "rest": msgspec.msgpack.Decoder(RestSnapshot),
+    "reanalysis": msgspec.msgpack.Decoder(ReanalysisRow),
+}
 """Tables with a row for each lease, place, account, worker or chunk; named as in Changes."""
+_PARTS: _Decoders = {
+    "replay": msgspec.msgpack.Decoder(ReplaySnapshot),
+    "flow": msgspec.msgpack.Decoder(FlowSnapshot),
+    "leases": msgspec.msgpack.Decoder(LeaseBookSnapshot),
+    "dispatch": msgspec.msgpack.Decoder(DispatchSnapshot),
+    "progress": msgspec.msgpack.Decoder(ProgressSnapshot),
+    "workers_failures": msgspec.msgpack.Decoder(FailuresSnapshot),
+    "deaths": msgspec.msgpack.Decoder(list[DeathsSnapshot]),
+    "reanalysis": msgspec.msgpack.Decoder(ReanalysisSnapshot),
+    "callbacks": msgspec.msgpack.Decoder(CallbacksSnapshot),
+}
+"""Rows of the table `part`, named as in ExperimentSnapshot. Only parts with defaults may be missing, in journals of
+earlier versions of Remuda."""
+_HEAD = msgspec.msgpack.Decoder(HeadSnapshot)
+_IDENTITY = msgspec.msgpack.Decoder(IdentitySnapshot)
+_CHUNKS = msgspec.msgpack.Decoder(IndexedChunk)
+_EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
+_OF_RUN = ("state", "reason", "stage", "failures", "wall_s", "stage_left_s")
+"""Fields of ExperimentSnapshot in the head."""
 
 _PREFIX = re.compile(r"([a-z][a-z0-9_]*)?")
 
@@ -98,7 +122,7 @@ def is_queued(path: Path) -> bool:
 
 
 def _says_queued(head: bytes) -> bool:
-    return msgspec.msgpack.decode(head)[0] == FORMAT and _decoded(head, HeadSnapshot).state == "queued"
+    return msgspec.msgpack.decode(head)[0] == FORMAT and _HEAD.decode(head).state == "queued"
 
 
 def open_for_policies(
@@ -171,7 +195,6 @@ class RunJournal:
             raise ValueError(f"{policy!r} cannot be part of a table's name: small letters, digits and underscores only")
         self._path = path
         self._prefix = _prefix(policy)
-        self._chunks, self._episodes = _CHUNKS, _EPISODES
         self._written: dict[str, bytes] = {}
         """The last committed parts of the snapshot."""
         if beside is None:
@@ -203,7 +226,8 @@ class RunJournal:
         """Commit the entries of turns, in order, in one transaction. Raises JournalError and changes nothing if the
         disk refuses."""
         encode, db, newest = msgspec.msgpack.encode, self._db, _newest_of(turns)
-        parts = {name: encode(part) for name, part in _parts_of(newest).items()}
+        parts = {name: encode(getattr(newest.experiment, name)) for name in _PARTS}
+        parts["identity"] = encode(newest.identity)
         new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
         with self.committing():
             db.execute(f"insert or replace into {self._prefix}memory values (0, ?)", (encode(_head_of(newest)),))
@@ -262,8 +286,8 @@ class RunJournal:
             if head is None:
                 return None
             return Recovered(
-                snapshot=self._memory(head[0]).with_episodes(self._episodes.decode(body) for (body,) in episodes),
-                chunks=tuple(self._chunks.decode(body) for (body,) in chunks),
+                snapshot=self._memory(head[0]).with_episodes(_EPISODES.decode(body) for (body,) in episodes),
+                chunks=tuple(_CHUNKS.decode(body) for (body,) in chunks),
                 priorities=None if priorities is None else _prioritized(*priorities),
             )
         except (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError) as error:
@@ -287,88 +311,20 @@ class RunJournal:
                 f"{self._path} has format {format} and this version of Remuda reads {FORMAT}: "
                 "resume with the version that wrote it"
             )
-        known = _decoded(head, HeadSnapshot)
-        experiment = ExperimentSnapshot(
-            state=known.state,
-            reason=known.reason,
-            stage=known.stage,
-            failures=known.failures,
-            wall_s=known.wall_s,
-            replay=self._part("replay", ReplaySnapshot),
-            flow=self._part("flow", FlowSnapshot),
-            leases=self._part("leases", LeaseBookSnapshot),
-            dispatch=self._part("dispatch", DispatchSnapshot),
-            progress=self._part("progress", ProgressSnapshot),
-            workers_failures=self._part("workers_failures", FailuresSnapshot),
-            deaths=self._deaths(),
-            reanalysis=self._later_part("reanalysis", ReanalysisSnapshot()),
-            stage_left_s=known.stage_left_s,
-            callbacks=self._later_part("callbacks", CallbacksSnapshot()),
-        )
-        identity = self._part("identity", IdentitySnapshot)
-        snapshot = RunSnapshot(known.format, identity, experiment, known.leases, known.boot)
-        return snapshot.with_rows(self._rows())
-
-    def _part(self, name: str, type: type[PartT]) -> PartT:
-        found = self._db.execute(f"select body from {self._prefix}part where name = ?", (name,)).fetchone()
-        return _decoded(found[0], type)
-
-    def _deaths(self) -> list[DeathsSnapshot]:
-        """Read the deaths of workers; missing in journals of earlier versions of Remuda."""
-        found = self._db.execute(f"select body from {self._prefix}part where name = 'deaths'").fetchone()
-        return [] if found is None else _DEATHS.decode(found[0])
-
-    def _later_part(self, name: str, missing: PartT) -> PartT:
-        """Read a part; `missing` in journals of earlier versions of Remuda."""
-        found = self._db.execute(f"select body from {self._prefix}part where name = ?", (name,)).fetchone()
-        return missing if found is None else _decoded(found[0], type(missing))
+        known = _HEAD.decode(head)
+        bodies = dict(self._db.execute(f"select name, body from {self._prefix}part").fetchall())
+        parts = {name: decoder.decode(bodies[name]) for name, decoder in _PARTS.items() if name in bodies}
+        experiment = ExperimentSnapshot(**{name: getattr(known, name) for name in _OF_RUN}, **parts)
+        identity = _IDENTITY.decode(bodies["identity"])
+        return RunSnapshot(known.format, identity, experiment, known.leases, known.boot).with_rows(self._rows())
 
     def _rows(self) -> Changes:
-        return Changes(
-            lease=self._read_rows("lease", LeaseSnapshot),
-            place=self._read_rows("place", PlaceSnapshot),
-            account=self._read_rows("account", AccountSnapshot),
-            counted=self._read_rows("counted", CountedSnapshot),
-            rest=self._read_rows("rest", RestSnapshot),
-            reanalysis=self._read_rows("reanalysis", ReanalysisRow),
-            whole=True,
-        )
-
-    def _read_rows(self, table: str, type: type[RowT]) -> Rows[RowT]:
-        found = self._db.execute(f"select body from {self._prefix}{table} order by key")
-        return Rows(tuple(_decoded(body, type) for (body,) in found))
-
-
-def _decoded(body: bytes, type: type[AnyT]) -> AnyT:
-    return cast("AnyT", _DECODERS[type].decode(body))
-
-
-# msgspec finds out about a class when it is first decoded, and crashes the process where two threads do that at once.
-# Each run has a thread: so it is done here, when the module is imported.
-_DECODERS: dict[object, msgspec.msgpack.Decoder[object]] = {
-    one: msgspec.msgpack.Decoder(one)
-    for one in (
-        AccountSnapshot,
-        CallbacksSnapshot,
-        CountedSnapshot,
-        DispatchSnapshot,
-        FailuresSnapshot,
-        FlowSnapshot,
-        HeadSnapshot,
-        IdentitySnapshot,
-        LeaseBookSnapshot,
-        LeaseSnapshot,
-        PlaceSnapshot,
-        ProgressSnapshot,
-        ReanalysisRow,
-        ReanalysisSnapshot,
-        ReplaySnapshot,
-        RestSnapshot,
-    )
-}
-_DEATHS = msgspec.msgpack.Decoder(list[DeathsSnapshot])
-_CHUNKS = msgspec.msgpack.Decoder(IndexedChunk)
-_EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
+        found = {
+            table: self._db.execute(f"select body from {self._prefix}{table} order by key").fetchall()
+            for table in _ROWS
+        }
+        rows = {name: Rows(tuple(_ROWS[name].decode(body) for (body,) in bodies)) for name, bodies in found.items()}
+        return Changes(**rows, whole=True)
 
 
 def _newest_of(turns: Sequence[JournalEntry]) -> RunSnapshot:
@@ -382,34 +338,8 @@ def _newest_of(turns: Sequence[JournalEntry]) -> RunSnapshot:
 
 
 def _head_of(snapshot: RunSnapshot) -> HeadSnapshot:
-    known = snapshot.experiment
-    return HeadSnapshot(
-        snapshot.format,
-        snapshot.leases,
-        snapshot.boot,
-        known.state,
-        known.reason,
-        known.stage,
-        known.failures,
-        known.wall_s,
-        known.stage_left_s,
-    )
-
-
-def _parts_of(snapshot: RunSnapshot) -> dict[str, Snapshot | list[DeathsSnapshot]]:
-    known = snapshot.experiment
-    return {
-        "identity": snapshot.identity,
-        "replay": known.replay,
-        "flow": known.flow,
-        "leases": known.leases,
-        "dispatch": known.dispatch,
-        "progress": known.progress,
-        "workers_failures": known.workers_failures,
-        "deaths": known.deaths,
-        "reanalysis": known.reanalysis,
-        "callbacks": known.callbacks,
-    }
+    of_run = {name: getattr(snapshot.experiment, name) for name in _OF_RUN}
+    return HeadSnapshot(snapshot.format, snapshot.leases, snapshot.boot, **of_run)
 
 
 def _prioritized(first_row: int, body: bytes) -> Prioritized:

@@ -10,7 +10,6 @@ from remuda.logbook.book import Logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
@@ -39,7 +38,7 @@ def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None
     if commander.last is not None:
         evaluated = commander.last.record.train_iter
         if evaluated in rewards and rewards[evaluated] is None:
-            last = EvaluationResult.of(commander.last)
+            last = commander.last
             kwargs_json = without_secrets(last.task.kwargs_json)
             checkpoints.set_reward(evaluated, last.reward_mean, task=last.record.task, kwargs_json=kwargs_json)
 
@@ -56,7 +55,7 @@ def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) ->
     if not log.shows_evaluation(last.record.train_iter):
         best = commander.best is not None and commander.best[0].train_iter == last.record.train_iter
         has_tasks = Curriculum(config, commander.task).shown is not None
-        log.emit(evaluation_report(EvaluationResult.of(last), best=best, has_tasks=has_tasks))
+        log.emit(evaluation_report(last, best=best, has_tasks=has_tasks))
 
 
 def task_at(recovered: Recovered | None) -> TaskSnapshot:

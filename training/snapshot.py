@@ -7,7 +7,8 @@ never change afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
@@ -174,16 +175,27 @@ class LeaseBookSnapshot(Snapshot, frozen=True):
     places: list[PlaceSnapshot] = []
 
 
-class ResultSnapshot(Snapshot, frozen=True):
-    """See EvaluationResult."""
+class EvaluationResult(Snapshot, frozen=True):
+    """A finished evaluation, with episodes in order of their number."""
 
     record: CheckpointRecord
-    returns: list[float]
-    lengths: list[int]
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
     duration_s: float
-    info: dict[str, list[float]] = {}
+    info: Mapping[str, Sequence[float]] = {}
+    """Further values of the episodes, by name."""
     cut: int = 0
+    """Number of episodes cut at evaluator.max_episode_steps."""
     task: Task = Task()
+    """The played task."""
+
+    @property
+    def reward_mean(self) -> float:
+        """The mean return for `best` and `stop_value`; nan for infinite returns or an infinite sum."""
+        try:
+            return math.fsum(self.returns) / len(self.returns)
+        except (OverflowError, ValueError):
+            return math.nan
 
 
 class TaskSnapshot(Snapshot, frozen=True):
@@ -213,7 +225,7 @@ class CommanderSnapshot(Snapshot, frozen=True):
     final_saved: bool
     skip_final_evaluation: bool
     evaluated_train_iter: int
-    last: ResultSnapshot | None
+    last: EvaluationResult | None
     best: tuple[CheckpointRecord, float] | None
     last_record: CheckpointRecord | None
     asked_env_step: int = 0
@@ -289,7 +301,7 @@ class ProgressSnapshot(Snapshot, frozen=True):
     shown_env_step: int
     returns: list[float]
     lengths: list[int]
-    test: ResultSnapshot | None
+    test: EvaluationResult | None
     metrics: dict[str, float]
     newest: list[tuple[float, int]] = []
     """Returns and lengths of the newest training episodes, if checkpoints are evaluated by training episodes."""

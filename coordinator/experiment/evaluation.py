@@ -14,11 +14,10 @@ from remuda.logbook.statistics import episode_statistics, merged, put_together
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Decision, EvaluateByTraining, Save, StartEvaluation
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, LogLine
-from remuda.training.snapshot import DispatchSnapshot, EvaluationSnapshot
+from remuda.training.snapshot import DispatchSnapshot, EvaluationResult, EvaluationSnapshot
 from remuda.wire.messages import (
     MOST_ACTION_DIMENSIONS,
     CheckpointFile,

@@ -40,7 +40,6 @@ from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.tests.keys import somebody_for
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.journal_entry import JournalEntry, Recovered
@@ -846,15 +845,13 @@ class World:
             if row.epoch > self.shown.get(id, -1):
                 self._note_effect(WriteProgress(id, row))
         if commander.last is not None and commander.last.record.train_iter > self.evaluations_shown.get(id, -1):
-            self._note_effect(
-                Emit(id, evaluation_report(EvaluationResult.of(commander.last), best=False, has_tasks=False))
-            )
+            self._note_effect(Emit(id, evaluation_report(commander.last, best=False, has_tasks=False)))
         if commander.last_record is not None:
             self.records.setdefault(commander.last_record.train_iter, commander.last_record)
         if commander.best is not None:
             self.rewards[commander.best[0].train_iter] = (commander.best[1], True)
         if commander.last is not None:
-            last = EvaluationResult.of(commander.last)
+            last = commander.last
             self.rewards.setdefault(last.record.train_iter, (last.reward_mean, False))
 
     def _turn(self, *events: Event) -> None:

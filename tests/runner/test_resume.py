@@ -27,8 +27,8 @@ from remuda.tests.logbook.event_reader import curves, histograms
 from remuda.tests.runner.killing import Killed, Killer, run_to_its_death
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.tests.runner.test_run_folder import rows
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.journal import RunJournal
+from remuda.training.snapshot import EvaluationResult
 
 
 def interrupted(user: Path, root: Path) -> RunResult:

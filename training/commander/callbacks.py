@@ -14,9 +14,8 @@ from remuda.config.current import Changes
 from remuda.logbook.reports import CallbackReport
 from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.end import BY_CALLBACK, End
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.effects import Emit, LogLine
-from remuda.training.snapshot import CallbacksSnapshot
+from remuda.training.snapshot import CallbacksSnapshot, EvaluationResult
 from remuda.wire.messages import (
     MOST_CALLBACKS,
     CallbackAnswer,

@@ -7,7 +7,7 @@ decisions.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -18,14 +18,13 @@ from remuda.training.commander.end import STOP_VALUE, End, solved
 from remuda.training.commander.evaluation import (
     Awaited,
     BestCheckpoint,
-    EvaluationResult,
     boundary_at,
     due_env_step,
     is_best,
     next_boundary,
 )
 from remuda.training.resume_point import ResumePoint
-from remuda.training.snapshot import CommanderSnapshot, TaskSnapshot
+from remuda.training.snapshot import CommanderSnapshot, EvaluationResult, TaskSnapshot
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 
@@ -175,7 +174,7 @@ class Commander:
     def evaluated(self, result: EvaluationResult) -> EvaluationOutcome:
         """An evaluation is complete."""
         played = self.curriculum.name_of(result.task)
-        result = replace(result, record=structs.replace(result.record, task=played))
+        result = structs.replace(result, record=structs.replace(result.record, task=played))
         self.curriculum.evaluated(result.task, result.reward_mean)
         counts = played == self.curriculum.name
         self.evaluating = None
@@ -317,7 +316,7 @@ class Commander:
             final_saved=self.final_saved,
             skip_final_evaluation=self.skips_final_evaluation,
             evaluated_train_iter=self._evaluated_train_iter,
-            last=None if self.last is None else self.last.snapshot(),
+            last=self.last,
             best=None if self.best is None else (self.best.record, self.best.reward_mean),
             last_record=self.last_record,
             asked_env_step=self._asked_env_step,
@@ -333,7 +332,7 @@ class Commander:
         self.ending = None if snapshot.end is None else End(*snapshot.end)
         self.final_saved, self.skips_final_evaluation = snapshot.final_saved, snapshot.skip_final_evaluation
         self._evaluated_train_iter = snapshot.evaluated_train_iter
-        self.last = None if snapshot.last is None else EvaluationResult.of(snapshot.last)
+        self.last = snapshot.last
         self.best = None if snapshot.best is None else BestCheckpoint(*snapshot.best)
         self.last_record = snapshot.last_record
         self._asked_env_step = snapshot.asked_env_step

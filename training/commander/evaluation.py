@@ -1,51 +1,11 @@
-"""Results of evaluations, and the next outstanding evaluation."""
+"""Boundaries of evaluations, and the best checkpoint."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
-from remuda.logbook.statistics import merged
-from remuda.training.snapshot import ResultSnapshot
-from remuda.wire.messages import CheckpointRecord, Task
-
-
-@dataclass(frozen=True)
-class EvaluationResult:
-    """A finished evaluation, with episodes in order of their number."""
-
-    record: CheckpointRecord
-    returns: tuple[float, ...]
-    lengths: tuple[int, ...]
-    duration_s: float
-    info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """Further values of the episodes, by name."""
-    cut: int = 0
-    """Number of episodes cut at evaluator.max_episode_steps."""
-    task: Task = field(default_factory=Task)
-    """The played task."""
-
-    @cached_property
-    def reward_mean(self) -> float:
-        """The mean return for `best` and `stop_value`; nan for infinite returns or an infinite sum."""
-        try:
-            return math.fsum(self.returns) / len(self.returns)
-        except (OverflowError, ValueError):
-            return math.nan
-
-    def snapshot(self) -> ResultSnapshot:
-        """Return the state for a restart."""
-        info = merged([self.info])
-        returns, lengths = list(self.returns), list(self.lengths)
-        return ResultSnapshot(self.record, returns, lengths, self.duration_s, info, self.cut, self.task)
-
-    @classmethod
-    def of(cls, snapshot: ResultSnapshot) -> EvaluationResult:
-        """The result of a snapshot."""
-        returns, lengths = tuple(snapshot.returns), tuple(snapshot.lengths)
-        return cls(snapshot.record, returns, lengths, snapshot.duration_s, snapshot.info, snapshot.cut, snapshot.task)
+from remuda.wire.messages import CheckpointRecord
 
 
 def next_boundary(step: int, interval: int) -> int:

@@ -12,9 +12,10 @@ from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult
+from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, Happened, LogLine, RecordCheckpoint, RecordEffect, RecordReward
+from remuda.training.snapshot import EvaluationResult
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Film, Histogram
 
 

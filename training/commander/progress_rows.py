@@ -11,9 +11,9 @@ from remuda.logbook.progress import ProgressRow
 from remuda.logbook.statistics import merged, weighted_means
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.curriculum import Curriculum
-from remuda.training.commander.evaluation import Awaited, EvaluationResult, boundary_at, due_env_step, next_boundary
+from remuda.training.commander.evaluation import Awaited, boundary_at, due_env_step, next_boundary
 from remuda.training.resume_point import ResumePoint
-from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, RowSnapshot
+from remuda.training.snapshot import EpisodesSnapshot, EvaluationResult, NewEpisodes, ProgressSnapshot, RowSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 
 
@@ -196,7 +196,7 @@ class ProgressRows:
             shown_env_step=self._reached_env_step,
             returns=[],
             lengths=[],
-            test=None if self._test is None else self._test.snapshot(),
+            test=self._test,
             metrics=dict(self._metrics),
             newest=list(self._newest),
             given=list(self._given),
@@ -209,6 +209,6 @@ class ProgressRows:
         self._ended = [EpisodesSnapshot(snapshot.returns, snapshot.lengths, snapshot.info), *snapshot.ended]
         self._waiting = [position for position, chunk in enumerate(self._ended) if chunk.row is not None]
         self._returned = None
-        self._test = None if snapshot.test is None else EvaluationResult.of(snapshot.test)
+        self._test = snapshot.test
         self._metrics = snapshot.metrics
         self._newest.extend(snapshot.newest)

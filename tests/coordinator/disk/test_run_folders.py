@@ -35,9 +35,9 @@ from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.commander.commander import Commander, StartEvaluation
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.effects import LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.recovery import catch_up
+from remuda.training.snapshot import EvaluationResult
 from remuda.wire.messages import CheckpointRecord, LogPosition, LogRequest, LogText, PolicyRef, Rejected, Submit
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"

@@ -40,7 +40,7 @@ from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal_entry import Recovered as BareRun
 from remuda.training.replay.ledger import Ledger
 from remuda.training.run_snapshot import FORMAT, Changes, RunSnapshot
-from remuda.training.snapshot import LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows
+from remuda.training.snapshot import EvaluationResult, LeaseHolder, LeaseSnapshot, Rows
 from remuda.wire.messages import (
     OVER,
     CheckpointRecord,
@@ -236,7 +236,7 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
     assert record is not None
     experiment = turn.snapshot.experiment
     dispatch = experiment.dispatch
-    commander = replace(dispatch.commander, last=ResultSnapshot(record, [3.0, 5.0], [3, 5], 0.5), last_record=record)
+    commander = replace(dispatch.commander, last=EvaluationResult(record, (3.0, 5.0), (3, 5), 0.5), last_record=record)
     snapshot = replace(
         experiment,
         dispatch=replace(dispatch, commander=commander),

@@ -15,10 +15,9 @@ from remuda.tests.coordinator.configs import holder
 from remuda.tests.training.commander.test_commander import config, record
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Save, StartEvaluation
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, RecordCheckpoint
-from remuda.training.snapshot import EvaluationSnapshot
+from remuda.training.snapshot import EvaluationResult, EvaluationSnapshot
 from remuda.wire.messages import (
     MOST_ACTION_DIMENSIONS,
     CheckpointReason,
@@ -52,7 +51,7 @@ def test_results_of_all_shares_are_gathered_in_order_of_episode_also_over_a_rest
     assert (result.returns, result.lengths) == ((1.0, 2.0, 3.0, 4.0), (10, 20, 30, 40))
     assert (result.reward_mean, result.duration_s, result.cut) == (2.5, 2.5, 2)
     assert result.info == {"won": [1.0, 0.0], "boxes": [7.0]}
-    assert EvaluationResult.of(result.snapshot()) == result
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(result), type=EvaluationResult) == result
 
 
 @pytest.mark.parametrize(

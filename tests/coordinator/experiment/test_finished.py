@@ -22,9 +22,9 @@ from remuda.tests.coordinator.simulation import Worker, World
 from remuda.tests.keys import somebody_for
 from remuda.training.commander.commander import Commander, Save
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.resume_point import ResumePoint
+from remuda.training.snapshot import EvaluationResult
 from remuda.wire.channel import Channel
 from remuda.wire.messages import (
     AnyMessage,

@@ -12,8 +12,9 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import CheckpointConfig, EvaluatorConfig, StopConfig
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult
+from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.resume_point import ResumePoint
+from remuda.training.snapshot import EvaluationResult
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 

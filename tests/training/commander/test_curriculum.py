@@ -16,13 +16,12 @@ from remuda.tests.training.commander.test_commander import begun, record
 from remuda.training.commander.callbacks import CallbackBook
 from remuda.training.commander.commander import Commander, Save, StartEvaluation
 from remuda.training.commander.curriculum import Curriculum
-from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.outcomes import Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.commander.together import all_solved
 from remuda.training.effects import Happened, LogLine
 from remuda.training.resume_point import ResumePoint
-from remuda.training.snapshot import TaskSnapshot
+from remuda.training.snapshot import EvaluationResult, TaskSnapshot
 from remuda.wire.messages import ChunkId, ChunkMeta, Counters, PolicyRef, Task
 
 BY_STEPS = [{"env_step": 100, "kwargs": {"size": 2}}, {"env_step": 200, "kwargs": {"size": 3}}]

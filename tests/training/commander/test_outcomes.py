@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from remuda.config.workers import StopConfig
 from remuda.logbook.episode_reports import EvaluationReport

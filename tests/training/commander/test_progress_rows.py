@@ -13,9 +13,9 @@ from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config, on_policy_config
 from remuda.tests.coordinator.simulation import World
 from remuda.training.commander.commander import Commander
-from remuda.training.commander.evaluation import Awaited, EvaluationResult
+from remuda.training.commander.evaluation import Awaited
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.snapshot import NewEpisodes, ProgressSnapshot
+from remuda.training.snapshot import EvaluationResult, NewEpisodes, ProgressSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, MetricMean
 
 SETTINGS = config(

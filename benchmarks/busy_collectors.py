@@ -155,7 +155,7 @@ class Herd:
         effects: list[Effect] = []
         for effect in self.coordinator.handle(event, self.now_s):
             if isinstance(effect, PrepareRun):
-                prepared = PreparedRun(effect, self.config, "/runs/busy", "/runs/busy/policy/p")
+                prepared = PreparedRun(effect, self.config, effect.identity("/runs/busy", "/runs/busy/policy/p"))
                 effects += self._handle(RunPrepared(effect, prepared_experiment(prepared, self.now_s)))
             else:
                 effects.append(effect)

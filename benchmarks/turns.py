@@ -30,7 +30,7 @@ from remuda.config.load import load_config
 from remuda.coordinator.measuring import LONG_TURN_S
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import scalar_event
-from remuda.training.run_snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.messages import OVER
 
 DEMO = ROOT / "examples" / "cartpole_dqn.yaml"
@@ -100,7 +100,7 @@ def _multiply_finished(listed: Path) -> None:
     """A hundred rows of the one run that is over, as if each were of its own."""
     with closing(sqlite3.connect(listed)) as db, db:
         (body,) = db.execute("select last from run where is_over and last is not null").fetchone()
-        last = msgspec.msgpack.decode(body, type=FinishedRunSnapshot)
+        last = msgspec.msgpack.decode(body, type=FinishedRun)
         for number in range(FINISHED_RUNS - 1):
             id, run_dir = str(uuid4()), f"{last.identity.run_dir}_{number}"
             copy = msgspec.structs.replace(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from remuda.coordinator.catalog import Catalog, FinishedRun
+from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
-from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.run_snapshot import FinishedRun, RunSnapshot
 from remuda.wire.messages import ROLES, Role
 
 LEASES_KEPT = 10_000

@@ -3,57 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from remuda.coordinator.effects import Step, refused
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.training.effects import LogLine
 from remuda.training.identity import Identity
-from remuda.training.run_snapshot import FinishedRunSnapshot
-from remuda.wire.messages import AnyMessage, ChunkReady, ExperimentState, ExperimentStatus, Rejected, WorkerFailed
+from remuda.training.run_snapshot import FinishedRun
+from remuda.wire.messages import Rejected
 
 FINISHED_KEPT = 100
 """Number of finished runs still shown and found: the last runs to end."""
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """Replaces a finished and journaled experiment, to free memory, above all the replay index."""
-
-    identity: Identity
-    last: ExperimentStatus
-    unrecoverable: bool = False
-    """An unrecoverable run of a previous coordinator: at best, a user can resume the run."""
-    over = True
-
-    @property
-    def state(self) -> ExperimentState:
-        """State in the last status."""
-        return self.last.state
-
-    def status(self, now_s: float) -> ExperimentStatus:
-        """Return the status shown by `remuda status`."""
-        return self.last
-
-    def snapshot(self) -> FinishedRunSnapshot:
-        """Return the row in the list of runs. The config is in the run folder."""
-        return FinishedRunSnapshot(self.identity.snapshot(config_json=""), self.last, self.unrecoverable)
-
-    @staticmethod
-    def of(snapshot: FinishedRunSnapshot) -> FinishedRun:
-        """The finished run of a row in the list of runs."""
-        return FinishedRun(Identity.of(snapshot.identity), snapshot.last, snapshot.unrecoverable)
-
-    def receive(self, message: AnyMessage) -> list[Step]:
-        """Handle a late message: refuse a chunk, log the stacks of a dismissed worker."""
-        match message:
-            case ChunkReady():
-                return [refused(message, f"the experiment is over ({self.state})")]
-            case WorkerFailed():
-                text = f"lease {message.lease}: {message.error}\n{message.traceback}"
-                return [LogLine(self.identity.id, text, "error")]
-            case _:
-                return []
 
 
 class Catalog:
@@ -120,7 +77,7 @@ class Catalog:
         """Replace a finished and journaled experiment by the result, to free memory."""
         experiment = self._experiments.pop(id)
         self.held_up.discard(id)
-        finished = FinishedRun(experiment.identity, experiment.status(now_s))
+        finished = FinishedRun.of(experiment.identity, experiment.status(now_s))
         self.known[id] = finished
         self._note_finished(id)
         return finished

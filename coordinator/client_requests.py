@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from remuda.coordinator.catalog import Catalog, FinishedRun
+from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Broken, MarkRecoverable, PrepareRun, ReadLog, Reply, Requester, Step
 from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.training.effects import LogLine
+from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.door import Refusals
 from remuda.wire.messages import (
     PROTOCOL_VERSION,

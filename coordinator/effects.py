@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from remuda.training.effects import Happened, RecordEffect
+from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, LogRequest, Submit
 
@@ -47,6 +48,12 @@ class PrepareRun:
     submit: Submit
     submission: int = 0
     """Number of the experiment in order of submission."""
+
+    def identity(self, run_dir: str, policy_file: str, *, policy: str = "") -> Identity:
+        """Return the identity of the experiment in this run folder, for this policy of several."""
+        submit = self.submit
+        numbers = submit.priority, self.submission
+        return Identity(self.experiment, submit.name, run_dir, policy_file, *numbers, policy=policy)
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class Abandon:
     """List a failed experiment as over, and close its files; the journal may not know the end."""
 
     experiment: str
-    last: FinishedRunSnapshot
+    last: FinishedRun
 
 
 @dataclass(frozen=True)

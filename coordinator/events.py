@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.effects import PrepareRun, Requester
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.limits import Hold
+from remuda.training.identity import Identity
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.run_snapshot import FinishedRun, RunSnapshot
 from remuda.wire.codec import Envelope
-from remuda.wire.keys.authorized import Identity
+from remuda.wire.keys.authorized import Identity as KeyIdentity
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, LogText, Rejected, WorkerVitals
 
 
@@ -24,7 +24,7 @@ class Received(Struct, frozen=True):
 
     peer: bytes
     envelope: Envelope
-    who: Identity
+    who: KeyIdentity
     """Holder of the connection's key."""
 
 
@@ -34,16 +34,13 @@ class PreparedRun:
 
     request: PrepareRun
     config: ExperimentConfig
-    run_dir: str
-    policy_file: str
+    identity: Identity
     resumed: ResumePoint | None = None
     """Start of a resumed run."""
     recovered: Recovered | None = None
     """The run's experience, from the journal of the earlier incarnation."""
     uncounted: tuple[ChunkMeta, ...] = ()
     """Payloads of the earlier incarnation without a worker to announce them: counted now."""
-    policy: str = ""
-    """Name of the policy, of several."""
     others: tuple[PreparedRun, ...] = ()
     """The same for the remaining policies of the run, in the order of names."""
 

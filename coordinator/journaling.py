@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.catalog import Catalog, FinishedRun
+from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Broken, DeleteChunks, PolicyEffect, SendToLease, Step
 from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.training.effects import Emit
-from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.run_snapshot import FinishedRun, RunSnapshot
 from remuda.wire.messages import (
     AnyMessage,
     Batches,
@@ -105,7 +104,7 @@ class Journaling:
         if experiment.over:
             del self._priorities_due_s[id]
         first, *others = experiment.entries(newest_lease, now_s, boot=self._boot, with_priorities=due)
-        last = FinishedRun(experiment.identity, experiment.status(now_s)).snapshot() if experiment.over else None
+        last = FinishedRun.of(experiment.identity, experiment.status(now_s)) if experiment.over else None
         return replace(first, last=last, others=tuple(others))
 
 
@@ -113,27 +112,15 @@ def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:
     """Rebuild the experiment described by a journal."""
     parts = (run, *run.others)
     config = ExperimentConfig.model_validate_json(run.snapshot.identity.config_json)
-    experiment = Experiment([Identity.of(part.snapshot.identity) for part in parts], config, now_s)
+    experiment = Experiment([part.snapshot.identity for part in parts], config, now_s)
     experiment.restore(parts, now_s)
     return RecoveredRun(experiment, run.snapshot, _whole([part.uncounted for part in parts]))
 
 
 def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
     """Make the experiment that begins, or continues, in a prepared run folder."""
-    request, parts = prepared.request, (prepared, *prepared.others)
-    identities = [
-        Identity(
-            request.experiment,
-            request.submit.name,
-            part.run_dir,
-            part.policy_file,
-            request.submit.priority,
-            request.submission,
-            part.policy,
-        )
-        for part in parts
-    ]
-    experiment = Experiment(identities, prepared.config, now_s, [part.resumed for part in parts])
+    parts = (prepared, *prepared.others)
+    experiment = Experiment([part.identity for part in parts], prepared.config, now_s, [part.resumed for part in parts])
     recovered = [part.recovered for part in parts if part.recovered is not None]
     if recovered:  # all policies are, or none
         experiment.resume(recovered, now_s, late=_whole([part.uncounted for part in parts]))

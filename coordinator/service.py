@@ -18,7 +18,6 @@ from remuda.coordinator.addresses import (
     listen_again,
     reachable,
 )
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.connections import HeldReplies
 from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.disk import Disk, Found
@@ -51,6 +50,7 @@ from remuda.logbook.timers import Timers
 from remuda.storage.ownership import boot_id
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
+from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.codec import CodecError, Envelope, ProtocolMismatchError, TooEarlyError
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import AuthorizedKeys, Grants

@@ -14,7 +14,7 @@ from typing import get_args
 from uuid import uuid4
 
 from remuda.coordinator.assignments import Assignments
-from remuda.coordinator.catalog import Catalog, FinishedRun
+from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.client_requests import About, ClientRequests
 from remuda.coordinator.connections import Connections
 from remuda.coordinator.effects import (
@@ -57,6 +57,7 @@ from remuda.coordinator.rights import MAY_SAY, forbidden
 from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
 from remuda.training.effects import Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
+from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.codec import Envelope
 from remuda.wire.door import Refusals
 from remuda.wire.messages import (
@@ -328,7 +329,7 @@ class Coordinator:
                     self._journaling.touched.add(id)
                 return steps
             case FinishedRun():
-                return experiment.receive(message)
+                return _late(message, experiment)
             case None:
                 return [refused(message, "no such lease")] if isinstance(message, ChunkReady) else []
 
@@ -395,7 +396,7 @@ class Coordinator:
                 steps += self._membership.dismiss(worker, "its run has failed", now_s)
         self._journaling.forget(broken.experiment)
         finished = self._catalog.retire(broken.experiment, now_s)
-        return [*steps, Abandon(broken.experiment, finished.snapshot()), *self._assignments.schedule(now_s)]
+        return [*steps, Abandon(broken.experiment, finished), *self._assignments.schedule(now_s)]
 
     # --- time ---
 
@@ -458,3 +459,14 @@ class Coordinator:
             return self._perform(self._break_off(step, now_s), now_s)
         experiment = self._catalog.known.get(step.experiment)
         return self._perform(experiment.events(step, now_s), now_s) if isinstance(experiment, Experiment) else []
+
+
+def _late(message: AnyMessage, run: FinishedRun) -> list[Step]:
+    """Handle a late message about a finished run: refuse a chunk, log the stacks of a dismissed worker."""
+    match message:
+        case ChunkReady():
+            return [refused(message, f"the experiment is over ({run.state})")]
+        case WorkerFailed():
+            return [LogLine(run.identity.id, f"lease {message.lease}: {message.error}\n{message.traceback}", "error")]
+        case _:
+            return []

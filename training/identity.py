@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from remuda.training.run_snapshot import IdentitySnapshot
+from msgspec import Struct
 
 
-@dataclass
-class Identity:
-    """Names, folder and priority of an experiment; only the priority may change."""
+class Identity(Struct, array_like=True):
+    """Names, folder and priority of an experiment; only the priority may change. Stored by position: a new field goes
+    to the end, with a default."""
 
     id: str
     name: str
@@ -19,31 +17,7 @@ class Identity:
     """Experiments with a higher priority get workers first."""
     submitted: int
     """Number among all experiments, in order of submission."""
+    config_json: str = ""
+    """The config of the run, as submitted and resolved; empty once the run is over."""
     policy: str = ""
     """Name of the policy; empty in a run with a single policy."""
-
-    def snapshot(self, config_json: str) -> IdentitySnapshot:
-        """Return the state for a restart, with the submitted config."""
-        return IdentitySnapshot(
-            self.id,
-            self.name,
-            self.run_dir,
-            self.policy_file,
-            self.priority,
-            self.submitted,
-            config_json,
-            self.policy,
-        )
-
-    @staticmethod
-    def of(snapshot: IdentitySnapshot) -> Identity:
-        """The identity of a snapshot."""
-        return Identity(
-            snapshot.id,
-            snapshot.name,
-            snapshot.run_dir,
-            snapshot.policy_file,
-            snapshot.priority,
-            snapshot.submitted,
-            snapshot.policy,
-        )

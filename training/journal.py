@@ -20,6 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from remuda.buffer.index import Prioritized
+from remuda.training.identity import Identity
 from remuda.training.journal_database import Database, JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import (
@@ -27,7 +28,6 @@ from remuda.training.run_snapshot import (
     Changes,
     ExperimentSnapshot,
     HeadSnapshot,
-    IdentitySnapshot,
     RunSnapshot,
 )
 from remuda.training.snapshot import (
@@ -79,7 +79,7 @@ _PARTS: _Decoders = {
 """Rows of the table `part`, named as in ExperimentSnapshot. Only parts with defaults may be missing, in journals of
 earlier versions of Remuda."""
 _HEAD = msgspec.msgpack.Decoder(HeadSnapshot)
-_IDENTITY = msgspec.msgpack.Decoder(IdentitySnapshot)
+_IDENTITY = msgspec.msgpack.Decoder(Identity)
 _CHUNKS = msgspec.msgpack.Decoder(IndexedChunk)
 _EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
 _OF_RUN = ("state", "reason", "stage", "failures", "wall_s", "stage_left_s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from remuda.buffer.index import Prioritized
-from remuda.training.run_snapshot import Changes, FinishedRunSnapshot, RunSnapshot
+from remuda.training.run_snapshot import Changes, FinishedRun, RunSnapshot
 from remuda.training.snapshot import NewEpisodes
 from remuda.wire.messages import ChunkMeta, IndexedChunk
 
@@ -27,7 +27,7 @@ class JournalEntry:
     priorities: Prioritized | None = None
     """A new snapshot of all priorities, when due."""
     episodes: NewEpisodes | None = None
-    last: FinishedRunSnapshot | None = None
+    last: FinishedRun | None = None
     """Row in the list of runs; set once the run is over."""
     others: tuple[JournalEntry, ...] = ()
     """Entries of the other policies of the run, in the order of names, committed together."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from remuda.training.identity import Identity
 from remuda.training.snapshot import (
     AccountSnapshot,
     CallbacksSnapshot,
@@ -77,19 +79,6 @@ class ExperimentSnapshot(Snapshot, frozen=True):
         )
 
 
-class IdentitySnapshot(Snapshot, frozen=True):
-    """See Identity."""
-
-    id: str
-    name: str
-    run_dir: str
-    policy_file: str
-    priority: int
-    submitted: int
-    config_json: str
-    policy: str = ""
-
-
 class HeadSnapshot(Snapshot, frozen=True):
     """Parts of a run that change with nearly every turn, and the format, by which readers accept the rest."""
 
@@ -110,7 +99,7 @@ class RunSnapshot(Snapshot, frozen=True):
     """Content of a journal except chunks; without rows if Changes has them."""
 
     format: int
-    identity: IdentitySnapshot
+    identity: Identity
     experiment: ExperimentSnapshot
     leases: int
     """Highest lease number of this coordinator."""
@@ -140,12 +129,29 @@ class RunSnapshot(Snapshot, frozen=True):
         )
 
 
-class FinishedRunSnapshot(Snapshot, frozen=True):
-    """Row of a finished run in the list of runs."""
+class FinishedRun(Snapshot, frozen=True):
+    """Replaces a finished and journaled experiment, to free memory, above all the replay index. Also the row in the
+    list of runs."""
 
-    identity: IdentitySnapshot
+    identity: Identity
     last: ExperimentStatus
     unrecoverable: bool = False
+    """An unrecoverable run of a previous coordinator: at best, a user can resume the run."""
+    over: ClassVar[bool] = True
+
+    @staticmethod
+    def of(identity: Identity, last: ExperimentStatus) -> FinishedRun:
+        """Return a finished run with its last status; the config is in the run folder."""
+        return FinishedRun(replace(identity, config_json=""), last)
+
+    @property
+    def state(self) -> ExperimentState:
+        """State in the last status."""
+        return self.last.state
+
+    def status(self, now_s: float) -> ExperimentStatus:
+        """Return the status shown by `remuda status`."""
+        return self.last
 
 
 FORMAT = 4

@@ -22,11 +22,9 @@ from remuda.coordinator.disk.run_folder import RunEffect, read_log
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.run_thread import (
     CONFIRM_S,
-    HerdLogLine,
     JournalBatch,
     Journaled,
     RunThread,
-    RunThreadBroken,
 )
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, unrecoverable_run
 from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, FindRoom, PrepareRun, ReadLog
@@ -35,7 +33,7 @@ from remuda.coordinator.journaling import prepared_experiment
 from remuda.training.effects import LogLine
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.messages import OVER, Rejected
 
 HERD_LINES_KEPT = 1_000
@@ -76,7 +74,7 @@ class Disk:
         """Threads of abandoned runs: they still write the reason."""
         self._active: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
-        self._herd_lines: deque[tuple[int, HerdLogLine]] = deque(maxlen=HERD_LINES_KEPT)
+        self._herd_lines: deque[tuple[int, LogLine]] = deque(maxlen=HERD_LINES_KEPT)
         """The newest lines about the herd, with turn numbers: for later runs."""
         self._submitted: dict[str, int] = {}
         """First turn whose herd lines concern a queued run."""
@@ -87,7 +85,7 @@ class Disk:
         self._held_before: dict[str, HeldSince] = {}
         """Holds of the previous coordinator, of runs not recovered yet."""
         self._journaled: deque[Journaled] = deque()
-        self._told: deque[RunThreadBroken | Found] = deque()
+        self._told: deque[Found] = deque()
         self._awaited: set[str] = set()
         """Experiments whose journals this turn waits for."""
         self._written = threading.Condition()
@@ -121,14 +119,14 @@ class Disk:
     def write(self, entries: Sequence[JournalEntry], effects: Sequence[DiskEffect]) -> None:
         """Write a turn: the part of every run in the run's thread. Waits at most QUICK_S for the journals."""
         self._turn += 1
-        parts: dict[str, list[RunEffect | HerdLogLine]] = {each.experiment: [] for each in entries}
+        parts: dict[str, list[RunEffect]] = {each.experiment: [] for each in entries}
         abandoned: list[Abandon] = []
         for effect in effects:
             match effect:
                 case Abandon():
                     abandoned.append(effect)
                 case LogLine(experiment=None):
-                    self._say_of_herd(HerdLogLine(effect.text, effect.level, effect.at), parts)
+                    self._say_of_herd(effect, parts)
                 case _ if effect.experiment is None or self._run_folders.files(effect.experiment) is None:
                     pass  # of a run that is over: there is nothing left to be written
                 case FindRoom():
@@ -177,9 +175,9 @@ class Disk:
         found: list[Found] = []
         while self._told:
             match told := self._told.popleft():
-                case RunThreadBroken():
+                case RunBroken():
                     self._run_threads.pop(told.experiment, None)
-                    found.append(RunBroken(told.experiment, told.reason, told.traceback))
+                    found.append(told)
                 case RunRefused():
                     self._submitted.pop(told.experiment, None)
                     found.append(told)
@@ -228,7 +226,7 @@ class Disk:
 
     # --- inside ---
 
-    def _put(self, experiment: str, entry: JournalEntry | None, part: Sequence[RunEffect | HerdLogLine]) -> None:
+    def _put(self, experiment: str, entry: JournalEntry | None, part: Sequence[RunEffect]) -> None:
         run_thread = self._run_thread(experiment)
         run_thread.put(JournalBatch(self._turn, entry, part))
         if entry is not None:
@@ -260,13 +258,13 @@ class Disk:
         with contextlib.suppress(BusyError):  # the list's own disk hangs
             self._jobs.put(_OF_HERD, lambda: _note_hold(herd, experiment, listed))
 
-    def _say_of_herd(self, line: HerdLogLine, parts: dict[str, list[RunEffect | HerdLogLine]]) -> None:
+    def _say_of_herd(self, line: LogLine, parts: dict[str, list[RunEffect]]) -> None:
         """Log a line about the herd in every active run, and later in the runs that wait for workers now."""
         self._herd_lines.append((self._turn, line))
         for id in self._active:
             parts.setdefault(id, []).append(line)
 
-    def _lines_before(self, entry: JournalEntry) -> list[HerdLogLine]:
+    def _lines_before(self, entry: JournalEntry) -> list[LogLine]:
         """Lines about the herd since this run was submitted, or since the coordinator started if no run was accepted
         before; used once, as the run begins."""
         id, state = entry.experiment, entry.snapshot.experiment.state
@@ -309,14 +307,14 @@ class Disk:
         for experiment in slow:
             self._slow_until_s[experiment] = self._clock() + SLOW_S
 
-    def _tell(self, told: Journaled | RunThreadBroken | Found) -> None:
+    def _tell(self, told: Journaled | Found) -> None:
         """For any thread."""
         if isinstance(told, Journaled):
             self._journaled.append(told)
         else:
             self._told.append(told)
-        awaited = isinstance(told, Journaled | RunThreadBroken) and self._stop_awaiting(told.experiment)
-        if not awaited or isinstance(told, RunThreadBroken):
+        awaited = isinstance(told, Journaled | RunBroken) and self._stop_awaiting(told.experiment)
+        if not awaited or isinstance(told, RunBroken):
             self._wake()
 
     def _stop_awaiting(self, experiment: str) -> bool:
@@ -372,14 +370,9 @@ class RunWriter:
             for turn in turns:
                 self._runs_folder.note(turn)
 
-    def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
-        match effect:
-            case _ if self._files is None:
-                pass  # the run is over
-            case HerdLogLine():
-                self._files.say_of_herd(effect.text, effect.level, effect.at)
-            case _:
-                self._files.carry_out(effect)
+    def carry_out(self, effect: RunEffect) -> None:
+        if self._files is not None:  # otherwise the run is over
+            self._files.carry_out(effect)
         if isinstance(effect, CloseRun):
             self._run_folders.close_run(effect.experiment)  # only now: what a disk has refused is tried again
 
@@ -396,7 +389,7 @@ class RunWriter:
             self._files.close()
 
 
-def _note_over(runs_folder: RunsFolder, last: FinishedRunSnapshot) -> None:
+def _note_over(runs_folder: RunsFolder, last: FinishedRun) -> None:
     try:
         runs_folder.note_over(last)
     except JournalError as error:

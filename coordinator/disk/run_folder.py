@@ -113,9 +113,13 @@ class RunFiles:
         return self._files
 
     def carry_out(self, effect: RunEffect) -> None:
-        """Carry out an effect. If the run's files were removed, the effect is logged and skipped. Raises OSError if the
-        disk refuses, so the caller can try again."""
+        """Carry out an effect. A line about the whole herd goes to the coordinator's log of this run. If the run's
+        files were removed, the effect is logged and skipped. Raises OSError if the disk refuses, so the caller can try
+        again."""
         match effect:
+            case LogLine(experiment=None):
+                if self._files is not None:
+                    self._files.log.say("coordinator", effect.text, level=effect.level, at=effect.at)
             case PolicyEffect():
                 for each in self._all:
                     if policy_of(each.folder) == effect.policy:
@@ -137,11 +141,6 @@ class RunFiles:
             print(text, file=sys.stderr, flush=True)
             if self.folder.commander_log.parent.is_dir():
                 self._say(text, "error")
-
-    def say_of_herd(self, text: str, level: Level, at: SourceLine) -> None:
-        """Log a line about the whole herd to the coordinator's log of this run."""
-        if self._files is not None:
-            self._files.log.say("coordinator", text, level=level, at=at)
 
     def confirm(self) -> None:
         """Prove to remote hosts a living owner of the run, and restore a removed or replaced journal file. Raises

@@ -184,9 +184,8 @@ class RunFolders:
                 sweep_orphans(its_folder.data, live, older_than_s=0.0)  # left by an earlier incarnation
                 policy_file = policy_file_of(its_folder, experiment)
                 resumed = resumed_at(index, log, counters, policy_file, config=own, recovered=recovered)
-                prepared.append(
-                    PreparedRun(effect, config, str(folder.root), str(policy_file), resumed, recovered, uncounted, name)
-                )
+                identity = effect.identity(str(folder.root), str(policy_file), policy=name)
+                prepared.append(PreparedRun(effect, config, identity, resumed, recovered, uncounted))
         self._files[experiment] = _run_files(folders, policies, begins)
         with self._lock:
             self._in_use[experiment] = folder.root.resolve()

@@ -15,8 +15,8 @@ from typing import Protocol
 from remuda.coordinator.disk.room import AGAIN_S, Room
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, PolicyEffect, RewindCurves
-from remuda.logbook.lines import SourceLine
-from remuda.training.effects import Level, LogLine
+from remuda.coordinator.events import RunBroken
+from remuda.training.effects import LogLine
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 
@@ -29,22 +29,12 @@ BATCHES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class HerdLogLine:
-    """A line about the whole herd, for this run's log."""
-
-    text: str
-    level: Level
-    at: SourceLine
-    """Source line of the message."""
-
-
-@dataclass(frozen=True)
 class JournalBatch:
     """The writes of a run in one turn of the coordinator's loop."""
 
     number: int
     entry: JournalEntry | None
-    effects: Sequence[RunEffect | HerdLogLine]
+    effects: Sequence[RunEffect]
 
 
 @dataclass(frozen=True)
@@ -56,15 +46,6 @@ class Journaled:
     number: int
 
 
-@dataclass(frozen=True)
-class RunThreadBroken:
-    """An error not caused by the disk; nothing more is written of this run."""
-
-    experiment: str
-    reason: str
-    traceback: str
-
-
 class Writer(Protocol):
     """Writes a run's files. Raises JournalError or OSError if the disk refuses; the call is then repeated."""
 
@@ -72,7 +53,7 @@ class Writer(Protocol):
         """Commit these turns."""
         ...
 
-    def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
+    def carry_out(self, effect: RunEffect) -> None:
         """Carry out this effect."""
         ...
 
@@ -104,7 +85,7 @@ class RunThread:
         self,
         experiment: str,
         writer: Writer,
-        tell: Callable[[Journaled | RunThreadBroken], None],
+        tell: Callable[[Journaled | RunBroken], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tell` is called by the thread of the run."""
@@ -210,7 +191,7 @@ class RunThread:
             self._close()
         except Exception as error:
             self._close()
-            self._tell(RunThreadBroken(self.experiment, f"{type(error).__name__}: {error}", traceback.format_exc()))
+            self._tell(RunBroken(self.experiment, f"{type(error).__name__}: {error}", traceback.format_exc()))
 
     def _rest(self) -> bool:
         """Close the files, and end unless more was queued in the meantime."""
@@ -264,7 +245,7 @@ class RunThread:
                 self._turns.popleft()
             self._since_s = self._clock()
 
-    def _carry_out(self, effect: RunEffect | HerdLogLine) -> None:
+    def _carry_out(self, effect: RunEffect) -> None:
         if id(effect) in self._said:
             self._said.remove(id(effect))
             return
@@ -275,7 +256,7 @@ class RunThread:
         with self._changed:
             waiting = [effect for turn in self._turns for effect in turn.effects if id(effect) not in self._said]
         for effect in waiting:
-            if isinstance(effect, LogLine) and effect.level == "error":
+            if isinstance(effect, LogLine) and effect.experiment and effect.level == "error":
                 with contextlib.suppress(OSError):
                     self._writer.carry_out(effect)
                     self._said.add(id(effect))
@@ -298,12 +279,12 @@ class RunThread:
 
 
 def _before_anybody_is_answered(
-    effects: Sequence[RunEffect | HerdLogLine],
-) -> tuple[list[RunEffect | HerdLogLine], list[RunEffect | HerdLogLine]]:
+    effects: Sequence[RunEffect],
+) -> tuple[list[RunEffect], list[RunEffect]]:
     """Split the effects into the first effects and the rest. Deletions come first because a collector writes the next
     payload file after the answer; curves are set back before a learner begins, with all earlier points."""
     rewound = max((i for i, effect in enumerate(effects) if isinstance(_plain(effect), RewindCurves)), default=-1) + 1
-    first, later = list(effects[:rewound]), list[RunEffect | HerdLogLine]()
+    first, later = list(effects[:rewound]), list[RunEffect]()
     deletions: list[DeleteChunks] = []
     for effect in effects[rewound:]:
         if isinstance(effect, PolicyEffect) and isinstance(effect.effect, DeleteChunks):
@@ -318,5 +299,5 @@ def _before_anybody_is_answered(
     return first, later
 
 
-def _plain(effect: RunEffect | HerdLogLine) -> object:
+def _plain(effect: RunEffect) -> object:
     return effect.effect if isinstance(effect, PolicyEffect) else effect

@@ -15,7 +15,6 @@ from typing import cast
 
 import msgspec
 
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.holds import HeldSince
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.events import RecoveredRun
@@ -29,7 +28,7 @@ from remuda.training.identity import Identity
 from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.next_command import resume_command
-from remuda.training.run_snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRun
 from remuda.training.status import failed_status
 from remuda.wire.messages import OVER
 
@@ -47,7 +46,7 @@ create table if not exists start
   (epoch integer primary key autoincrement, address text);
 """
 _STARTS_KEPT = 100
-_FINISHED = msgspec.msgpack.Decoder(FinishedRunSnapshot)
+_FINISHED = msgspec.msgpack.Decoder(FinishedRun)
 _MOST_CONFIG_BYTES = 16 << 20
 
 
@@ -139,7 +138,7 @@ class RunsFolder:
         found: list[FinishedRun] = []
         for (last,) in reversed(rows):
             with contextlib.suppress(msgspec.MsgspecError):  # a row of another version of Remuda: its folder is there
-                found.append(FinishedRun.of(_FINISHED.decode(last)))
+                found.append(_FINISHED.decode(last))
         return found
 
     def unfinished(self) -> list[ListedRun]:
@@ -165,8 +164,8 @@ class RunsFolder:
             return finished
         if not found.experiment.over:
             return found
-        finished = FinishedRun(found.experiment.identity, found.experiment.status(now_s))
-        self.note_over(finished.snapshot())  # its coordinator died between its journal and this list
+        finished = FinishedRun.of(found.experiment.identity, found.experiment.status(now_s))
+        self.note_over(finished)  # its coordinator died between its journal and this list
         return finished
 
     def note(self, entry: JournalEntry) -> None:
@@ -179,11 +178,11 @@ class RunsFolder:
             identity = entry.snapshot.identity
             self._note(identity.id, identity.run_dir, entry.last if is_over else None)
 
-    def note_over(self, last: FinishedRunSnapshot) -> None:
+    def note_over(self, last: FinishedRun) -> None:
         """Record the end of a run, whatever the journal contains. Raises JournalError if the disk refuses."""
         self._note(last.identity.id, last.identity.run_dir, last)
 
-    def _note(self, experiment: str, run_dir: str, last: FinishedRunSnapshot | None) -> None:
+    def _note(self, experiment: str, run_dir: str, last: FinishedRun | None) -> None:
         is_over = last is not None
         values = (experiment, run_dir, is_over, None if last is None else msgspec.msgpack.encode(last))
         with self._lock:

@@ -91,6 +91,7 @@ class Experiment:
         """`identities` and `resumed` are of each policy, in the order of names. `serial`: all workers are in this
         process and take turns. The loop of the process calls `begin_tasks`: no task begins between an event and the
         commit of the decisions of callbacks about it."""
+        identities = [replace(each, config_json=config.model_dump_json()) for each in identities]
         self.identity = identity = identities[0]
         """With the policy file of the first policy."""
         self.held_up: Hold | None = None
@@ -100,8 +101,6 @@ class Experiment:
         limits = config.limits
         self.longest_s: Mapping[Phase, float] = {"preparing": limits.prepare_s, "saving": limits.save_s}
         """Time limits of the workers for preparing and saving without progress, by phase."""
-        self._config_json = config.model_dump_json()
-        """The config as submitted and resolved."""
         self._serial, self._has_names = serial, bool(identity.policy)
         begins = resumed or [None] * len(identities)
         known = [each for each in begins if each is not None]
@@ -122,7 +121,7 @@ class Experiment:
         """The journal may lag behind sampling: rows drawn with replacement may be drawn again."""
         self._collecting = Collecting(identity.id, self.policies)
         self._demand = WorkerDemand(identity, config, self.leases, self.failures, now_s)
-        self._workers = ExperimentWorkers(identity, self._config_json, self.leases, self.policies, self._collecting)
+        self._workers = ExperimentWorkers(identity, self.leases, self.policies, self._collecting)
         self._shutdown = ExperimentShutdown(
             identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
         )
@@ -375,10 +374,9 @@ class Experiment:
     ) -> JournalEntry:
         changes = self._changes(policy, now_s)
         added, gone = policy.replay.news()
-        identity = policy.identity.snapshot(self._config_json)
         return JournalEntry(
             self.identity.id,
-            RunSnapshot(FORMAT, identity, self.snapshot(now_s, policy), newest_lease, boot),
+            RunSnapshot(FORMAT, replace(policy.identity), self.snapshot(now_s, policy), newest_lease, boot),
             self.rows(now_s, policy) if whole else changes,
             added,
             gone,

@@ -40,28 +40,6 @@ from remuda.wire.messages import (
     WorkerVitals,
 )
 
-UNDER_A_LEASE: frozenset[type[AnyMessage]] = frozenset(
-    {
-        Ready,
-        ChunkReady,
-        CollectorReport,
-        WorkerVitals,
-        BatchRequest,
-        ChunkUnreadable,
-        PolicyPublished,
-        TargetPublished,
-        LearnerReport,
-        CheckpointSaved,
-        CallbacksDecided,
-        EvaluationDone,
-        EvaluationFilmed,
-        Reanalyzed,
-        NotReanalyzed,
-        Drained,
-        WorkerFailed,
-    }
-)
-"""Messages about the work of a lease."""
 _ROLES: dict[type[AnyMessage], Role] = {
     ChunkReady: "collector",
     CollectorReport: "collector",
@@ -77,7 +55,9 @@ _ROLES: dict[type[AnyMessage], Role] = {
     Reanalyzed: "reanalyzer",
     NotReanalyzed: "reanalyzer",
 }
-"""The only role that may send the message; any role may send the remaining messages."""
+"""The only role that may send the message."""
+UNDER_A_LEASE: frozenset[type[AnyMessage]] = frozenset({*_ROLES, Ready, WorkerVitals, Drained, WorkerFailed})
+"""Messages about the work of a lease. Any role may send those without an only role."""
 
 
 class MessageHandlers:

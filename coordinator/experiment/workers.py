@@ -132,13 +132,11 @@ class ExperimentWorkers:
     def __init__(
         self,
         identity: Identity,
-        config_json: str,
         leases: LeaseBook,
         policies: Sequence[PolicyTraining],
         collecting: Collecting,
     ) -> None:
         self._identity = identity
-        self._config_json = config_json
         self._leases = leases
         self._policies = policies
         self._collecting = collecting
@@ -162,7 +160,7 @@ class ExperimentWorkers:
             experiment=identity.id,
             name=identity.name,
             run_dir=identity.run_dir,
-            config_json=self._config_json,
+            config_json=identity.config_json,
             index=0 if is_learner else lease.index,
             generation=lease.generation,
             policy_file=_policy_file(policy),

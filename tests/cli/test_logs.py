@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.requests import find_run, stored_logs
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.logbook.tail import NoSuchSourceError
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
 from remuda.training.identity import Identity
+from remuda.training.run_snapshot import FinishedRun
 
 FIRST, SECOND, THIRD = (f"{digit}6f1c9c3-0d0a-4c5b-8a39-2f6f6f5c1e77" for digit in "678")
 WORKER = "01234567-0d0a-4c5b-8a39-2f6f6f5c1e77"
@@ -31,7 +31,7 @@ def runs(tmp_path: Path) -> Path:
         run.config_json.write_text("{}")
         run.commander_log.write_text(f"it was {id[0]}\nthe run is over\n")
         identity = Identity(id, name, str(run.root), "policy", 0, 0)
-        herd.note_over(FinishedRun(identity, status(state="finished", id=id, name=name)).snapshot())
+        herd.note_over(FinishedRun.of(identity, status(state="finished", id=id, name=name)))
     herd.close()
     return runs
 

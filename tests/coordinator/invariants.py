@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from remuda.coordinator import effects as fx
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
-from remuda.training.run_snapshot import ExperimentSnapshot
+from remuda.training.run_snapshot import ExperimentSnapshot, FinishedRun
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
 ORDER: dict[str, int] = {"queued": 0, "starting": 1, "running": 2, "stopping": 3, **dict.fromkeys(OVER, 4)}

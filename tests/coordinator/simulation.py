@@ -25,7 +25,6 @@ from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.connections import HeldReplies
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RecoveredRun, RunPrepared, Tick
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
@@ -44,7 +43,7 @@ from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.replay.ledger import Ledger
-from remuda.training.run_snapshot import Changes, RunSnapshot
+from remuda.training.run_snapshot import Changes, FinishedRun, RunSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
     CountedSnapshot,
@@ -931,7 +930,7 @@ class World:
                 run_dir = effect.submit.run_dir
                 config = ExperimentConfig.model_validate_json(effect.submit.config_json)
                 first, *others = [
-                    PreparedRun(effect, config, run_dir, run_dir + "/policy/p", policy=name)
+                    PreparedRun(effect, config, effect.identity(run_dir, run_dir + "/policy/p", policy=name))
                     for name in configs_of_policies(config)
                 ]
                 prepared = replace(first, others=tuple(others))

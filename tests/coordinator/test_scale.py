@@ -9,7 +9,7 @@ from remuda.buffer.index import ReplayIndex
 from remuda.buffer.limiter import SamplesPerInsertLimiter
 from remuda.buffer.samplers import FifoSampler
 from remuda.coordinator import assignments
-from remuda.coordinator.experiment import credit
+from remuda.coordinator.experiment import collecting
 from remuda.coordinator.experiment.collecting import CreditBook
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.limits import Limits
@@ -107,7 +107,7 @@ def test_a_large_assignment_is_dealt_over_several_turns_and_nothing_else_is_deci
 
 
 def test_the_rest_of_the_credit_is_handed_out_although_nobody_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credit, "GRANTS_PER_TURN", 1)
+    monkeypatch.setattr(collecting, "GRANTS_PER_TURN", 1)
     monkeypatch.setattr(CollectorWork, "step", lambda _: None)  # neither is a chunk collected
     collector = {"count": 20, "minimum": 20, "chunk_env_steps": 64}
     world = World(config(collector=collector, buffer={"samples_per_insert": None}))

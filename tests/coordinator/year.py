@@ -16,7 +16,6 @@ from statistics import median
 from uuid import UUID
 
 from remuda.buffer.chunk import chunk_name
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
@@ -28,6 +27,7 @@ from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.work import operations, size_of
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import JournalEntry, Recovered
+from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.channel import Channel
 from remuda.wire.messages import AnyMessage, Role, Submit, Task
 

@@ -49,7 +49,7 @@ SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 def run(folders: RunFolders) -> RunFolder:
     prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
     assert isinstance(prepared, PreparedRun)
-    return RunFolder(Path(prepared.run_dir))
+    return RunFolder(Path(prepared.identity.run_dir))
 
 
 def refused(folders: RunFolders, submit: Submit, experiment: str = OTHER) -> Rejected:
@@ -105,7 +105,7 @@ def test_who_died_while_it_began_goes_on_where_it_was(
     assert isinstance(prepared, PreparedRun)
     assert (prepared.resumed, prepared.recovered) == (None, None)
     run = RunFolder(tmp_path / "runs" / "mine")
-    assert prepared.run_dir == str(run.root)
+    assert prepared.identity.run_dir == str(run.root)
     assert len(run.progress.read_text().splitlines()) == 1, "a header, once"
     carry_out(folders, MarkRecoverable(EXPERIMENT))
     assert not run.beginner(EXPERIMENT).exists()
@@ -394,7 +394,7 @@ def test_who_has_read_everything_opens_no_file(tmp_path: Path, monkeypatch: pyte
 def begin(folders: RunFolders, experiment: str = EXPERIMENT, submit: Submit = SUBMIT) -> RunFolder:
     prepared = folders.prepare(PrepareRun(Requester(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun), prepared
-    return RunFolder(Path(prepared.run_dir))
+    return RunFolder(Path(prepared.identity.run_dir))
 
 
 def saved(run: RunFolder, train_iter: int = 1) -> RecordCheckpoint:
@@ -496,7 +496,7 @@ def test_what_the_client_measured_is_in_the_log(folders: RunFolders) -> None:
     submit = replace(SUBMIT, notes=["auto: collector.count 3", "auto: measured on 4 cores"])
     prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, submit))
     assert isinstance(prepared, PreparedRun)
-    log = (RunFolder(Path(prepared.run_dir)).commander_log).read_text()
+    log = (RunFolder(Path(prepared.identity.run_dir)).commander_log).read_text()
     assert log.index("[INFO] auto: collector.count 3\n") < log.index("[INFO] auto: measured on 4 cores\n")
 
 

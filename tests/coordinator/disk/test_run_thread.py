@@ -11,8 +11,9 @@ import pytest
 
 from remuda.coordinator.disk.jobs import WAITING_AT_MOST, BusyError, Jobs
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.disk.run_thread import HerdLogLine, JournalBatch, Journaled, RunThread, RunThreadBroken
+from remuda.coordinator.disk.run_thread import JournalBatch, Journaled, RunThread
 from remuda.coordinator.effects import DeleteChunks, RewindCurves
+from remuda.coordinator.events import RunBroken
 from remuda.tests.patience import HANG_S, until
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
@@ -40,7 +41,7 @@ class Writer:
             raise self.journal_error
         self._do(tuple(turns))
 
-    def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
+    def carry_out(self, effect: RunEffect) -> None:
         self._do(effect)
 
     def confirm(self) -> None:
@@ -64,10 +65,10 @@ class Told:
     """What a lane has told."""
 
     def __init__(self) -> None:
-        self.all: list[Journaled | RunThreadBroken] = []
+        self.all: list[Journaled | RunBroken] = []
         self._came = threading.Condition()
 
-    def __call__(self, told: Journaled | RunThreadBroken) -> None:
+    def __call__(self, told: Journaled | RunBroken) -> None:
         with self._came:
             self.all.append(told)
             self._came.notify_all()
@@ -164,7 +165,7 @@ def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -
     scene.run_thread.put(JournalBatch(1, entry(1), []))
     scene.told.wait()
     [told] = scene.told.all
-    assert isinstance(told, RunThreadBroken)
+    assert isinstance(told, RunBroken)
     assert told.reason == "OverflowError: int too large"
     assert "Traceback" in told.traceback
     assert scene.run_thread.join(scene.clock.now_s + HANG_S)

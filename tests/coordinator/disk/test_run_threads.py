@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.disk import SLOW_S, Disk, Found
 from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
 from remuda.coordinator.disk.jobs import Wakeup
@@ -27,6 +26,7 @@ from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
+from remuda.training.run_snapshot import FinishedRun
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Submit
 from remuda.worker.process import open_files
@@ -266,7 +266,7 @@ def broken_run(scene: Scene) -> Abandon:
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
     experiment.break_off("its disk refuses", 0.0)
-    return Abandon(EXPERIMENT, FinishedRun(experiment.identity, experiment.status(0.0)).snapshot())
+    return Abandon(EXPERIMENT, FinishedRun.of(experiment.identity, experiment.status(0.0)))
 
 
 def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene: Scene, tmp_path: Path) -> None:

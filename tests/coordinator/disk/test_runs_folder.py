@@ -14,7 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import chunk_name, write_chunk
-from remuda.coordinator.catalog import FinishedRun
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder, unrecoverable_run
 from remuda.coordinator.effects import CloseRun, PrepareRun, Requester
@@ -33,13 +32,12 @@ from remuda.tests.coordinator.simulation import World
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
 from remuda.training.effects import Emit
-from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal
 from remuda.training.journal_database import JournalDamagedError
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal_entry import Recovered as BareRun
 from remuda.training.replay.ledger import Ledger
-from remuda.training.run_snapshot import FORMAT, Changes, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, Changes, FinishedRun, RunSnapshot
 from remuda.training.snapshot import EvaluationResult, LeaseHolder, LeaseSnapshot, Rows
 from remuda.wire.messages import (
     OVER,
@@ -66,9 +64,11 @@ def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExis
     submit = Submit(name, config.model_dump_json(), name, on_exists)
     prepared = folders.prepare(PrepareRun(Requester(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun)
-    identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
+    identity = prepared.identity
     snapshot = Experiment([identity], config, 0.0).snapshot(0.0)
-    return JournalEntry(experiment, RunSnapshot(FORMAT, identity.snapshot(submit.config_json), snapshot, leases=7))
+    return JournalEntry(
+        experiment, RunSnapshot(FORMAT, replace(identity, config_json=submit.config_json), snapshot, leases=7)
+    )
 
 
 def save(run: RunFolder) -> None:
@@ -83,7 +83,7 @@ def in_state(turn: JournalEntry, state: ExperimentState) -> JournalEntry:
     if state not in OVER:
         return turn
     experiment = recovered_run(BareRun(turn.snapshot, (), None), 0.0).experiment
-    return altered(turn, last=FinishedRun(experiment.identity, experiment.status(0.0)).snapshot())
+    return altered(turn, last=FinishedRun.of(experiment.identity, experiment.status(0.0)))
 
 
 def leave(herd: RunsFolder, folders: RunFolders, turn: JournalEntry) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import EvaluatorConfig, LogConfig, StopConfig
 from remuda.coordinator import effects as fx
-from remuda.coordinator.catalog import FINISHED_KEPT, Catalog, FinishedRun
+from remuda.coordinator.catalog import FINISHED_KEPT, Catalog
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.tests.coordinator.configs import config, short_config
@@ -24,6 +23,7 @@ from remuda.training.commander.commander import Commander, Save
 from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import FinishedRun
 from remuda.training.snapshot import EvaluationResult
 from remuda.wire.channel import Channel
 from remuda.wire.messages import (
@@ -63,13 +63,17 @@ def said_to_the_client(world: World, question: AnyMessage) -> AnyMessage:
 
 def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
     """All runs of a year were kept in memory, and went out with each answer to `remuda status`."""
-    world = over(World(short_config()))
-    [finished] = world.coordinator.experiments
+    [finished] = over(World(short_config())).coordinator.experiments
     assert isinstance(finished, FinishedRun)
     experiments = Catalog()
-    experiments.add_finished(replace(finished, identity=replace(finished.identity, id="lost"), unrecoverable=True))
+
+    def other(id: str, *, unrecoverable: bool = False) -> FinishedRun:
+        identity = structs.replace(finished.identity, id=id)
+        return structs.replace(finished, identity=identity, unrecoverable=unrecoverable)
+
+    experiments.add_finished(other("lost", unrecoverable=True))
     for number in range(FINISHED_KEPT + 20):
-        experiments.add_finished(replace(finished, identity=replace(finished.identity, id=f"{number}")))
+        experiments.add_finished(other(f"{number}"))
     assert [each.identity.id for each in experiments] == ["lost", *map(str, range(20, FINISHED_KEPT + 20))]
     assert experiments.known.get("19") is None
 

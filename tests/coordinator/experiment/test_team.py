@@ -274,7 +274,7 @@ def test_a_journal_of_an_earlier_version_with_leases_beside_each_policy_is_conti
             [replace(row, index=0) for row in places if (row.role, row.index) == ("learner", index)],
         )
         snapshot = run.snapshot(world.now_s, policy).with_rows(run.rows(world.now_s, policy))
-        whole = RunSnapshot(FORMAT, policy.identity.snapshot(""), replace(snapshot, leases=book), 9)
+        whole = RunSnapshot(FORMAT, policy.identity, replace(snapshot, leases=book), 9)
         recovered.append(Recovered(whole, (), None))
     again = Experiment([policy.identity for policy in run.policies], team_config(), 0.0)
     again.restore(recovered, world.now_s)

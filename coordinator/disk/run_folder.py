@@ -126,7 +126,7 @@ class RunFiles:
                         each.try_out(effect.effect)
             case MarkRecoverable():
                 self.try_out(effect)
-            case CloseRun() if len(self._all) > 1:
+            case CloseRun() if policy_of(self.folder):
                 pass  # each policy has asked for it
             case _:
                 for each in self._all:

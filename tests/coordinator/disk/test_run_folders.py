@@ -22,13 +22,21 @@ from remuda.coordinator.disk import run_folder, run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import PIECES, RunEffect, RunGoneError, read_log
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
-from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PrepareRun, ReadLog, Requester
+from remuda.coordinator.effects import (
+    CloseRun,
+    DeleteChunks,
+    MarkRecoverable,
+    PolicyEffect,
+    PrepareRun,
+    ReadLog,
+    Requester,
+)
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook import tail
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.files.policy_file import publish
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import RunFolder, folder_of_policy
 from remuda.tests.buffer.chunks import cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.test_runs_folder import in_state, submitted
 from remuda.tests.coordinator.disk.writing import carry_out
@@ -402,6 +410,17 @@ def saved(run: RunFolder, train_iter: int = 1) -> RecordCheckpoint:
     path.write_text("weights")
     record = CheckpointRecord(train_iter, 10, 1.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00")
     return RecordCheckpoint(EXPERIMENT, record, 0, interrupted=False)
+
+
+def test_the_end_of_a_run_keeps_the_payloads_of_a_single_policy_with_a_name(folders: RunFolders) -> None:
+    """The run has nothing of its own to sweep: its policy has named what is in use."""
+    env = {"kind": "pettingzoo", "id": "pettingzoo.classic.hanabi_v5", "agents": ["a"]}
+    config = small_config(env=env, policies={"fox": {"agents": ["a"]}})
+    run = begin(folders, submit=Submit("small", config.model_dump_json(), "mine"))
+    [payload] = write_chunks(folder_of_policy(run.root, "fox"), 1)
+    carry_out(folders, PolicyEffect(EXPERIMENT, "fox", CloseRun(EXPERIMENT, frozenset({payload}))))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
+    assert (folder_of_policy(run.root, "fox").data / payload).exists()
 
 
 def test_a_journal_that_is_taken_away_is_put_back_and_said(

@@ -7,7 +7,7 @@ from setuptools.command.build_py import build_py
 
 
 class BuildModules(build_py):
-    """Takes this file for no module of remuda, though it lies in the folder of that package."""
+    """Leaves this file out of the package remuda, although it lies in the package's folder."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         """Package, name and path of each module."""
@@ -22,7 +22,7 @@ setup(
     packages=["remuda", *(f"remuda.{name}" for name in find_packages(exclude=("benchmarks*", "tests*")))],
     cmdclass={"build_py": BuildModules},
     ext_modules=[
-        # optional: without a C compiler the installation goes on, and numpy does the same then
+        # optional: without a C compiler the installation continues, and numpy does the same work
         *(
             Extension(f"remuda.buffer.{name}", [f"buffer/{name}.c"], extra_compile_args=OPTIMIZED, optional=True)
             for name in ("_gather", "_sum_tree")
@@ -31,7 +31,7 @@ setup(
             f"remuda.{SEARCH.replace('/', '.')}._tree",
             [f"{SEARCH}/{name}.c" for name in ("_tree", "_walk", "_puct", "_gumbel")],
             depends=[f"{SEARCH}/{name}.h" for name in ("_nodes", "_walk", "_puct", "_gumbel")],
-            extra_compile_args=[*OPTIMIZED, "-ffp-contract=off"],  # numpy rounds products and sums apart
+            extra_compile_args=[*OPTIMIZED, "-ffp-contract=off"],  # numpy rounds products and sums separately
             optional=True,
         ),
     ],

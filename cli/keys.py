@@ -19,8 +19,10 @@ from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, epilog, new_gr
 if TYPE_CHECKING:
     from remuda.wire.keys.folder import KeysFolder
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, such as the user's.")]
-PublicArgument = Annotated[str, typer.Argument(metavar="PUBLIC-KEY", help="What `remuda keys new` printed.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, for example the user's name.")]
+PublicArgument = Annotated[
+    str, typer.Argument(metavar="PUBLIC-KEY", help="The public key printed by `remuda keys new`.")
+]
 NewPublic = Annotated[
     str | None,
     typer.Argument(metavar="[PUBLIC-KEY]", help="The new key; not needed for a key that lies in the runs folder."),
@@ -156,8 +158,8 @@ def _existing(runs_dir: Path) -> KeysFolder:
     folder = _folder(runs_dir)
     if folder.is_new:
         raise InputError(
-            f"there are no keys in {folder.path}: a coordinator makes them when it is started, and `remuda keys add` "
-            "does; or name its runs folder with --runs-dir"
+            f"there are no keys in {folder.path}: start a coordinator or type `remuda keys add` to make them, or name "
+            "the right runs folder with --runs-dir"
         )
     return folder
 

@@ -125,10 +125,10 @@ def load_settings(
         values = {str(key): value for key, value in settings.items()}
     if "name" in values:
         values.pop(EXP_NAME, None)
-    document = Document(cast("dict[str, JsonValue]", values), {})  # the schema looks at what they are
+    document = Document(cast("dict[str, JsonValue]", values), {})  # the schema checks the values
     loaded = _validated(document, overrides, path=folder.resolve() / SETTINGS, shown=Path(SETTINGS))
     program: list[Override] = []
-    if not isinstance(settings, ExperimentConfig):  # which does not tell what was set
+    if not isinstance(settings, ExperimentConfig):  # an ExperimentConfig does not tell set values from defaults
         program = [Override((key,), value, SETTINGS) for key, value in document.values.items()]
     origins = _provenance(loaded.config, document, [*program, *overrides])
     no_file: Origin = "command line" if values.get("source_dir") else "default"
@@ -261,7 +261,7 @@ def _provenance(config: ExperimentConfig, document: Document, overrides: Sequenc
             given = document.values.get(section)
             for name in inside.model_fields_set - (given.keys() if isinstance(given, dict) else set()):
                 if origins.get(key := f"{section}.{name}") == "default":
-                    origins[key] = "algorithm"  # nobody else fills anything in
+                    origins[key] = "algorithm"  # only the algorithm fills in further values
     return origins
 
 

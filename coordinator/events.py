@@ -130,7 +130,7 @@ class ShutdownRequested:
 
 @dataclass(frozen=True)
 class HandoverRequested:
-    """The coordinator is to end, and the next start to continue the runs."""
+    """The coordinator must end; its next start continues the runs."""
 
     reason: str
 

@@ -33,7 +33,7 @@ class NannyProcess:
     def __init__(self) -> None:
         """Start the process. Raises OSError."""
         reading_end, self._writing_end = os.pipe()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - has no name, so that nothing is left of it
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, so no file is left behind
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "remuda.deploy.nanny", PIPE_OPTION, str(reading_end)],
@@ -42,7 +42,7 @@ class NannyProcess:
                 stderr=self._output,
                 env=child_environment(os.environ),
                 pass_fds=(reading_end,),
-                start_new_session=True,  # Ctrl-C reaches only this process, which then ends that one in order
+                start_new_session=True,  # Ctrl-C reaches only the starting process, which then ends the nanny in order
             )
         except OSError:
             self.break_lifeline()

@@ -56,7 +56,7 @@ class Callback:
     """
 
     def on_start(self, event: Started, run: CallbackRun) -> None:
-        """Called first, at the begin of the run and after each resume."""
+        """Called first, at the beginning of the run and after each resume."""
 
     def on_evaluation(self, event: Evaluated, run: CallbackRun) -> None:
         """A checkpoint was evaluated."""
@@ -68,7 +68,7 @@ class Callback:
         """Training episodes have ended: all since the last call, at most every second where workers collect."""
 
     def on_end(self, event: Ended, run: CallbackRun) -> None:
-        """Called last, at the end of the run. It can only log."""
+        """Called last, at the end of the run. Only `log` has an effect."""
 
     def state(self) -> Mapping[str, object] | None:
         """State to keep over restarts: a dict of numbers, texts, lists and dicts with text keys, at most 1 MiB. Called

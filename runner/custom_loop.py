@@ -32,7 +32,7 @@ from remuda.training.commander.evaluation import is_best
 from remuda.wire.messages import CheckpointRecord, Counters
 
 _NOTHING: tuple[tuple[()], tuple[()], dict[str, Sequence[float]], None] = ((), (), {}, None)
-"""The test episodes of a row where nothing was evaluated since the row before."""
+"""Test episodes of a row without a new evaluation."""
 
 
 class Run:
@@ -254,12 +254,12 @@ def write_state(path: Path, state: Mapping[str, object], counters: Counters) -> 
     Raises ValueError for content that `torch.load(weights_only=True)` would not open, and for reserved keys; OSError
     leaves an older file of this name unchanged.
     """
-    import torch  # a second that a loop without checkpoints need not wait
+    import torch  # takes a second, which loops without checkpoints save
 
     from remuda.policy.files.checkpoint_file import OURS, encode, first_line, require_plain, write
 
     if taken := sorted(state.keys() & set(OURS)):
-        raise ValueError(f"the state's {', '.join(taken)} would hide what Remuda writes there: choose other names")
+        raise ValueError(f"the state's {', '.join(taken)} would hide entries of Remuda: choose other names")
     content = encode(state, counters)
     try:
         require_plain(io.BytesIO(content))

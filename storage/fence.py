@@ -45,7 +45,9 @@ class Fence:
                 if found is not None and name != self._name:
                     if int(found.group(1)) > epoch:
                         self._give_up(folders)
-                        raise SupersededError(f"{folder}: epoch {int(found.group(1))} has begun, this one is {epoch}")
+                        raise SupersededError(
+                            f"{folder}: epoch {int(found.group(1))} has begun, this writer has epoch {epoch}"
+                        )
                     _end(folder / name)
 
     @contextmanager
@@ -71,7 +73,7 @@ class Fence:
         try:
             yield
         except OSError as error:
-            if os.path.exists(claim) or not os.path.exists(claim.parent):  # a share may be away for a while
+            if os.path.exists(claim) or not os.path.exists(claim.parent):  # a network share may not answer for a while
                 raise
             raise SupersededError(f"{claim.parent}: a writer of a later epoch has begun") from error
 
@@ -91,7 +93,7 @@ def _end(claim: Path) -> None:
     """Remove the folder of another writer: after the rename it cannot be found by name, and at the end not by an open
     descriptor either."""
     ended = claim.with_name(claim.name + _ENDED)
-    with contextlib.suppress(FileNotFoundError):  # another one that begins has done it
+    with contextlib.suppress(FileNotFoundError):  # another starting writer has removed the folder
         os.rename(claim, ended)
     _remove(ended)
 

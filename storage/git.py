@@ -17,7 +17,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import MAX_DIFF_BYTES, MAX_LOG_BYTES, GitState, shortened
 
 _DEADLINE_S = 10.0
-"""For all git commands together."""
+"""Seconds for all git commands together."""
 # The config of a repository may name programs: none is started. fsmonitor and hooks are switched off here, gpg by
 # `_LOG` (showSignature, and formats with %G), external diffs, textconv and programs of submodules by `_SAFE_DIFF`,
 # filters by `_no_filters`, and the fetching of missing objects by `_ENVIRONMENT`.

@@ -151,10 +151,10 @@ class Task:
 
 
 class Executor(Protocol):
-    """Makes runs somewhere."""
+    """Starts runs and follows them, on this machine or on a herd."""
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        """Take over runs, in addition to earlier calls: one run per step of the iteration, which may end early."""
+        """Add runs to those of earlier calls; each step of the iterator begins one run. The caller may stop early."""
         ...
 
     def stop_runs(self, names: Collection[str]) -> None:

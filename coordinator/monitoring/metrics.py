@@ -92,17 +92,17 @@ _OF_RUNS = (
     _OfRuns("remuda_train_iters_total", "counter", "Gradient updates.", lambda run: run.train_iter),
     _OfRuns("remuda_episodes_total", "counter", "Training episodes that ended.", lambda run: run.episode),
     _OfRuns("remuda_policy_version", "gauge", "The newest published policy.", lambda run: run.policy_version),
-    _OfRuns("remuda_run_seconds", "gauge", "Time that the run has lasted.", lambda run: run.wall_s),
+    _OfRuns("remuda_run_seconds", "gauge", "Duration of the run.", lambda run: run.wall_s),
     _OfRuns(
         "remuda_policy_lag_versions",
         "gauge",
-        "Versions between the newest policy and the one that collected the newest experience.",
+        "Versions between the newest policy and the policy that collected the newest experience.",
         lambda run: run.policy_lag,
     ),
     _OfRuns(
         "remuda_samples_per_insert_ratio",
         "gauge",
-        "How often a row was sampled on average.",
+        "Average number of samples per row.",
         lambda run: run.samples_per_insert,
     ),
     _OfRuns("remuda_last_return", "gauge", "Mean return of the last evaluation.", lambda run: run.last_return),
@@ -112,7 +112,7 @@ _OF_RUNS = (
 
 def families(snapshot: Snapshot | None, now_s: float) -> Iterator[Family]:
     """Return all metrics; before the first snapshot, only `remuda_up` with value 0."""
-    yield Family.single("remuda_up", "gauge", "1 once the coordinator's loop turns.", 0 if snapshot is None else 1)
+    yield Family.single("remuda_up", "gauge", "1 once the coordinator's loop runs.", 0 if snapshot is None else 1)
     if snapshot is None:
         return
     yield from _of_process(snapshot, now_s)
@@ -127,30 +127,32 @@ def _of_process(snapshot: Snapshot, now_s: float) -> Iterator[Family]:
     about = {"version": snapshot.version, "protocol": str(snapshot.protocol)}
     yield Family("remuda_info", "gauge", "The coordinator's version; always 1.", (Sample(1, about),))
     single = Family.single
-    yield single("remuda_uptime_seconds", "gauge", "Time since it was started.", snapshot.uptime_s)
-    yield single("remuda_draining", "gauge", "1 while it shuts down.", int(snapshot.draining))
+    yield single("remuda_uptime_seconds", "gauge", "Time since the start of the coordinator.", snapshot.uptime_s)
+    yield single("remuda_draining", "gauge", "1 during a shutdown.", int(snapshot.draining))
     yield single(
         "remuda_snapshot_age_seconds",
         "gauge",
-        "Time since its loop gave these numbers; it does so every second.",
+        "Age of these numbers, which the loop renews every second.",
         max(now_s - snapshot.measured_s, 0.0),
     )
-    yield single("remuda_loop_turns_total", "counter", "Turns of its loop.", snapshot.turns)
+    yield single("remuda_loop_turns_total", "counter", "Turns of the coordinator's loop.", snapshot.turns)
     yield single(
         "remuda_loop_longest_turn_seconds",
         "gauge",
-        "The longest turn of its loop in the last minute; during a turn nobody is answered.",
+        "The longest turn of the loop in the last minute; no request is answered during a turn.",
         snapshot.longest_turn_s,
     )
-    yield single("remuda_resident_memory_bytes", "gauge", "Memory of its process.", snapshot.rss_bytes)
-    yield single("remuda_cpu_seconds_total", "counter", "Processor time of its process.", snapshot.cpu_s)
-    if snapshot.descriptor_limit:  # it is measured some seconds after the start
-        yield single("remuda_open_descriptors", "gauge", "Files and connections that are open.", snapshot.descriptors)
-        yield single("remuda_descriptor_limit", "gauge", "Most that may be open.", snapshot.descriptor_limit)
+    yield single("remuda_resident_memory_bytes", "gauge", "Memory of the coordinator's process.", snapshot.rss_bytes)
+    yield single("remuda_cpu_seconds_total", "counter", "Processor time of the coordinator's process.", snapshot.cpu_s)
+    if snapshot.descriptor_limit:  # measured some seconds after the start
+        yield single("remuda_open_descriptors", "gauge", "Open files and connections.", snapshot.descriptors)
+        yield single(
+            "remuda_descriptor_limit", "gauge", "Limit of open files and connections.", snapshot.descriptor_limit
+        )
     yield single(
         "remuda_journal_lag_seconds",
         "gauge",
-        "Longest time for which something has waited for a run's disk that takes nothing; 0 if nothing waits.",
+        "Longest present wait for a disk that accepts no writes; 0 without waits.",
         snapshot.journal_lag_s,
     )
 
@@ -171,7 +173,7 @@ def _of_herd(snapshot: Snapshot) -> Iterator[Family]:
         "remuda_held_up_experiments", "gauge", "Experiments whose disks accept no writes.", snapshot.held_up
     )
     refusals = tuple(Sample(count, {"reason": reason}) for reason, count in asdict(snapshot.refusals).items())
-    yield Family("remuda_refusals_total", "counter", "How often somebody was refused, by reason.", refusals)
+    yield Family("remuda_refusals_total", "counter", "Refused connections and requests, by reason.", refusals)
     yield Family.single(
         "remuda_malformed_messages_total", "counter", "Messages that could not be read.", snapshot.malformed
     )

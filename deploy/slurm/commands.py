@@ -26,7 +26,7 @@ _FATES: dict[str, Fate] = {
     "BOOT_FAIL": "lost",
     "UNKNOWN": "lost",
 }
-"""By Slurm's word for the state; every other state is alive."""
+"""Fate of a job by Slurm's name of its state; any other state is alive."""
 UNKNOWN = "UNKNOWN"
 """State of a job forgotten by Slurm."""
 DEADLINE_S = 30.0
@@ -160,8 +160,8 @@ def _said(command: Sequence[str]) -> str:
 
 
 def own_job(environment: Mapping[str, str]) -> str:
-    """Return Slurm's name of the job with this environment; for a task of an array not its id alone, since the last
-    task of an array has the same id as the whole array. Raises KeyError outside a job."""
+    """Return the id of the job with this environment, `<array>_<task>` for a task of an array: the plain id of the
+    last task is also the id of the array. Raises KeyError outside a job."""
     array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else environment["SLURM_JOB_ID"]
 

@@ -42,7 +42,7 @@ _PREFIX = "slurm-"
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
 """Seconds between two questions to Slurm for the answer; doubled each time up to the second number."""
 CHECK_S = 10.0
-"""Between two attempts to reach the coordinator. Slurm is asked only after a failed attempt."""
+"""Seconds between two attempts to reach the coordinator. Slurm is asked only after a failed attempt."""
 KNOCK_S = 2.0
 """Seconds for the coordinator to accept a connection."""
 
@@ -110,7 +110,7 @@ class RemoteJobs:
                     self._answer(job, connection)
                 except (SlurmError, KeyFileError) as error:  # it may have ended meanwhile; the others are answered
                     trouble = f"job {job.id} cannot be told where the coordinator is: {error}"
-        except (ConnectionFileError, OSError) as error:  # the coordinator is about to start again, or its disk is away
+        except (ConnectionFileError, OSError) as error:  # the coordinator is restarting, or its disk does not answer
             trouble = f"jobs that do not see {self._connection_file.parent} wait: {error}"
         if trouble not in ("", self._told):
             self._say(trouble)
@@ -146,7 +146,7 @@ class RemoteJob:
     """A private folder on this node (mode 0700) with a connection file and a key; removed at the end."""
 
     def __init__(self, job: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """`job`: how Slurm calls this job."""
+        """`job`: Slurm's id of this job."""
         self._job = job
         self._say = say
         self._clock = clock
@@ -174,7 +174,7 @@ class RemoteJob:
                 comment = comment_of(self._job)
                 if self._take_answer(comment):
                     return
-                if key_in(comment) != self._public:  # not yet, or an answer to its life before has come instead
+                if key_in(comment) != self._public:  # no request yet, or an answer to this job before its restart
                     note(self._job, key_comment(self._public))
             except SlurmError as error:
                 if str(error) != trouble:
@@ -183,8 +183,8 @@ class RemoteJob:
             pause(look_s)
             look_s = min(2 * look_s, LONGEST_LOOK_S)
         raise NotLetInError(
-            "this node does not see the folder of the launch, and nobody has let this job in: does `remuda launch` "
-            "still run? It answers jobs on such nodes"
+            "this node does not see the folder of the launch, and no answer gave this job access: keep `remuda launch` "
+            "running, which answers jobs on such nodes"
         )
 
     def watch(self) -> None:
@@ -267,7 +267,7 @@ def _run_guest(arguments: argparse.Namespace) -> tuple[int, bool]:
         except NotLetInError as error:
             say(str(error))
             return (EXIT_PREEMPTED, signal.SIGUSR1 in taken) if taken else (EXIT_FAILED, False)
-        if taken:  # during the last question
+        if taken:  # a signal came while this job waited for the answer
             return EXIT_PREEMPTED, signal.SIGUSR1 in taken
         guest.watch()
         return run_apart(guest.folder, arguments)

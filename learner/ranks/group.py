@@ -70,7 +70,7 @@ class RankGroup(Ranks):
         """
         self.rank, self.world_size = rank, world_size
         self.names = [f"learner rank {other}" for other in range(world_size)]
-        """For people."""
+        """Names of the ranks in messages."""
         self.spent_s = 0.0
         """Seconds spent in `average` and `gather`, mostly waiting for the other ranks."""
         self._store = store
@@ -145,7 +145,7 @@ class RankGroup(Ranks):
         self._receive_into(rank, torch.from_numpy(frame), timeout_s)
         kind, size = map(int, frame[: 8 * _HEAD].view(np.int64))
         if kind not in _KINDS or not 0 <= size <= LARGEST_MESSAGE_BYTES:
-            raise RankLostError(f"{self.names[rank]} sent a message of kind {kind} with {size} bytes, which is none")
+            raise RankLostError(f"{self.names[rank]} sent an unknown message: kind {kind}, {size} bytes")
         if size <= _BODY_BYTES:
             return _KINDS[kind], frame[8 * _HEAD : 8 * _HEAD + size]
         body = np.empty(size, np.uint8)
@@ -166,7 +166,7 @@ class RankGroup(Ranks):
     def close(self) -> None:
         """Break all connections; may be called again."""
         if self._nccl is not None:
-            self._nccl.abort()  # what a lost rank has left undone would hold up the GPU
+            self._nccl.abort()  # unfinished work with a lost rank would block the GPU
         self._sending.clear()
         self._nccl = self._gloo = None
 
@@ -235,7 +235,7 @@ _KINDS = {int(kind): kind for kind in Message}
 
 
 def _gloo(store: Store, rank: int, size: int, timeout_s: float, address: str) -> dist.ProcessGroup:
-    options = cast("Any", dist.ProcessGroupGloo)._Options()  # what the stubs call Options
+    options = cast("Any", dist.ProcessGroupGloo)._Options()  # the stubs name this class Options
     options._timeout = timedelta(seconds=timeout_s)
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
     options._threads = 1

@@ -149,7 +149,7 @@ class _Perceptron:
         self._layers = layers
 
     def for_pixels_first(self, channels: int) -> _Perceptron:
-        """The same, reading height, width, channels in place of channels, height, width."""
+        """Return these layers for inputs in the order height, width, channels, in place of channels, height, width."""
         (weight, bias, function), *others = self._layers
         outputs = weight.shape[1]
         reordered = weight.reshape(channels, -1, outputs).swapaxes(0, 1).reshape(-1, outputs)
@@ -203,7 +203,7 @@ class _Merging:
         """Scale of the images for the next convolution."""
 
     def of(self, steps: Steps) -> list[_Runnable]:
-        """The same with fewer steps."""
+        """Return the merged steps."""
         for step, after in itertools.zip_longest(steps, steps[1:]):
             layer = self._layer(step)
             if layer is not None:

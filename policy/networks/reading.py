@@ -85,7 +85,7 @@ def programs(network: nn.Module) -> dict[str, np.ndarray]:
 
 
 def programs_of(part: Acts) -> Programs:
-    """Steps of the outputs of a network, or of a part with the part's own names."""
+    """Return the steps of each output of a network, or of a part of one; tensors are named within `part`."""
     assert isinstance(part, nn.Module)
     names = Names(part)
     read = {output: steps_of(module, names) for output, module in part.acting().items()}

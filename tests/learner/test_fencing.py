@@ -166,7 +166,7 @@ def test_nothing_of_a_stopped_learner_comes_after_its_successor(tmp_path: Path) 
 def test_a_later_epoch_that_has_begun_stays_and_nothing_is_left_behind(tmp_path: Path) -> None:
     run = Run(tmp_path)
     Fence(run.folders, 7)
-    with pytest.raises(SupersededError, match="epoch 7 has begun, this one is 6"):
+    with pytest.raises(SupersededError, match="epoch 7 has begun, this writer has epoch 6"):
         Fence(run.folders, 6)
     newest = Fence(run.folders, 8)
     write_bytes(run.ckpt / "a", b"1", durable=True, replace=newest.replacing)

@@ -183,7 +183,7 @@ def test_counters_never_go_back_and_only_what_can_be_opened_again_is_saved(tmp_p
     with run_context(tmp_path / "run", CONFIG) as run:
         with pytest.raises(ValueError, match="something besides tensors, numbers, text"):
             run.save({"policy": Path("x")}, env_step=1, train_iter=1)
-        with pytest.raises(ValueError, match="last_iter would hide what Remuda writes there"):
+        with pytest.raises(ValueError, match="last_iter would hide entries of Remuda"):
             run.save({"last_iter": 3}, env_step=1, train_iter=1)
         assert list(run.folder.ckpt.iterdir()) == []
         go(run)

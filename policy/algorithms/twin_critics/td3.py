@@ -51,8 +51,11 @@ class Td3(TwinCriticLearner):
     # --- the update rule
 
     def critic_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
-        """The weighted squared distance from reward + discount * lower target critic, at the target actor's next action
-        with clipped noise, which is made of normal numbers [n, k] (equations 14 and 15)."""
+        """Return the loss of the critics: their weighted squared distance from the target (equations 14 and 15).
+
+        The target is reward + discount * lower target critic of the target actor's next action plus clipped noise.
+        `noise`: normal numbers [n, k], to be scaled and clipped.
+        """
         clip = self._policy.target_noise_clip
         with torch.no_grad():
             smoothing = (self._policy.target_noise * noise).clamp(-clip, clip)
@@ -64,7 +67,7 @@ class Td3(TwinCriticLearner):
         return critics_loss(loss, values, target)
 
     def actor_loss(self, rows: Transitions) -> Loss:
-        """- first critic, at the actor's own action (algorithm 1)."""
+        """Return the loss of the actor: minus the first critic's value of the actor's action (algorithm 1)."""
         action = self._network(rows.obs).tanh()
         with self._parts[CRITICS].constant():
             loss = -values_of(self._network.critics, rows.obs, action)[0].mean()

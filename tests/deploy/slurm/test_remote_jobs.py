@@ -157,7 +157,7 @@ def test_one_that_is_not_answered_says_what_that_means(slurm: Slurm) -> None:
 
     with (
         RemoteJob(JOB, print, lambda: now_s[0]) as guest,
-        pytest.raises(NotLetInError, match="does `remuda launch` still"),
+        pytest.raises(NotLetInError, match="keep `remuda launch` running"),
     ):
         guest.ask(100.0, never, pause)
     assert 100.0 <= now_s[0] <= 111.0

@@ -197,7 +197,7 @@ def test_counters_never_go_back_and_only_what_can_be_opened_again_is_saved(tmp_p
 @pytest.mark.processes
 def test_the_code_on_the_page_runs(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert len(code) == 3
+    assert len(code) == 2
     example = EXAMPLE.read_text("utf-8")
     assert code[0] in example, "the page shows the loop of the example"
     code[0] = example

@@ -11,7 +11,7 @@ __all__ = ["run_policy"]
 
 
 def __getattr__(name: str) -> object:
-    """Import a name when it is first used: the role itself does not need it."""
+    """Import a name on first use: the role itself needs none of them."""
     if name in __all__:
         from remuda.evaluator import play_policy
 

@@ -1,4 +1,4 @@
-"""Plays seeded episodes with the policies of a run, one episode per seed."""
+"""Plays seeded episodes with the policies of a run, an episode per seed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from remuda.policy.base import Actor
 
 
 class EvaluationError(Error, ValueError):
-    """A number of an environment is not finite, so that an episode has no return; or no action is legal."""
+    """An environment reports a number that is not finite, so an episode has no return; or no action is legal."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One finished episode, from the view of one policy."""
+    """A finished episode, from the view of one policy."""
 
     seed: int
     env_index: int
@@ -49,7 +49,7 @@ class Episode:
 
 @dataclass(frozen=True, eq=False)
 class Player:
-    """The actor of an agent, and its exploration."""
+    """The actor of an agent, with its exploration."""
 
     actor: Actor
     exploration: Mapping[str, float] | None = None
@@ -58,7 +58,7 @@ class Player:
 
 @dataclass(frozen=True)
 class Game:
-    """One finished episode of all agents together."""
+    """A finished episode of all agents together."""
 
     seed: int
     env_index: int
@@ -103,15 +103,15 @@ def play(
     acted: Acted = lambda group_index, actions: None,
     camera: Camera | None = None,
 ) -> list[Game]:
-    """Play exactly one episode per seed and return them in the order of `seeds`.
+    """Play exactly one episode per seed and return the episodes in the order of `seeds`.
 
     Each copy plays one episode after another, reset with the seed of the episode. Each player acts for all of its
-    agents in all copies at once. Every begun episode is counted, so that short episodes are not favoured. With
-    deterministic players the result of an episode depends on its seed alone, not on the number of copies (except for
-    the last bits, which the batch size of a network may change).
+    agents in all copies at once. Every begun episode is counted, so short episodes are not favoured. With deterministic
+    players the result of an episode depends on the seed alone, not on the number of copies (except for the last bits,
+    which the batch size of a network may change).
 
-    A broken copy is replaced and plays its episode again from the start, with the same seed, or with another after a
-    second failure. Results of the broken episode are dropped.
+    A broken copy is replaced and plays the episode again from the start, with the same seed, or with another seed after
+    a second failure. Results of the broken episode are dropped.
 
     Args:
         copies: the environments.
@@ -123,7 +123,7 @@ def play(
         episode_info: names of numbers that environments report with the last step of an episode.
         progress: receives the number of new steps.
         finished: receives each episode and the number of finished episodes.
-        acted: receives the index of a group and its actions [n, …] of each step.
+        acted: receives the index of a group and the actions [n, …] of each step.
         camera: films the only copy.
 
     Raises:
@@ -202,7 +202,7 @@ class EpisodeJob:
 
 
 class _Playing:
-    """Current episodes, at most one in each copy."""
+    """Current episodes, at most one per copy."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class _Playing:
 
 @dataclass(frozen=True)
 class _PlayerLanes:
-    """Lanes of one player in the next step."""
+    """Lanes of a player in the next step."""
 
     player: Player
     lanes: Sequence[int]
@@ -296,7 +296,7 @@ class _GroupPlaying:
         self._states: dict[int, Array] = {}
         """State of the player during the episode, float32 [Actor.state_size] by lane."""
         self._known: dict[int, tuple[Player, np.dtype[Any], Components]] = {}
-        """By id of the player, kept so that the id stays unique."""
+        """Entries by id of the player, kept so that the id stays unique."""
         self._player_lanes: list[_PlayerLanes] | None = None
         """None after a change of players or lanes."""
         self._over: Bools = lanes.over.copy()
@@ -361,7 +361,7 @@ class _GroupPlaying:
         return groups
 
     def _needs(self, player: Player) -> tuple[np.dtype[Any], Components]:
-        """Return the dtype of a player's observations, and the components of its actions (empty without masks)."""
+        """Return the dtype of a player's observations, and the components of the actions (empty without masks)."""
         known = self._known.get(id(player))
         if known is None:
             group, actor = self.lanes.group, player.actor
@@ -437,7 +437,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
-    """Return the `info` of the episodes, in their order, by name."""
+    """Return the `info` of the episodes, in order, by name."""
     return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
 
 

@@ -24,7 +24,7 @@ def run_policy(
     seed: int = 0,
     say: Callable[[str], None] = print,
 ) -> list[Episode]:
-    """Play episodes with `get_action`, from one observation to one action, and return them.
+    """Play episodes with `get_action`, a function from an observation to an action, and return the episodes.
 
     A true attribute `uses_legal_actions` of `get_action` adds the legal actions as an argument; an attribute
     `begin_episode` is called before each episode. Functions of `load_policy` may have both. `say` receives every
@@ -69,7 +69,7 @@ class _OneByOne(Actor):
         legal: np.ndarray | None = None,
         state: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the actions of the function, which handles randomness and memory of its only episode itself."""
+        """Return the actions of the function, which handles randomness and memory of the only episode."""
         if state is not None and self._begin_episode is not None and not state.any():
             self._begin_episode()
         if state is not None:

@@ -1,4 +1,4 @@
-"""Plays the evaluations of a run, in copies of its environment built once."""
+"""Plays the evaluations of a run, in copies of the environment built once."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _AT_ONCE = 4_096
 
 
 class ActionCounts:
-    """Histograms of the actions of one evaluation. Buckets depend on the action space alone, so that histograms of
-    several evaluators can be merged."""
+    """Histograms of the actions of an evaluation. Buckets depend on the action space alone, so histograms of several
+    evaluators can be merged."""
 
     def __init__(self, action: ActionSpec) -> None:
         self._edges = _edges(action)
@@ -78,7 +78,7 @@ def _edges(action: ActionSpec) -> dict[str, NDArray[np.float64]]:
 
 
 def _edges_of(count: int, start: int) -> NDArray[np.float64]:
-    """Return the edges of one bucket for each of `count` integers, or of fewer buckets for many integers."""
+    """Return the edges of a bucket for each of `count` integers, or of fewer buckets for many integers."""
     first = start - 0.5
     return np.linspace(first, first + count, min(count, BUCKETS) + 1)
 
@@ -98,7 +98,7 @@ class Evaluated:
 
     episodes: Sequence[Episode]
     actions: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
-    """Histograms of its actions; empty if log.histograms is off."""
+    """Histograms of the actions; empty if log.histograms is off."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class _Games:
 
 
 class EpisodePlayer:
-    """Plays episodes of evaluations. The seed of an episode depends only on its number. Policies are numbered by the
-    order of their names."""
+    """Plays episodes of evaluations. The seed of an episode depends only on the episode's number. Policies are numbered
+    by the order of their names."""
 
     def __init__(
         self,
@@ -125,8 +125,8 @@ class EpisodePlayer:
         num_envs: int,
         broke: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`policies` are the settings of each policy of the run, by name. `broke` receives a text for the log about
-        each replaced environment. Raises EnvironmentBuildError."""
+        """`policies`: settings of each policy of the run, by name. `broke` receives a text for the log about each
+        replaced environment. Raises EnvironmentBuildError."""
         self._given, self._num_envs, self._log_broken = config, max(1, num_envs), broke
         self.env_restarts = 0
         """Number of replaced environments."""
@@ -222,7 +222,7 @@ class EpisodePlayer:
         *,
         progress: Progress = lambda env_steps: None,
     ) -> list[tuple[str, Game]]:
-        """Let one agent of the policy `judged` play against `others`; see `players_against`. Returns the judged agent
+        """Let one agent of the policy `judged` play against `others`; see `players_against`. Return the judged agent
         with each episode. Raises like `play`."""
         seats = [players_against(number, judged, players, others, self.agents) for number in numbers]
         games = self._play(lambda position: seats[position][1], numbers, progress)
@@ -275,8 +275,8 @@ def players_against(
 ) -> tuple[str, Mapping[str, Player]]:
     """Return the judged agent of the episode with this number, and the player of each agent.
 
-    The judged agent is agent `number` of the policy `judged`, counting round. All other agents are played by one of the
-    `others` of their policy, changing after each round; without others, by the player of their policy.
+    The judged agent is agent `number` of the policy `judged`, counting round. The `others` play all remaining agents,
+    each for its own policy and changing after each round; without others, the player of the policy does.
     """
     own = agents[judged]
     learner, seats = own[number % len(own)], dict[str, Player]()

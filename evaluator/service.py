@@ -30,7 +30,7 @@ from remuda.worker.stores.ports import CheckpointStore, NotNowError, RunStores
 
 
 class CheckpointPolicies:
-    """Loads the policies of an evaluation from the files of their checkpoints."""
+    """Loads the policies of an evaluation from checkpoint files."""
 
     def __init__(self, configs: Sequence[ExperimentConfig], checkpoints: Sequence[CheckpointStore]) -> None:
         """`configs` and `checkpoints` of each policy."""
@@ -50,7 +50,7 @@ class CheckpointPolicies:
         return [store.fetch(*file) for store, file in zip(self._checkpoints, _files(message), strict=True)]
 
     def key(self, message: Evaluate) -> object:
-        """Return a key of the policies that play: equal policies have equal keys."""
+        """Return a key of the playing policies: equal policies have equal keys."""
         return _files(message)
 
     def load(self, paths: Sequence[Path]) -> Sequence[Policy]:
@@ -59,8 +59,8 @@ class CheckpointPolicies:
 
 
 class EvaluatorWork:
-    """Evaluates for one experiment. The end of process or lease stops the current evaluation; the coordinator gives it
-    to another evaluator, if it is still needed."""
+    """Evaluates for one experiment. The end of process or lease stops the current evaluation; the coordinator gives a
+    needed evaluation to another evaluator."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class EvaluatorWork:
         clock: Callable[[], float] = time.monotonic,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`logs` by the name of each policy; `ending` returns True to stop the evaluation under way; without
-        `logs_results` only episodes are logged; `has_tasks`: results name their task; `close` is called at the
-        end."""
+        """`logs` by the name of each policy; `ending` returns True to stop the current evaluation; without
+        `logs_results` only episodes are logged; with `has_tasks` results name the task; `close` is
+        called at the end."""
         self.timers = timers or Timers()
         self._lease, self._link, self._player, self._policies = lease, link, player, policies
         self._names, self._logs = tuple(logs), tuple(logs.values())
@@ -152,7 +152,7 @@ class EvaluatorWork:
                 self._try()
 
     def step(self) -> bool:
-        """Try again to play evaluations with a missing checkpoint; all other work is done on demand."""
+        """Try again to play evaluations with a missing checkpoint; all further work is done on demand."""
         with contextlib.suppress(AskedToEndError):
             self._try()
         return False
@@ -205,7 +205,7 @@ class EvaluatorWork:
     def _evaluate(
         self, message: Evaluate, paths: Sequence[Path], older: Sequence[Sequence[Opponent]]
     ) -> tuple[Sequence[Policy], int]:
-        """Play an evaluation and send its result; return the policies, and the steps of the first episode."""
+        """Play an evaluation and send the result; return the policies, and the steps of the first episode."""
         started_s, env_restarts, log = self._clock(), self._player.env_restarts, self._logs[message.policy_index]
         with self._link.during("preparing", f"loading {message.checkpoint}"):
             policies = self._policies.load(paths)
@@ -258,7 +258,7 @@ class EvaluatorWork:
             self._logs[message.policy_index].say("evaluator", text)
 
     def _film(self, policies: Sequence[Policy], message: Evaluate, steps: int) -> None:
-        """Film an evaluation after its results were sent, since they do not depend on the film."""
+        """Film an evaluation after the results were sent: they do not depend on the film."""
 
         def go_on(env_steps: int) -> bool:
             self._link.progress(self._link.progressed + env_steps)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,11 @@ class _Compiler:
         self._arrays, self._observation = arrays, observation
 
     def chain(self, steps: Steps) -> Forward:
-        functions = list(map(self._step, self._ordered(_Merging(self._arrays).of(steps))))
+        functions = [
+            self._function(step, steps[:index], steps[index + 1 :])
+            for index, step in enumerate(steps)
+            if not (isinstance(step, Apply) and index and _takes_function(steps[index - 1]))
+        ]
         if not functions:
             return lambda inputs: inputs
         if len(functions) == 1:
@@ -78,28 +82,34 @@ class _Compiler:
 
         return run
 
-    def _ordered(self, steps: list[_Runnable]) -> list[_Runnable]:
-        """Let dense layers after images read the pixels in memory order, which saves a copy."""
-        ordered: list[_Runnable] = []
-        for index, step in enumerate(steps):
-            if isinstance(step, Flatten) and index and index + 1 < len(steps):
-                before, after = steps[index - 1], steps[index + 1]
-                if isinstance(before, _Filters) and isinstance(after, _Perceptron):
-                    steps[index + 1] = after.for_pixels_first(len(before.weight))
-                    ordered.append(_flat)
-                    continue
-            ordered.append(steps[index])
-        return ordered
+    def _function(self, step: Step, before: Steps, after: Steps) -> Forward:
+        """The function of a step, with a function after it if the step takes one."""
+        following = after[0] if after else None
+        function = _FUNCTIONS[following.function] if isinstance(following, Apply) else None
+        if _is_layer(step):
+            weight, bias = _layer(step, self._arrays)
+            channels = self._channels(before[:-1]) if before and isinstance(before[-1], Flatten) else None
+            return _dense(weight if channels is None else _for_pixels_first(weight, channels), bias, function)
+        if isinstance(step, Convolution):
+            reads = before[-1] if before else None
+            return _filters(step, self._arrays, function, reads.scale if isinstance(reads, ReadPixels) else 1.0)
+        if isinstance(step, ReadPixels):
+            scale = 1.0 if isinstance(following, Convolution) else step.scale
+            return lambda images: _pixels(images, step.channels_last, scale)
+        if isinstance(step, Flatten):
+            if self._channels(before) is not None and _is_layer(following):
+                return _flat  # the pixels as they lie in memory, which saves a copy: the layer's weights are reordered
+            return lambda images: _flat(images.transpose(0, 3, 1, 2) if images.ndim == 4 else images)
+        return self._other(step)
 
-    def _step(self, step: _Runnable) -> Forward:
-        if callable(step):
-            return step
+    def _channels(self, steps: Steps) -> int | None:
+        """Number of filters of a convolution at the end, with or without a function after it; None for other ends."""
+        last = steps[:-1] if steps and isinstance(steps[-1], Apply) else steps
+        return len(self._arrays[last[-1].weight]) if last and isinstance(last[-1], Convolution) else None
+
+    def _other(self, step: Step) -> Forward:
         if isinstance(step, Normalise | LayerNorm | BatchNorm):
             return self._normalisation(step)
-        if isinstance(step, ReadPixels):
-            return lambda images: _pixels(images, step)
-        if isinstance(step, Flatten):
-            return lambda images: _flat(images.transpose(0, 3, 1, 2) if images.ndim == 4 else images)
         if isinstance(step, MaxPool):
             return lambda images: _largest(images, step)
         if isinstance(step, Residual):
@@ -138,138 +148,70 @@ class _Compiler:
         return lambda rows: read(spec.encode(part.of(rows)))
 
 
-_Layer = tuple[np.ndarray, np.ndarray | None, Function | None]
-"""A weight [inputs, outputs], a bias, and the function of the outputs."""
+_Applied = Callable[[Floats], Floats] | None
+"""A function of a step's outputs, which it may overwrite."""
 
 
-class _Perceptron:
-    """Successive dense layers, each followed by a function."""
-
-    def __init__(self, layers: list[_Layer]) -> None:
-        self._layers = layers
-
-    def for_pixels_first(self, channels: int) -> _Perceptron:
-        """Return these layers for inputs in the order height, width, channels, in place of channels, height, width."""
-        (weight, bias, function), *others = self._layers
-        outputs = weight.shape[1]
-        reordered = weight.reshape(channels, -1, outputs).swapaxes(0, 1).reshape(-1, outputs)
-        return _Perceptron([(np.ascontiguousarray(reordered), bias, function), *others])
-
-    def __call__(self, rows: np.ndarray) -> Floats:
-        hidden: Floats = rows
-        for weight, bias, function in self._layers:
-            hidden = hidden @ weight
-            if bias is not None:
-                hidden += bias
-            if function is not None:
-                hidden = _FUNCTIONS[function](hidden)
-        return hidden
+def _is_layer(step: Step | None) -> TypeGuard[Dense | Dueling]:
+    """True for a dense layer, and for a dueling head of two layers, which becomes one layer."""
+    if isinstance(step, Dueling):
+        halves = (*step.value, *step.advantage)
+        return len(halves) == 2 and all(isinstance(half, Dense) and half.bias is not None for half in halves)
+    return isinstance(step, Dense)
 
 
-class _Filters:
-    """A convolution as a matrix product over the windows of the images, followed by a function."""
-
-    def __init__(self, step: Convolution, arrays: Arrays, function: Function | None, scale: float) -> None:
-        """`scale`: factor of the images, multiplied into the filters, which are smaller."""
-        self.weight = arrays[step.weight]
-        self._matrix = np.ascontiguousarray(self.weight.transpose(2, 3, 1, 0)).reshape(-1, len(self.weight))
-        self._matrix *= np.float32(scale)
-        self._bias = None if step.bias is None else arrays[step.bias]
-        self._stride, self._padding = step.stride, step.padding
-        self._function = None if function is None else _FUNCTIONS[function]
-
-    def __call__(self, images: np.ndarray) -> Floats:
-        windows = _windows(_padded(images, self._padding), self.weight.shape[2:], self._stride)
-        hidden: Floats = windows.reshape(-1, len(self._matrix)) @ self._matrix
-        if self._bias is not None:
-            hidden += self._bias
-        if self._function is not None:
-            hidden = self._function(hidden)
-        return hidden.reshape(*windows.shape[:3], -1)
+def _takes_function(step: Step) -> bool:
+    return _is_layer(step) or isinstance(step, Convolution)
 
 
-_Runnable = Step | _Perceptron | _Filters | Forward
+def _layer(step: Dense | Dueling, arrays: Arrays) -> tuple[np.ndarray, np.ndarray | None]:
+    """The weight [inputs, outputs] and the bias of a layer.
 
-
-class _Merging:
-    """Merges dense layers and convolutions with the functions after them."""
-
-    def __init__(self, arrays: Arrays) -> None:
-        self._arrays = arrays
-        self._merged: list[_Runnable] = []
-        self._dense: list[_Layer] = []
-        self._filters: Convolution | None = None
-        self._scale = 1.0
-        """Scale of the images for the next convolution."""
-
-    def of(self, steps: Steps) -> list[_Runnable]:
-        """Return the merged steps."""
-        for step, after in itertools.zip_longest(steps, steps[1:]):
-            layer = self._layer(step)
-            if layer is not None:
-                self._close_filters()
-                self._dense.append(layer)
-            elif not (isinstance(step, Apply) and self._applied(step.function)):
-                self._add(step, after)
-        self._close()
-        return self._merged
-
-    def _layer(self, step: Step) -> _Layer | None:
-        if isinstance(step, Dense):
-            return (*_matrix(step, self._arrays), None)
-        return _folded(step, self._arrays) if isinstance(step, Dueling) else None
-
-    def _applied(self, function: Function) -> bool:
-        """Merge a function into the step before; False if the step already has a function."""
-        if self._dense and self._dense[-1][2] is None:
-            self._dense[-1] = (*self._dense[-1][:2], function)
-            return True
-        return self._close_filters(function)
-
-    def _add(self, step: Step, after: Step | None) -> None:
-        self._close()
-        if isinstance(step, Convolution):
-            self._filters = step
-        elif isinstance(step, ReadPixels) and isinstance(after, Convolution):
-            self._scale = step.scale
-            self._merged.append(ReadPixels(step.channels_last, 1.0))
-        else:
-            self._merged.append(step)
-
-    def _close(self) -> None:
-        self._close_filters()
-        if self._dense:
-            self._merged.append(_Perceptron(self._dense))
-            self._dense = []
-
-    def _close_filters(self, function: Function | None = None) -> bool:
-        if self._filters is None:
-            return False
-        self._merged.append(_Filters(self._filters, self._arrays, function, self._scale))
-        self._filters, self._scale = None, 1.0
-        return True
-
-
-def _folded(step: Dueling, arrays: Arrays) -> _Layer | None:
-    """Merge a dueling head of two layers into one layer: value plus advantage minus its mean is linear in both halves.
-    None for heads with more layers."""
-    (value, *more), (advantage, *others) = step.value, step.advantage
-    if more or others or not isinstance(value, Dense) or not isinstance(advantage, Dense):
-        return None
-    (of_state, value_bias), (of_actions, advantage_bias) = _matrix(value, arrays), _matrix(advantage, arrays)
-    less_mean = of_actions - of_actions.mean(axis=1, keepdims=True)
-    weight = np.concatenate((np.broadcast_to(of_state, less_mean.shape), less_mean))
-    if value_bias is None or advantage_bias is None:
-        return None
-    return weight, advantage_bias - advantage_bias.mean() + value_bias, None
-
-
-def _matrix(step: Dense, arrays: Arrays) -> tuple[np.ndarray, np.ndarray | None]:
-    """The weight [inputs, outputs] and the bias of a layer."""
+    Merges the two layers of a dueling head: value plus advantage minus its mean is linear in both halves.
+    """
+    if isinstance(step, Dueling):
+        (of_state, value_bias), (of_actions, advantage_bias) = (
+            _layer(half, arrays) for half in (*step.value, *step.advantage) if isinstance(half, Dense)
+        )
+        assert value_bias is not None
+        assert advantage_bias is not None
+        less_mean = of_actions - of_actions.mean(axis=1, keepdims=True)
+        weight = np.concatenate((np.broadcast_to(of_state, less_mean.shape), less_mean))
+        return weight, advantage_bias - advantage_bias.mean() + value_bias
     weight, bias = arrays[step.weight], None if step.bias is None else arrays[step.bias]
     if step.index is None:
         return weight.T, bias
     return weight[step.index], None if bias is None else bias[step.index, 0]
+
+
+def _for_pixels_first(weight: np.ndarray, channels: int) -> np.ndarray:
+    """The weight for inputs in the order height, width, channels in place of channels, height, width."""
+    outputs = weight.shape[1]
+    return np.ascontiguousarray(weight.reshape(channels, -1, outputs).swapaxes(0, 1).reshape(-1, outputs))
+
+
+def _dense(weight: np.ndarray, bias: np.ndarray | None, function: _Applied) -> Forward:
+    def run(rows: np.ndarray) -> Floats:
+        hidden: Floats = rows @ weight
+        if bias is not None:
+            hidden += bias
+        return hidden if function is None else function(hidden)
+
+    return run
+
+
+def _filters(step: Convolution, arrays: Arrays, function: _Applied, scale: float) -> Forward:
+    """A convolution as a matrix product over the windows of the images. `scale`: factor of the images, multiplied into
+    the filters, which are smaller."""
+    weight = arrays[step.weight]
+    matrix = np.ascontiguousarray(weight.transpose(2, 3, 1, 0)).reshape(-1, len(weight)) * np.float32(scale)
+    of_windows = _dense(matrix, None if step.bias is None else arrays[step.bias], function)
+
+    def run(images: np.ndarray) -> Floats:
+        windows = _windows(_padded(images, step.padding), weight.shape[2:], step.stride)
+        return of_windows(windows.reshape(-1, len(matrix))).reshape(*windows.shape[:3], -1)
+
+    return run
 
 
 def _normaliser(mean: np.ndarray, variance: np.ndarray) -> Forward:
@@ -294,11 +236,11 @@ def _dueling(value: Forward, advantage: Forward) -> Forward:
     return run
 
 
-def _pixels(images: np.ndarray, step: ReadPixels) -> Floats:
-    pixels = images if step.channels_last else images.transpose(0, 2, 3, 1)
+def _pixels(images: np.ndarray, channels_last: bool, scale: float) -> Floats:
+    pixels = images if channels_last else images.transpose(0, 2, 3, 1)
     floats: Floats = np.ascontiguousarray(pixels).astype(np.float32)
-    if step.scale != 1.0:
-        floats *= np.float32(step.scale)
+    if scale != 1.0:
+        floats *= np.float32(scale)
     return floats
 
 

@@ -160,9 +160,6 @@ def test_observations_are_counted_once_each_and_published(policy: OnPolicy) -> N
     assert published["observations.count"] == len(whole)
 
 
-# --- state
-
-
 # --- they learn
 
 

@@ -154,9 +154,3 @@ def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: boo
         assert float(result.metrics["total_loss"]) == pytest.approx(float(loss.detach()), rel=1e-5)
     for name, parameter in online.named_parameters():
         np.testing.assert_allclose(algorithm.acting_state()[name], parameter.detach().numpy(), atol=1e-6)
-
-
-# --- determinism and state
-
-
-# --- it learns

@@ -176,9 +176,6 @@ def test_attention_by_hand() -> None:
     torch.testing.assert_close(attention(tokens), attention.write(torch.cat(heads, 2)))
 
 
-# --- by name
-
-
 # --- what cannot be
 
 

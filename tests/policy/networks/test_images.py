@@ -116,9 +116,6 @@ def test_pixels_are_scaled_to_at_most_one() -> None:
     torch.testing.assert_close(white, torch.tensor([[9 * 0.5 + 0.5]]))
 
 
-# --- learning and acting
-
-
 # --- folded convolutions
 
 CASES = [

@@ -280,9 +280,3 @@ def test_each_part_is_clipped_by_its_own_norm(kind: str) -> None:
         # Adam's mean of one or two gradients of that norm is at most 0.19 times it.
         assert float(optimizers[name]["exp_avg"].norm()) <= 0.19e-3 * 1.001
     assert told(result, "grad_norm") > 1e-3, "logs show the norm from before"
-
-
-# --- determinism and state
-
-
-# --- it learns

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from remuda.policy.acting.torch_outputs import TorchOutputs
 
+Form = Literal["plain arrays", "torch", "torch in bfloat16"]
+"""An implementation of an output; plain arrays are numpy's."""
 Chosen = Callable[[str], None] | None
 """Called with a description of the implementation chosen by timing; None: nothing is timed."""
 
@@ -85,7 +87,7 @@ class ActingNetwork:
         self._program = b""
         self._programs: Programs = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._forms: dict[str, _Form] = {}
+        self._forms: dict[str, Form] = {}
         self._forwards: dict[str, Forward] = {}
         if device != "cpu":
             _ = self._torch
@@ -104,43 +106,36 @@ class ActingNetwork:
         """Map encoded inputs [n, …] to an output, float32 [n, outputs]. Raises RuntimeError before any weights."""
         forward = self._forwards.get(output)
         if forward is None:
-            forward = self._forwards[output] = self._forward(output, inputs)
+            if not self.arrays:
+                raise RuntimeError("the policy has no weights yet: call load_state first")
+            if output not in self._forms:
+                self._forms[output] = self._choose(output, inputs)
+            forward = self._forwards[output] = self._make_forward(output, self._forms[output])
         return forward(inputs)
 
     # --- which form
 
-    def _forward(self, output: str, inputs: np.ndarray) -> Forward:
-        if not self.arrays:
-            raise RuntimeError("the policy has no weights yet: call load_state first")
-        form = self._forms.get(output)
-        if form is None:
-            form = self._forms[output] = self._choose(output, inputs)
-        return form()
-
-    def _choose(self, output: str, inputs: np.ndarray) -> _Form:
+    def _choose(self, output: str, inputs: np.ndarray) -> Form:
         steps = self._programs[output]
-        by_torch = functools.partial(self._by_torch, output)
         if steps is None or self._device != "cpu":
-            return by_torch
-        plain = functools.partial(self._by_numpy, output)
+            return "torch"
         if not has_convolutions(steps):
-            return plain
+            return "plain arrays"
         if self._chosen is None or output != self._timed:
-            return by_torch
+            return "torch"
         lower = isinstance(self._chosen, Choice) and self._chosen.lower
-        form, explanation = fastest(plain, by_torch, inputs, lower=lower)
+        form, explanation = fastest(functools.partial(self._make_forward, output), inputs, lower=lower)
         self._chosen(explanation)
         return form
 
-    def _by_numpy(self, output: str) -> Forward:
-        steps = self._programs[output]
-        assert steps is not None
-        return compiled(steps, self.arrays, self._observation)
-
-    def _by_torch(self, output: str, *, lower: bool = False) -> Forward:
+    def _make_forward(self, output: str, form: Form) -> Forward:
+        if form == "plain arrays":
+            steps = self._programs[output]
+            assert steps is not None
+            return compiled(steps, self.arrays, self._observation)
         if not self._torch.loaded:
             self._torch.load(self.arrays)
-        return self._torch.forward(output, lower=lower)
+        return self._torch.forward(output, lower=form == "torch in bfloat16")
 
     @functools.cached_property
     def _torch(self) -> TorchOutputs:
@@ -210,26 +205,21 @@ def made_by(reference: str, *arguments: object) -> Callable[[], nn.Module]:
     return make
 
 
-_Form = Callable[[], Forward]
-
-
-def fastest(plain: _Form, by_torch: Callable[..., Forward], inputs: np.ndarray, *, lower: bool) -> tuple[_Form, str]:
+def fastest(make: Callable[[Form], Forward], inputs: np.ndarray, *, lower: bool) -> tuple[Form, str]:
     """Times all implementations on inputs [n, …]; returns the fastest, and a description of the decision. With `lower`,
     also times bfloat16 if the processor has instructions for it."""
-    plain_s = _seconds_per_call(plain(), inputs)
+    best: Form = "plain arrays"
+    plain_s = best_s = _seconds_per_call(make(best), inputs)
     report = f"inference of {len(inputs)} observations: plain arrays {plain_s * 1e3:.2f} ms"
     if plain_s < _FAST_ENOUGH_S:
-        return plain, f"{report}, which are fast enough"
-    forms: dict[str, _Form] = {"torch": by_torch}
-    if lower and _has_bfloat16():
-        forms["torch in bfloat16"] = functools.partial(by_torch, lower=True)
-    best, best_s = "plain arrays", plain_s
-    for name, form in forms.items():
-        seconds = _seconds_per_call(form(), inputs)
-        report += f", {name} {seconds * 1e3:.2f} ms"
+        return best, f"{report}, which are fast enough"
+    forms: tuple[Form, ...] = ("torch", "torch in bfloat16") if lower and _has_bfloat16() else ("torch",)
+    for form in forms:
+        seconds = _seconds_per_call(make(form), inputs)
+        report += f", {form} {seconds * 1e3:.2f} ms"
         if seconds * _CLEARLY < best_s:
-            best, best_s = name, seconds
-    return forms.get(best, plain), f"{report}; {best} {'are' if best == 'plain arrays' else 'is'} taken"
+            best, best_s = form, seconds
+    return best, f"{report}; {best} {'are' if best == 'plain arrays' else 'is'} taken"
 
 
 def _has_bfloat16() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +13,13 @@ from torch import nn
 
 from remuda.environments.packed_part import PackedPart
 from remuda.policy.base import ValuingActor
+from remuda.policy.files.exported_policies import Run
 from remuda.policy.files.model_artifact import (
     ACTION,
     LEGAL,
     NEXT_STATE,
     STATE,
     VALUE,
-    Floats,
     Parity,
     as_floats,
     part_shapes,
@@ -124,8 +124,6 @@ class Recorded:
         return len(self.observations)
 
 
-Run = Callable[[Mapping[str, Floats]], list[np.ndarray]]
-"""Answers inputs by name: actions, outputs, values, and states where the policy carries any."""
 Answers = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Actions, outputs and values of observations."""
 

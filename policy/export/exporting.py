@@ -23,10 +23,10 @@ import torch
 
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, ValuingActor
-from remuda.policy.export.deployable import Comparison, Deployable, Recorded, Run, example_of
+from remuda.policy.export.deployable import Comparison, Deployable, Recorded, example_of
 from remuda.policy.export.numpy_code import NotInNumpyError, NumpyCode
 from remuda.policy.files.checkpoint_file import first_line
-from remuda.policy.files.exported_policies import description_of, opened, require_onnx
+from remuda.policy.files.exported_policies import Run, description_of, opened, require_onnx
 from remuda.policy.files.model_artifact import (
     ACTION,
     LEGAL,

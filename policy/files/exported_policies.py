@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -24,6 +23,8 @@ from remuda.storage.run_folder import MODEL, MODEL_INFO
 from remuda.storage.untrusted import open_regular
 
 Method = Literal["act", "forward", "value"]
+Answer = Callable[[Method, np.ndarray, np.ndarray | None], NDArray[Any]]
+"""Answers with the model's best actions, outputs or values of observations. Overwrites the state, the last input."""
 
 
 class ExportedActor(ValuingActor):
@@ -31,22 +32,23 @@ class ExportedActor(ValuingActor):
 
     keeps_float64 = True  # it takes what the environment gives
 
-    def __init__(self, info: ModelInfo, output_name: str) -> None:
-        """`info` describes the model; `output_name` names the network's outputs. Raises CheckpointError."""
+    def __init__(
+        self, info: ModelInfo, output_name: str, answer: Answer, log_std: Callable[[], NDArray[np.float32]]
+    ) -> None:
+        """Make an actor of a model. Raises CheckpointError.
+
+        Args:
+            info: describes the model.
+            output_name: meaning of the network's outputs.
+            answer: see Answer.
+            log_std: returns the logarithms of the standard deviations, of normal distributions.
+        """
         if output_name not in get_args(OutputName):
             raise CheckpointError(f"the outputs of the model are {output_name!r}, which this Remuda does not know")
-        self.info = info
+        self.info, self._model_answer, self._log_std = info, answer, log_std
         self._output_name: OutputName = cast("OutputName", output_name)
         self.uses_legal_actions = self._output_name in ("q_values", "logits")
         self.state_size = next((int(one.shape[1]) for one in self.info.inputs if one.name == STATE), 0)
-
-    @abstractmethod
-    def answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
-        """The model's best actions, outputs or values. The `state` is overwritten."""
-
-    @abstractmethod
-    def log_std(self) -> NDArray[np.float32]:
-        """The logarithms of the standard deviations, of normal distributions."""
 
     def act(
         self,
@@ -66,7 +68,7 @@ class ExportedActor(ValuingActor):
         if deterministic:
             return spec.to_environment(best(name, outputs, spec.counts))
         if name == "action_mean":
-            return spec.to_environment(Gaussian(outputs, self.log_std()).sample(rng))
+            return spec.to_environment(Gaussian(outputs, self._log_std()).sample(rng))
         drawn = explored(name, outputs, exploration, rng, counts=spec.counts, legal=legal)
         in_units = name in ("squashed_gaussian", "unit_action")
         return (spec.bounded(by=self.info.algorithm) if in_units else spec).to_environment(drawn)
@@ -77,35 +79,32 @@ class ExportedActor(ValuingActor):
     def _answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
         if self.state_size and state is None:
             raise ValueError("a recurrent policy acts with the state of each environment: give `state`")
-        return self.answer(method, observations, state if self.state_size else None)
+        return self._model_answer(method, observations, state if self.state_size else None)
 
 
-class ExportedPolicy(ExportedActor):
-    """The model in a model/ folder."""
+def model_actor(folder: Path) -> ExportedActor:
+    """Load `folder`/model.pt of a model/ folder. Raises CheckpointError if it is missing, damaged or of another format.
 
-    def __init__(self, folder: Path) -> None:
-        """Load `folder`/model.pt. Raises CheckpointError if it is missing, damaged or of another format.
-
-        TorchScript is a program, although without access to Python: load only models of people you trust.
-        """
-        self._model, info = _load(folder / MODEL)
-        super().__init__(info, info.outputs[0].name)
+    TorchScript is a program, although without access to Python: load only models of people you trust.
+    """
+    model, info = _load(folder / MODEL)
 
     @torch.no_grad()
-    def answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
-        seen = torch.from_numpy(np.ascontiguousarray(observations, self.info.observation.dtype))
-        answer = getattr(self._model, method)(*(seen,) if state is None else (seen, torch.from_numpy(state)))
+    def answer(method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+        seen = torch.from_numpy(np.ascontiguousarray(observations, info.observation.dtype))
+        given = getattr(model, method)(*(seen,) if state is None else (seen, torch.from_numpy(state)))
         if state is not None:
-            answer, after = answer
+            given, after = given
             state[:] = after.numpy()
-        own: NDArray[Any] = answer.numpy()
+        own: NDArray[Any] = given.numpy()
         return own
 
-    def log_std(self) -> NDArray[np.float32]:
-        parameters = self._model.named_parameters()
-        (found,) = (tensor for name, tensor in parameters if name.rpartition(".")[2] == "log_std")
+    def log_std() -> NDArray[np.float32]:
+        (found,) = (tensor for name, tensor in model.named_parameters() if name.rpartition(".")[2] == "log_std")
         numbers: NDArray[np.float32] = found.numpy()
         return numbers
+
+    return ExportedActor(info, info.outputs[0].name, answer, log_std)
 
 
 def _load(path: Path) -> tuple[Any, ModelInfo]:
@@ -159,34 +158,30 @@ def opened(path: Path) -> Run:
     return lambda given: list(session.run(None, dict(given)))
 
 
-class OnnxPolicy(ExportedActor):
-    """An ONNX file for evaluation."""
+def onnx_actor(path: Path) -> ExportedActor:
+    """Load an ONNX file, and its description with the checksum. Raises CheckpointError if either is missing, damaged or
+    does not match, and NoOnnxError."""
+    info = _described(path)
 
-    def __init__(self, path: Path) -> None:
-        """Load a file, and its description with the checksum. Raises CheckpointError if either is missing, damaged or
-        does not match, and NoOnnxError."""
-        info = _described(path)
-        try:
-            _, outputs, _, *_ = info.outputs
-            super().__init__(info, outputs.name)
-        except (ValueError, IndexError) as error:
-            raise CheckpointError(f"{description_of(path)}: does not describe a policy: {error}") from error
-        try:
-            self._run = opened(path)
-        except NoOnnxError:
-            raise
-        except Exception as error:  # onnxruntime has a dozen unrelated types
-            raise CheckpointError(f"{path}: not an ONNX file that onnxruntime can read: {first_line(error)}") from error
-
-    def answer(self, method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
-        given = as_floats(self.info.observation, observations)
-        answers = self._run(given if state is None else {**given, STATE: state})
+    def answer(method: Method, observations: np.ndarray, state: np.ndarray | None) -> NDArray[Any]:
+        given = as_floats(info.observation, observations)
+        answers = run(given if state is None else {**given, STATE: state})
         if state is not None:
             state[:] = answers[-1]
         return answers[("act", "forward", "value").index(method)]
 
-    def log_std(self) -> NDArray[np.float32]:
-        return np.array(self.info.log_std, np.float32)
+    try:
+        _, outputs, _, *_ = info.outputs
+        actor = ExportedActor(info, outputs.name, answer, lambda: np.array(info.log_std, np.float32))
+    except (ValueError, IndexError) as error:
+        raise CheckpointError(f"{description_of(path)}: does not describe a policy: {error}") from error
+    try:
+        run = opened(path)
+    except NoOnnxError:
+        raise
+    except Exception as error:  # onnxruntime has a dozen unrelated types
+        raise CheckpointError(f"{path}: not an ONNX file that onnxruntime can read: {first_line(error)}") from error
+    return actor
 
 
 def _described(path: Path) -> ModelInfo:

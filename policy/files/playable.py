@@ -29,7 +29,7 @@ from remuda.policy.algorithms import (
 )
 from remuda.policy.base import Algorithm, Policy, ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
-from remuda.policy.files.exported_policies import ExportedPolicy, OnnxPolicy, description_of
+from remuda.policy.files.exported_policies import description_of, model_actor, onnx_actor
 from remuda.policy.files.policy_file import PolicyFileError, load
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -254,7 +254,7 @@ def exported_playable(path: Path, *, trust_code: bool = False, search: bool = Tr
     distrusted = distrusted_file(path, description_of(path)) if onnx else distrusted_model(path)
     if distrusted is not None and not trust_code:
         raise CheckpointError(distrusted)
-    actor = OnnxPolicy(path) if onnx else ExportedPolicy(path)
+    actor = onnx_actor(path) if onnx else model_actor(path)
     info = actor.info
     try:
         env = EnvConfig.model_validate(info.env)

@@ -20,7 +20,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.environments.packing import PackObservations
 from remuda.policy.algorithms import make_algorithm
-from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.exported_policies import model_actor
 from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.custom import Preparation
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -95,7 +95,7 @@ def test_an_algorithm_learns_with_it_and_all_sides_act_alike(
     run = trained(tmp_path, name, encoder)
     searches = name == "muzero"  # and what is exported does not
     restored = load_checkpoint_policy(find_checkpoint(run, "last"), trust_code=True, search=not searches)
-    exported = ExportedPolicy(run / "model")
+    exported = model_actor(run / "model")
     seen = np.random.default_rng(0).normal(size=(20, *restored.observation.shape)).astype(np.float32)
     size = restored.policy.state_size
     states = [np.zeros((20, size), np.float32) if size else None for _ in range(2)]

@@ -18,7 +18,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.exported_policies import model_actor
 from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -177,7 +177,7 @@ def test_a_run_with_it_is_resumed_and_played_from_its_model(folder: Path, monkey
     assert resumed.env_step >= 320
     restored = load_checkpoint_policy(find_checkpoint(run, "last"), trust_code=True)
     seen = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    exported = ExportedPolicy(run / "model")
+    exported = model_actor(run / "model")
     np.testing.assert_allclose(restored.policy.value(seen), exported.value(seen), rtol=1e-3, atol=1e-4)
 
 

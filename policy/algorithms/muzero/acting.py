@@ -44,10 +44,7 @@ class SearchModel:
         """[simulations + 1, n, …]"""
 
     def begin(self, observations: np.ndarray, simulations: int) -> tuple[Floats, Floats]:
-        """Take the roots of a search, encoded observations [n, …], into the pool as node 0.
-
-        Returns the prior, float32 [n, actions], and the value, float32 [n].
-        """
+        """See Model, for encoded observations [n, …]."""
         with torch.inference_mode():
             latent = self._network.represent(to_tensor(observations, self._device))
             size = (simulations + 1, *latent.shape)
@@ -61,10 +58,7 @@ class SearchModel:
     def expand(
         self, parents: NDArray[np.int32], actions: NDArray[np.int64], node: int
     ) -> tuple[Floats, Floats, Floats]:
-        """Imagine the results of actions [n] from the nodes `parents` [n], and store them as `node`.
-
-        Returns the reward, float32 [n], the prior, float32 [n, actions], and the value, float32 [n].
-        """
+        """See Model."""
         with torch.inference_mode():
             rows = to_tensor(parents * np.int64(len(parents)) + self._rows, self._device)
             before = self._pool.flatten(0, 1).index_select(0, rows)
@@ -218,18 +212,14 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
 
         Actions are drawn by visits ** (1 / temperature), or, with Gumbel MuZero, by its noise.
         """
-        roots = len(observations)
-        if self._config.gumbel:
-            noise = rng.gumbel(size=(roots, self._actions))
-            found = self._searched(observations, noise.astype(np.float32), legal)
-            chosen = found.action
-        else:
-            noise = rng.dirichlet(np.full(self._actions, self._config.root_noise_alpha), roots)
-            found = self._searched(observations, noise.astype(np.float32), legal)
-            chosen = choose(found.visits, exploration[TEMPERATURE], rng)
+        roots, gumbel = len(observations), self._config.gumbel
+        alpha = np.full(self._actions, self._config.root_noise_alpha)
+        noise = rng.gumbel(size=(roots, self._actions)) if gumbel else rng.dirichlet(alpha, roots)
+        found = self._searched(observations, noise.astype(np.float32), legal)
+        chosen = found.action if gumbel else choose(found.visits, exploration[TEMPERATURE], rng)
         policy = found.policy if legal is None else np.where(legal, found.policy, np.float32(ILLEGAL))
         columns = {SEARCH_POLICY: policy, ROOT_VALUE: found.value}
-        if self._config.gumbel:
+        if gumbel:
             columns[VISITS] = found.visits
         return self._action.to_environment(chosen), columns
 

@@ -20,7 +20,7 @@ from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.exported_policies import model_actor
 from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.collector.rollouts import OneRollout
@@ -87,7 +87,7 @@ def test_acting_is_the_same_with_an_offset_as_without(dtype: str, tmp_path: Path
     np.testing.assert_array_equal(actions, _acted(acting(PPO, near), seen)[0])
     np.testing.assert_allclose(recorded_far["log_prob"], recorded["log_prob"], atol=1e-3)
     Exporter(far, experiment(PPO)).export(tmp_path, Counters())
-    np.testing.assert_allclose(ExportedPolicy(tmp_path).value(away), expected, atol=1e-3)
+    np.testing.assert_allclose(model_actor(tmp_path).value(away), expected, atol=1e-3)
     encoded = far.observation.encode(away, far.observation.numbers(normalised=True))
     with torch.no_grad():
         logits = far.network(torch.from_numpy(encoded))

@@ -10,7 +10,7 @@ import pytest
 
 from remuda.config.algorithms.actor_critic import TwinCriticConfig
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.exported_policies import model_actor
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.files.exported import CASES, COUNTERS, leave_behind
 
@@ -22,7 +22,7 @@ def test_it_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None
     """Among all actions, and among the legal ones."""
     case, rng = CASES[name], np.random.default_rng(1)
     trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
-    exported = ExportedPolicy(tmp_path / "model")
+    exported = model_actor(tmp_path / "model")
     seen, components = case.seen(rng, 31), case.action.components
     masks: list[np.ndarray | None] = [None]
     explores = {"epsilon": 0.5}
@@ -51,18 +51,18 @@ def test_the_description_comes_from_inside_the_model(tmp_path: Path) -> None:
     """A copy of model.pt is enough, and the two files cannot disagree during replacement."""
     leave_behind(CASES["dqn"], tmp_path)
     (tmp_path / "model" / "model_info.json").unlink()
-    info = ExportedPolicy(tmp_path / "model").info
+    info = model_actor(tmp_path / "model").info
     assert (info.train_iter, info.env_step, info.algorithm) == (COUNTERS.train_iter, COUNTERS.env_step, "dqn")
     assert info.observation == CASES["dqn"].observation
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model\.pt: no such model"):
-        ExportedPolicy(tmp_path)
+        model_actor(tmp_path)
     (tmp_path / "model.pt").write_bytes(b"PK\x03\x04 and so on")
     with pytest.raises(CheckpointError, match="not a model of Remuda's, or a damaged one"):
-        ExportedPolicy(tmp_path)
+        model_actor(tmp_path)
     checkpoint = leave_behind(CASES["dqn"], tmp_path / "run")
     (tmp_path / "model.pt").write_bytes(checkpoint.read_bytes())
     with pytest.raises(CheckpointError, match="not a model of Remuda's"):
-        ExportedPolicy(tmp_path)
+        model_actor(tmp_path)

@@ -15,7 +15,7 @@ from remuda.environments.make import make_single
 from remuda.evaluator.evaluate import evaluate
 from remuda.policy.base import Actor
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.exported_policies import OnnxPolicy, description_of
+from remuda.policy.files.exported_policies import description_of, onnx_actor
 from remuda.policy.files.playable import exported_playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.export.cases import Made, fresh, made
@@ -51,7 +51,7 @@ def test_it_plays_the_same_episodes_from_the_same_seeds(
 ) -> None:
     env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
     taken: list[list[int]] = []
-    for actor in (walker().policy, OnnxPolicy(played)):
+    for actor in (walker().policy, onnx_actor(played)):
         actions: list[int] = []
 
         def recorded(*args: Any, act: Any = actor.act, actions: list[int] = actions, **kwargs: Any) -> np.ndarray:
@@ -83,7 +83,7 @@ def answers(actor: Actor, seen: np.ndarray, legal: np.ndarray | None, *, determi
 def test_it_acts_as_the_policy_does_also_by_chance(tmp_path: Path, name: str) -> None:
     case, path = made(name), tmp_path / "policy.onnx"
     case.export.write(path, "onnx")
-    seen, legal, exported = case.recorded.observations, case.recorded.legal, OnnxPolicy(path)
+    seen, legal, exported = case.recorded.observations, case.recorded.legal, onnx_actor(path)
     for deterministic in (True, False):
         both = [answers(actor, seen, legal, deterministic=deterministic) for actor in (case.policy, exported)]
         for one, other in zip(*both, strict=True):
@@ -102,14 +102,14 @@ def test_what_is_not_the_file_that_was_described_is_refused(played: Path, tmp_pa
     path = copied(played, tmp_path)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointError, match=r"damaged, or not the file that policy\.onnx\.json describes"):
-        OnnxPolicy(path)
+        onnx_actor(path)
     path = copied(played, tmp_path)
     description_of(path).write_text("{}")
     with pytest.raises(CheckpointError, match=r"policy\.onnx\.json: does not describe a policy"):
-        OnnxPolicy(path)
+        onnx_actor(path)
     description_of(path).unlink()
     with pytest.raises(CheckpointError, match=r"policy\.onnx\.json: no such file; .* go together"):
-        OnnxPolicy(path)
+        onnx_actor(path)
 
 
 def test_that_of_another_user_takes_trust(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.base import ValuingActor
-from remuda.policy.files.exported_policies import ExportedPolicy
+from remuda.policy.files.exported_policies import model_actor
 from remuda.policy.files.functions import load_action, load_value
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.files.exported import (
@@ -72,7 +72,7 @@ def observed(case: Case) -> np.ndarray:
 @cases
 def test_the_model_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None:
     case = CASES[name]
-    trained, exported = load_checkpoint_policy(leave_behind(case, tmp_path)).policy, ExportedPolicy(tmp_path / "model")
+    trained, exported = load_checkpoint_policy(leave_behind(case, tmp_path)).policy, model_actor(tmp_path / "model")
     assert exported.state_size == trained.state_size > 0
     for deterministic in (True, False):
         first, second = (played(actor, observed(case), deterministic=deterministic) for actor in (trained, exported))

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
+import pytest
 
-from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes
+from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
+from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes, SearchSettings
+from remuda.policy.algorithms.muzero.search.search import COMPILED, new_tree
+from remuda.policy.algorithms.muzero.search.tree import Tree
 
 Ints = npt.NDArray[np.int64]
+NewTree = Callable[[int, int, SearchSettings], Tree]
+TREES: list[NewTree] = [NumpyTree, *([new_tree] if COMPILED else [])]
+
+both = pytest.mark.parametrize("new_tree", TREES, ids=["numpy", "compiled"][: len(TREES)])
+
+
+def floats(*numbers: float) -> Floats:
+    return np.array(numbers, np.float32)
 
 
 class TableModel:

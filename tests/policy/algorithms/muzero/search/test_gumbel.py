@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -10,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import (
     Doubles,
-    Floats,
     GumbelSettings,
     SearchSettings,
     completed_q,
@@ -21,17 +18,7 @@ from remuda.policy.algorithms.muzero.search.rules import (
     visits_wanted,
 )
 from remuda.policy.algorithms.muzero.search.search import COMPILED, new_tree, search
-from remuda.policy.algorithms.muzero.search.tree import Tree
-from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, TableModel
-
-NewTree = Callable[[int, int, SearchSettings], Tree]
-TREES: list[NewTree] = [NumpyTree, *([new_tree] if COMPILED else [])]
-
-both = pytest.mark.parametrize("new_tree", TREES, ids=["numpy", "compiled"][: len(TREES)])
-
-
-def floats(*numbers: float) -> Floats:
-    return np.array(numbers, np.float32)
+from remuda.tests.policy.algorithms.muzero.search.models import TREES, NewTree, RandomModel, TableModel, both, floats
 
 
 def doubles(*numbers: float) -> Doubles:

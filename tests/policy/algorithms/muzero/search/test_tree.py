@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
-from remuda.policy.algorithms.muzero.search.rules import Floats, SearchSettings
-from remuda.policy.algorithms.muzero.search.search import COMPILED, new_tree, search
+from remuda.policy.algorithms.muzero.search.rules import SearchSettings
+from remuda.policy.algorithms.muzero.search.search import COMPILED, search
 from remuda.policy.algorithms.muzero.search.tree import Tree
-from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
-
-NewTree = Callable[[int, int, SearchSettings], Tree]
-TREES: list[NewTree] = [NumpyTree, *([new_tree] if COMPILED else [])]
-
-both = pytest.mark.parametrize("new_tree", TREES, ids=["numpy", "compiled"][: len(TREES)])
-
-
-def floats(*numbers: float) -> Floats:
-    return np.array(numbers, np.float32)
+from remuda.tests.policy.algorithms.muzero.search.models import NewTree, RandomModel, both, floats
 
 
 def test_the_trees_are_compiled_where_there_is_a_compiler() -> None:

@@ -124,9 +124,6 @@ class Recorded:
         return len(self.observations)
 
 
-Answers = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Actions, outputs and values of observations."""
-
 _AT_ONCE = 256
 """Observations per call, without a state."""
 
@@ -140,8 +137,8 @@ class Comparison:
 
     def parity(self, run: Run, recorded: Recorded) -> Parity:
         """Compare the answers of `run` with the policy."""
-        both = list(self._answers(run, recorded))
-        own, other = (tuple(map(np.concatenate, zip(*side, strict=True))) for side in zip(*both, strict=True))
+        answers = [np.concatenate(each) for each in zip(*self._answers(run, recorded), strict=True)]
+        own, other = answers[:3], answers[3:]
         actions = np.isclose(other[0], own[0], rtol=1e-5, atol=1e-5).reshape(len(recorded), -1)
         differences = [_largest_difference(one, two) for one, two in zip(own, other, strict=True)]
         return Parity(
@@ -154,39 +151,27 @@ class Comparison:
             largest_number=float(max(np.abs(each).max(initial=0.0) for each in own[1:])),
         )
 
-    def _answers(self, run: Run, recorded: Recorded) -> Iterator[tuple[Answers, Answers]]:
-        """Yield answers of the policy and of the file, in groups of observations."""
-        size = self._portable.state_size
-        # What each of the four carries through the episode.
-        acting, valuing, inner, carried = (np.zeros((1, size), np.float32) for _ in range(4))
-        for first in range(0, len(recorded), 1 if size else _AT_ONCE):
-            rows = slice(first, first + (1 if size else _AT_ONCE))
-            if size and recorded.begins[first]:
-                acting, valuing, inner, carried = (np.zeros((1, size), np.float32) for _ in range(4))
-            seen = recorded.observations[rows]
-            legal = None if recorded.legal is None else recorded.legal[rows]
-            own = self._own(seen, legal, acting, valuing)
-            outputs, inner = self._outputs(seen, inner)
-            given = {**as_floats(self._observation, seen), **({STATE: carried} if size else {})}
-            answer = run(given if legal is None else {**given, LEGAL: legal.astype(np.float32)})
-            carried = answer[-1]
-            yield (own[0], outputs, own[1]), (answer[0], answer[1], answer[2])
-
-    def _own(
-        self, seen: np.ndarray, legal: np.ndarray | None, acting: np.ndarray, valuing: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        states = (acting, valuing) if self._portable.state_size else (None, None)
-        unused = np.random.default_rng(0)
-        actions = self._policy.act(seen, {}, unused, deterministic=True, legal=legal, state=states[0])
-        return actions, self._policy.value(seen, state=states[1])
-
     @torch.no_grad()
-    def _outputs(self, seen: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        observations = torch.from_numpy(np.ascontiguousarray(seen, self._observation.dtype))
-        if not self._portable.state_size:
-            return self._portable(observations).numpy(), state
-        outputs, after = self._portable(observations, torch.from_numpy(state))
-        return outputs.numpy(), after.numpy()
+    def _answers(self, run: Run, recorded: Recorded) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield actions, outputs and values by the policy, then by the file, of groups of observations."""
+        size, rng = self._portable.state_size, np.random.default_rng(0)
+        states: list[np.ndarray] = []
+        for first in range(0, len(recorded), 1 if size else _AT_ONCE):
+            if size and (not first or recorded.begins[first]):
+                states = [np.zeros((1, size), np.float32) for _ in range(4)]  # of actions, values, outputs, the file
+            acting, valuing, *others = states or (None, None)
+            rows = slice(first, first + (1 if size else _AT_ONCE))
+            seen, legal = recorded.observations[rows], None if recorded.legal is None else recorded.legal[rows]
+            action = self._policy.act(seen, {}, rng, deterministic=True, legal=legal, state=acting)
+            value = self._policy.value(seen, state=valuing)
+            inputs = (np.ascontiguousarray(seen, self._observation.dtype), *others[:1])
+            outputs = self._portable(*map(torch.from_numpy, inputs))
+            given = {**as_floats(self._observation, seen), **({STATE: others[1]} if size else {})}
+            answer = run(given if legal is None else {**given, LEGAL: legal.astype(np.float32)})
+            if size:
+                outputs, after = outputs
+                states[2:] = after.numpy(), answer[-1]
+            yield action, outputs.numpy(), value, *answer[:3]
 
 
 def _largest_difference(one: np.ndarray, other: np.ndarray) -> float:

@@ -78,11 +78,10 @@ class Positions:
         taken: Ints = np.where(self.acted, action[self.row, step], chance[self.row, step])
         return taken
 
-    def rewards(self, reward: Floats, *, after: int = 1) -> Floats:
-        """Rewards of the steps to the positions from `after` on, float32; 0 after the end. `reward` is [B, W]."""
-        row, step = self.row[sum(self.counts[:after]) :], self.position[sum(self.counts[:after]) :] - 1
-        seen = self.seen[sum(self.counts[:after]) :]
-        brought: Floats = np.where(seen, reward[row, step], np.float32(0.0))
+    def rewards(self, reward: Floats) -> Floats:
+        """Rewards of the steps to the positions from 1 on, float32; 0 after the end. `reward` is [B, W]."""
+        row, position, seen = (column[self.counts[0] :] for column in (self.row, self.position, self.seen))
+        brought: Floats = np.where(seen, reward[row, position - 1], np.float32(0.0))
         return brought
 
 

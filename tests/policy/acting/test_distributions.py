@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from remuda.policy import torch_distributions
 from remuda.policy.acting import distributions
 from remuda.policy.acting.distributions import CorrelatedNoise
-from remuda.policy.networks import tensors
 from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.tests.policy.algorithms import likelihoods
 from remuda.tests.policy.algorithms.twin_critics.cases import integral
@@ -101,34 +100,6 @@ def test_only_legal_indices_are_chosen(rows: int, n: int, epsilon: float, seed: 
     if epsilon == 0.0:
         np.testing.assert_array_equal(greedy, np.where(legal, numbers, -np.inf).argmax(1))
     assert (drawn.probabilities()[~legal] == 0.0).all()
-
-
-@settings(max_examples=25, deadline=None)
-@given(rows=st.integers(1, 8), n=st.integers(1, 7), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
-def test_masked_distributions_are_those_of_torch_over_the_legal_actions(
-    rows: int, n: int, by_entropy: float, seed: int
-) -> None:
-    """torch's distributions have no masks: they get the logits of only the legal actions, row by row."""
-    rng = np.random.default_rng(seed)
-    outputs, legal, indices = rng.normal(size=(rows, n)), rng.random((rows, n)) < 0.5, rng.integers(0, n, rows)
-    legal[np.arange(rows), indices] = True
-    by_log_prob = torch.tensor(rng.normal(size=rows))
-    logits = torch.tensor(outputs, requires_grad=True)
-    loss = torch.zeros((), dtype=torch.float64)
-    expected: list[tuple[float, float]] = []
-    for row in range(rows):
-        theirs = torch.distributions.Categorical(logits=logits[row][torch.tensor(legal[row])])
-        action = torch.tensor(int(np.count_nonzero(legal[row, : indices[row]])))
-        log_prob, entropy = theirs.log_prob(action), theirs.entropy()  # type: ignore[no-untyped-call]
-        loss = loss + by_log_prob[row] * log_prob + by_entropy * entropy
-        expected.append((log_prob.item(), entropy.item()))
-    learning = torch_distributions.Categorical(tensors.masked(logits, torch.tensor(legal))).of(torch.tensor(indices))
-    ours = distributions.Categorical(distributions.masked(outputs.astype(np.float32), legal))
-    for log_probs, entropies in ((part.detach() for part in learning), (ours.log_prob(indices), ours.entropy())):
-        np.testing.assert_allclose(np.stack((log_probs, entropies), axis=1), expected, atol=1e-5)
-    gradient = gradient_of(learning, by_log_prob, by_entropy, logits)
-    torch.testing.assert_close(gradient, torch.autograd.grad(loss, logits)[0])
-    assert (gradient[torch.tensor(~legal)] == 0.0).all()
 
 
 COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(tuple)

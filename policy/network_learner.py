@@ -14,14 +14,14 @@ from remuda.config.algorithms.base import BuiltInConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.flat_parameters import FlatParameters
-from remuda.policy.networks.optimizers import Kept, Optimizer, make_optimizer
+from remuda.policy.networks.optimizers import Optimizer, Optimizers, make_optimizer
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Network = TypeVar("Network", bound=nn.Module)
-AnyOptimizer = TypeVar("AnyOptimizer", bound=Kept)
+AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer | Optimizers)
 
 
 class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):

@@ -6,7 +6,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from pydantic import JsonValue
@@ -30,39 +30,36 @@ FIRST = "adam"
 """Name of the optimizer in states without a name: older Remuda had no other."""
 
 
-class Kept(Protocol):
-    """State of an optimizer, or of several, in checkpoints."""
-
-    def state(self) -> dict[str, object]: ...
-
-    def misfits(self, state: object) -> list[str]: ...
-
-    def load_state(self, state: Mapping[str, object]) -> None: ...
-
-
 class Optimizer(ABC):
     """Moves a parameter vector by a gradient vector, in place. The owner of both writes the
-    gradient before every step."""
+    gradient before every step. The state is a number of steps, and vectors like the parameters."""
 
     learning_rate: float
     """May be changed between steps."""
 
-    def __init__(self, name: str, vector: torch.Tensor, gradient: torch.Tensor, *, learning_rate: float) -> None:
-        """`name`: value of `learner.optimizer`."""
+    def __init__(
+        self, name: str, vector: torch.Tensor, gradient: torch.Tensor, *moments: str, learning_rate: float
+    ) -> None:
+        """`name`: value of `learner.optimizer`. `moments`: names of the state's vectors, initially zeros."""
         self._name, self._vector, self._gradient = name, vector, gradient
         self.learning_rate = learning_rate
+        self._steps = 0
+        memory = HugePageMemory()
+        self._moments = {moment: memory.empty(vector.shape, like=vector).zero_() for moment in moments}
 
     @abstractmethod
     def step(self) -> None:
         """Move the vector by the present gradient."""
 
-    @abstractmethod
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """Continue from a state without misfits. Learning rate and other settings do not change."""
-
     def state(self) -> dict[str, object]:
         """Name and state. Tensors are live, not copies."""
         return {"name": self._name, **self._remembered()}
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """Continue from a state without misfits. Learning rate and other settings do not change."""
+        self._steps = cast("int", state["step"])
+        for name, moment in self._moments.items():
+            moment.copy_(cast("torch.Tensor", state[name]))
 
     def misfits(self, state: object) -> list[str]:
         """Reasons why a saved state cannot be loaded; empty if it fits."""
@@ -77,36 +74,12 @@ class Optimizer(ABC):
             ]
         return self._misfits(given)
 
-    @abstractmethod
     def _remembered(self) -> dict[str, object]:
         """The state without the name."""
-
-    @abstractmethod
-    def _misfits(self, remembered: Mapping[str, object]) -> list[str]:
-        """See misfits, of a state of the same optimizer."""
-
-
-class VectorOptimizer(Optimizer):
-    """An optimizer whose state is a number of steps, and vectors like the parameters."""
-
-    def __init__(
-        self, name: str, vector: torch.Tensor, gradient: torch.Tensor, *moments: str, learning_rate: float
-    ) -> None:
-        """`moments`: names of the vectors, initially zeros."""
-        super().__init__(name, vector, gradient, learning_rate=learning_rate)
-        self._steps = 0
-        memory = HugePageMemory()
-        self._moments = {moment: memory.empty(vector.shape, like=vector).zero_() for moment in moments}
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        self._steps = cast("int", state["step"])
-        for name, moment in self._moments.items():
-            moment.copy_(cast("torch.Tensor", state[name]))
-
-    def _remembered(self) -> dict[str, object]:
         return {"step": self._steps, **self._moments}
 
     def _misfits(self, remembered: Mapping[str, object]) -> list[str]:
+        """See misfits, of a state of the same optimizer."""
         given = dict(remembered)
         problems = [] if isinstance(given.pop("step", None), int) else ["optimizer: missing step"]
         length = tuple(self._vector.shape)
@@ -150,7 +123,7 @@ def set_learning_rate(one: object, learning_rate: float) -> None:
 _MEAN, _SQUARE = "exp_avg", "exp_avg_sq"
 
 
-class Adam(VectorOptimizer):
+class Adam(Optimizer):
     """Adam, or AdamW if the settings are AdamW's."""
 
     def __init__(
@@ -186,7 +159,7 @@ class Adam(VectorOptimizer):
 _MEAN_SQUARE, _MEAN_GRADIENT, _MOMENTUM = "square_avg", "grad_avg", "momentum_buffer"
 
 
-class Rmsprop(VectorOptimizer):
+class Rmsprop(Optimizer):
     """Divides the gradient by the root of its running mean square."""
 
     def __init__(
@@ -230,24 +203,6 @@ class Rmsprop(VectorOptimizer):
 
 _STATE = "state_dict"
 _ASKED = ("step", "state_dict", "load_state_dict", "param_groups")
-
-
-class Steps(Protocol):
-    """Used part of torch.optim.Optimizer."""
-
-    param_groups: list[dict[str, object]]
-
-    def step(self) -> object:
-        """Move the parameters along their gradients."""
-        ...
-
-    def state_dict(self) -> dict[str, object]:
-        """State for checkpoints: numbers, text and tensors."""
-        ...
-
-    def load_state_dict(self, state: dict[str, object], /) -> object:
-        """Continue from a state of `state_dict`."""
-        ...
 
 
 class CustomOptimizer(Optimizer):
@@ -303,7 +258,7 @@ class CustomOptimizer(Optimizer):
             return [f"optimizer: {self._name} refuses the state: {type(error).__name__}: {error}"]
         return []
 
-    def _make(self, parameter: nn.Parameter) -> Steps:
+    def _make(self, parameter: nn.Parameter) -> torch.optim.Optimizer:
         parameter.grad = self._gradient
         make = own_optimizer(self._name, self._settings, source_dir=self._source_dir)
         where = f"{OPTIMIZER} = {self._name!r}"
@@ -314,10 +269,10 @@ class CustomOptimizer(Optimizer):
             raise UserCodeError(OPTIMIZER, f"{where}: cannot be made: {type(error).__name__}: {error}") from error
         if lacking := [name for name in _ASKED if not hasattr(made, name)]:
             raise UserCodeError(OPTIMIZER, f"{where}: lacks {', '.join(lacking)}, which a torch.optim.Optimizer has")
-        return cast("Steps", made)
+        return cast("torch.optim.Optimizer", made)
 
 
-def _load(made: Steps, state: Mapping[str, object]) -> None:
+def _load(made: torch.optim.Optimizer, state: Mapping[str, object]) -> None:
     """Load the state of the class, except arguments of the constructor."""
     given = [dict(group) for group in made.param_groups]
     made.load_state_dict(copy.deepcopy(cast("dict[str, object]", state[_STATE])))

@@ -34,7 +34,7 @@ from remuda.policy.files.policy_file import PolicyFileError, load
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-from remuda.storage.run_folder import MODEL, RunFolder
+from remuda.storage.run_folder import MODEL, RunFolder, is_onnx
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 Which = int | Literal["best", "last"]
@@ -247,7 +247,7 @@ def exported_playable(path: Path, *, trust_code: bool = False, search: bool = Tr
     """Load the policy of a model/ folder, or of an exported ONNX file. Such a policy acts without a search, so
     `search=False` is refused. A path of another user needs `trust_code`: a model is a program, and the environment of
     both is code. Raises CheckpointError and NoOnnxError."""
-    onnx = path.suffix == ".onnx"
+    onnx = is_onnx(path)
     source = path if onnx else path / MODEL
     if not search:
         raise CheckpointError(f"{source} acts without a search, so there is none to leave out")

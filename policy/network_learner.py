@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from remuda.config.algorithms.base import BuiltInConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.flat_parameters import FlatParameters
@@ -130,8 +129,7 @@ class VectorLearner(NetworkLearner[Network, Optimizer]):
         self._parameters = FlatParameters(online)
         optimizer = make_optimizer(config, self._parameters.part(""))
         super().__init__(observation, action, online=online, optimizer=optimizer, target=target, generator=generator)
-        lowers = isinstance(config.policy, BuiltInConfig) and config.policy.lowers_products
-        self.products = Products(self._device).reach(online) if lowers else None
+        self.products = Products(self._device).reach(online) if config.policy.lowers_products else None
 
     def _span(self, rows: int) -> tuple[int, int]:
         """Return the number of rows in the parts of lower ranks, and in the whole batch; this rank has `rows`."""

@@ -6,12 +6,11 @@ import math
 import signal
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import psutil
 import pytest
 
-from remuda.buffer.chunk import MOST_BYTES, MUST_BE_FINITE, ChunkError, read_chunk, write_chunk
+from remuda.buffer.chunk import MUST_BE_FINITE, ChunkError, read_chunk, write_chunk
 from remuda.tests.buffer.chunks import cartpole_columns, meta_of
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import ENDLESS, Journal, assert_exact, commander, kill
@@ -74,13 +73,3 @@ def test_numbers_that_are_not_finite_are_not_learned_from(tmp_path: Path, name: 
     with pytest.raises(ChunkError, match=f"not all numbers are finite in {name}") as refused:
         read_chunk(tmp_path / meta.file, meta)
     assert refused.value.fault == "malformed"
-
-
-def test_what_is_announced_takes_no_more_memory_than_a_payload_may_have(tmp_path: Path) -> None:
-    """The file is sparse and really as long; reading it would end the learner."""
-    meta = write_chunk(tmp_path, meta_of(0, 20), cartpole_columns(20))
-    with (tmp_path / meta.file).open("ab") as file:
-        file.truncate(MOST_BYTES + 1)
-    with pytest.raises(ChunkError, match=f"{MOST_BYTES + 1} bytes announced; the most is") as refused:
-        read_chunk(tmp_path / meta.file, msgspec.structs.replace(meta, payload_bytes=MOST_BYTES + 1))
-    assert refused.value.fault == "wrong size"

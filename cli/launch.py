@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
@@ -137,31 +137,28 @@ def _run(
     from remuda.deploy.launcher import LaunchError
     from remuda.wire.conversation import UnreachableError
 
-    view = open_view(resolved.loaded.config.stop)
-
     def served(connection_file: Path) -> AbstractContextManager[None]:
         return launch_page(page, runs_dir=resolved.run_dir.parent, connection_file=connection_file)
 
     try:
-        return running.launch(
-            resolved.loaded,
-            run_dir=resolved.run_dir,
-            on_exists=resolved.on_exists,
-            on_progress=lambda status: view.update(status, time.monotonic()),
-            say=lambda text: print(text, file=sys.stderr, flush=True),
-            limits=limits,
-            profile=profile,
-            beside=served,
-            nanny=nanny,
-        )
+        with closing(open_view(resolved.loaded.config.stop)) as view:
+            return running.launch(
+                resolved.loaded,
+                run_dir=resolved.run_dir,
+                on_exists=resolved.on_exists,
+                on_progress=lambda status: view.update(status, time.monotonic()),
+                say=lambda text: print(text, file=sys.stderr, flush=True),
+                limits=limits,
+                profile=profile,
+                beside=served,
+                nanny=nanny,
+            )
     except (LaunchError, UnreachableError) as error:
         # the folder of a run that takes another name is not known here
         policies = resolved.loaded.config.policies
         known = resolved.on_exists != "rename"
         again = _resume_hint(resolved.run_dir, policies, limits) if known else ""
         raise RunFailedError(f"{error}{again}") from error
-    finally:
-        view.close()
 
 
 def _resume_hint(run_dir: Path, policies: Collection[str], limits: Sequence[str]) -> str:

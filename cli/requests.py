@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,16 +110,13 @@ def _follow(client: Client, experiment: str, budget: StopConfig, options: Sequen
     """Show progress to the end; `options` find the coordinator again."""
     from remuda.client.progress import open_view
 
-    view = open_view(budget)
     try:
-        status = client.follow(experiment, lambda status: view.update(status, time.monotonic()))
+        with closing(open_view(budget)) as view:
+            status = client.follow(experiment, lambda status: view.update(status, time.monotonic()))
     except KeyboardInterrupt:
-        view.close()
         stop = shlex.join(["remuda", "stop", experiment[:8], *options])
         print(f"no longer followed, still running. To stop the run, type: {stop}", file=sys.stderr)
         return
-    finally:
-        view.close()
     _print_end(status, options)
 
 

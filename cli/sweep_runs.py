@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -137,16 +137,13 @@ def shown(
     from remuda.client.sweeps.views import open_view
 
     latest = {record.name: record for record in records}
-    view = open_view(records, of=of)
 
     def show(news: Sequence[RunRecord]) -> None:
         latest.update((record.name, record) for record in news)
         view.update(news)
 
-    try:
+    with closing(open_view(records, of=of)) as view:
         yield latest, show
-    finally:
-        view.close()
 
 
 BEST_SHOWN = 10

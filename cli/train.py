@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from importlib import import_module
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -82,14 +83,13 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         from remuda.client.progress import open_view
         from remuda.worker.shutdown_guard import ShutdownGuard
 
-    view = open_view(asked.loaded.config.stop)
     last: list[ExperimentStatus] = []
 
     def show(status: ExperimentStatus) -> None:
         last[:] = [status]
         view.update(status, time.monotonic())
 
-    try:
+    with closing(open_view(asked.loaded.config.stop)) as view:
         with ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard:
             result = running.train(
                 asked.loaded,
@@ -100,8 +100,6 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
                 stop=guard,
             )
         return result, last[0]
-    finally:
-        view.close()
 
 
 def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -198,11 +198,8 @@ def _progress_view(config: ExperimentConfig, *, progress: bool) -> Generator[_La
     if not progress:
         yield _LastStatus(lambda status: None)
         return
-    view = open_view(config.stop)
-    try:
+    with closing(open_view(config.stop)) as view:
         yield _LastStatus(lambda status: view.update(status, time.monotonic()))
-    finally:
-        view.close()
 
 
 def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:

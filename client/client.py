@@ -6,9 +6,10 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypeVar
 from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
@@ -17,7 +18,6 @@ from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.conversation import Conversation, MovedError, UnreachableError
 from remuda.wire.messages import (
     OVER,
-    AnyMessage,
     ClientMessage,
     Done,
     ExperimentStatus,
@@ -47,7 +47,8 @@ FOLLOW_POLL_S = 0.1
 END_POLL_S = 0.02
 """Interval for an ending run, to notice the end quickly."""
 RETURN_DEADLINE_S = 60.0
-"""Longest wait for a missing coordinator while following its logs."""
+"""Longest wait for a missing coordinator, which continues all experiments after a restart; see `with_retries`."""
+_T = TypeVar("_T")
 
 
 class Client:
@@ -89,7 +90,7 @@ class Client:
             provenance: origins of the settings, by dotted name, for the run folder.
             notes: lines for the commander's log.
         """
-        answer = self._ask(
+        return self._ask(
             Submit(
                 name=name or config.name,
                 config_json=config.model_dump_json(),
@@ -101,15 +102,14 @@ class Client:
                 notes=[shortened(note) for note in notes],
                 experiment=str(uuid4()),
             ),
-            SUBMIT_DEADLINE_S,
+            Submitted,
+            deadline_s=SUBMIT_DEADLINE_S,
         )
-        assert isinstance(answer, Submitted), f"the coordinator answered Submit with {type(answer).__name__}"
-        return answer
 
     def status(self, experiment: str | None = None) -> Status:
         """Return the state of the coordinator, its workers, and all experiments (or one: by id, unique prefix of an id,
         or name)."""
-        return self._status(experiment)
+        return self._ask(StatusRequest(experiment), Status)
 
     def experiment(self, experiment: str) -> ExperimentStatus:
         """Return the state of an experiment."""
@@ -135,9 +135,9 @@ class Client:
         while True:
             try:
                 if stop() and not stopping:
-                    self._ask(StopExperiment(experiment), check=check)
+                    self._ask(StopExperiment(experiment), Done, check=check)
                     stopping = True
-                status = self._status(experiment, check).experiments[0]
+                status = self._ask(StatusRequest(experiment), Status, check=check).experiments[0]
             except (UnreachableError, ConnectionFileError) as error:
                 check()
                 silence_s = time.monotonic() - heard_s
@@ -172,24 +172,19 @@ class Client:
 
     def read_log(self, request: LogRequest) -> LogText:
         """Request one step of `logs`."""
-        answer = self._ask(request)
-        assert isinstance(answer, LogText), f"the coordinator answered LogRequest with {type(answer).__name__}"
-        return answer
+        return self._ask(request, LogText)
 
     def stop(self, experiment: str, *, now: bool = False) -> None:
         """Ask to stop an experiment cleanly; `now` skips the final evaluation. Returns at once."""
-        answer = self._ask(StopExperiment(experiment, now))
-        assert isinstance(answer, Done), f"the coordinator answered StopExperiment with {type(answer).__name__}"
+        self._ask(StopExperiment(experiment, now), Done)
 
     def prioritize(self, experiment: str, priority: int) -> None:
         """Change the priority of an unfinished experiment; experiments with a higher priority get workers first."""
-        answer = self._ask(Prioritize(experiment, priority))
-        assert isinstance(answer, Done), f"the coordinator answered Prioritize with {type(answer).__name__}"
+        self._ask(Prioritize(experiment, priority), Done)
 
     def shutdown(self, reason: str = "asked to by a client") -> None:
         """Ask to stop every experiment, let the workers leave and end the coordinator. Returns at once."""
-        answer = self._ask(Shutdown(reason))
-        assert isinstance(answer, Done), f"the coordinator answered Shutdown with {type(answer).__name__}"
+        self._ask(Shutdown(reason), Done)
 
     def close(self) -> None:
         """End the conversation."""
@@ -203,14 +198,14 @@ class Client:
     ) -> None:
         self.close()
 
-    def _status(self, experiment: str | None, check: Callable[[], None] = lambda: None) -> Status:
-        answer = self._ask(StatusRequest(experiment), check=check)
-        assert isinstance(answer, Status), f"the coordinator answered StatusRequest with {type(answer).__name__}"
-        return answer
-
     def _ask(
-        self, message: ClientMessage, deadline_s: float | None = None, check: Callable[[], None] = lambda: None
-    ) -> AnyMessage:
+        self,
+        message: ClientMessage,
+        kind: type[_T],
+        *,
+        deadline_s: float | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> _T:
         end_s = time.monotonic() + (self._answer_deadline_s if deadline_s is None else deadline_s)
 
         def moved() -> bool:
@@ -219,7 +214,10 @@ class Client:
 
         while True:
             with contextlib.suppress(MovedError):  # every request may be repeated: a submission has an id
-                return self._open_conversation().ask(message, end_s - time.monotonic(), moved=moved)
+                answer = self._open_conversation().ask(message, end_s - time.monotonic(), moved=moved)
+                got = type(answer).__name__
+                assert isinstance(answer, kind), f"the coordinator answered {type(message).__name__} with {got}"
+                return answer
 
     def _open_conversation(self) -> Conversation:
         """Return the conversation; if closed, open one with the coordinator now in the connection file."""
@@ -233,6 +231,19 @@ class Client:
         with contextlib.suppress(ConnectionFileError):  # it is being started
             return read(self._connection_file).coordinator != self._connection.coordinator
         return False
+
+
+def with_retries(ask: Callable[[], _T], pause: Callable[[], None]) -> _T:
+    """Return the coordinator's answer, waiting for a missing coordinator. Raises UnreachableError, ConnectionFileError
+    after RETURN_DEADLINE_S."""
+    end_s = time.monotonic() + RETURN_DEADLINE_S
+    while True:
+        try:
+            return ask()
+        except (UnreachableError, ConnectionFileError):  # there is no file while a coordinator is being started
+            if time.monotonic() > end_s:
+                raise
+            pause()
 
 
 class LogReader:
@@ -251,15 +262,8 @@ class LogReader:
 
     def read(self) -> list[LogPiece]:
         """Return new pieces, if any. Raises UnreachableError if no coordinator answers for RETURN_DEADLINE_S."""
-        end_s = time.monotonic() + RETURN_DEADLINE_S
-        while True:
-            try:
-                answer = self._client.read_log(self._request())
-                break
-            except (UnreachableError, ConnectionFileError):
-                if time.monotonic() > end_s:
-                    raise
-                time.sleep(POLL_S)
+        request = LogRequest(self._experiment, self._source, self._last_lines, list(self._positions.values()))
+        answer = with_retries(partial(self._client.read_log, request), partial(time.sleep, POLL_S))
         for piece in answer.pieces:  # files that were just read go to the end, so that each file has its turn
             self._positions.pop(piece.position.file, None)
             self._positions[piece.position.file] = piece.position
@@ -268,6 +272,3 @@ class LogReader:
             self._last_lines = None  # logs that appear later are shown from their beginning
         self.over = answer.over
         return [piece for piece in answer.pieces if piece.text]
-
-    def _request(self) -> LogRequest:
-        return LogRequest(self._experiment, self._source, self._last_lines, list(self._positions.values()))

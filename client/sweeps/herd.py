@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from remuda.client.checking import with_agents
-from remuda.client.client import Client
+from remuda.client.client import Client, with_retries
 from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord, RunState
 from remuda.wire.connection_file import ConnectionFileError
@@ -23,8 +23,6 @@ _T = TypeVar("_T")
 
 LOOK_S = 0.5
 """Between two requests to the coordinator."""
-RETURN_DEADLINE_S = 60.0
-"""Longest wait for a missing coordinator, which continues all experiments after a restart."""
 _STATES: dict[ExperimentState, RunState] = {
     "queued": "queued",
     "starting": "running",
@@ -131,15 +129,7 @@ class HerdRuns:
         return replace(task.record, state="queued", experiment=submitted.experiment)
 
     def _with_retries(self, ask: Callable[[], _T]) -> _T:
-        """Return the coordinator's answer, waiting for a missing coordinator."""
-        end_s = time.monotonic() + RETURN_DEADLINE_S
-        while True:
-            try:
-                return ask()
-            except (UnreachableError, ConnectionFileError):  # there is no file while a coordinator is being started
-                if time.monotonic() > end_s:
-                    raise
-                self._sleep(LOOK_S)
+        return with_retries(ask, partial(self._sleep, LOOK_S))
 
 
 def _updated(record: RunRecord, status: ExperimentStatus) -> RunRecord:

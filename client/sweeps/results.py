@@ -187,6 +187,7 @@ def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -
     if not shown:
         return None
     keys = list(dict.fromkeys(key for trial in shown for key in trial.settings))
+    numbers = {key for key in keys if all(type(trial.settings[key]) in (int, float) for trial in shown)}
     panels = 1 + len(keys)
     rows = math.ceil(panels / _COLUMNS)
     figure = Figure(figsize=(_PANEL_INCHES[0] * min(panels, _COLUMNS), _PANEL_INCHES[1] * rows), layout="constrained")
@@ -195,6 +196,12 @@ def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -
     best = list(accumulate((trial.value or 0.0 for trial in finished), max))
     axes[0].step([trial.number for trial in finished], best, where="post", color="grey", label="best so far")
     axes[0].set_xlabel("trial")
+    for axis, key in zip(axes[1:], keys, strict=True):
+        axis.set_xlabel(key)
+        if key in log_settings:
+            axis.set_xscale("log")
+        elif key not in numbers:
+            axis.xaxis.update_units(sorted({str(trial.settings[key]) for trial in shown}))
     for state, (colour, marker) in _SHOWN.items():
         some = [trial for trial in shown if trial.state == state]
         if not some:
@@ -203,33 +210,10 @@ def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -
         label = {"complete": "finished", "pruned": "pruned"}[state]
         axes[0].scatter([trial.number for trial in some], values, c=colour, marker=marker, label=label)
         for axis, key in zip(axes[1:], keys, strict=True):
-            axis.scatter(_positions(shown, some, key), values, c=colour, marker=marker)
+            given = [trial.settings[key] if key in numbers else str(trial.settings[key]) for trial in some]
+            axis.scatter(given, values, c=colour, marker=marker)
     axes[0].legend()
-    for axis, key in zip(axes[1:], keys, strict=True):
-        axis.set_xlabel(key)
-        if key in log_settings:
-            axis.set_xscale("log")
-        elif not _is_number(shown, key):
-            names = _names(shown, key)
-            axis.set_xticks(range(len(names)), names)
     axes[0].set_ylabel("mean evaluation return")
     path = folder / PICTURE
     figure.savefig(path, dpi=100)
     return path
-
-
-def _positions(shown: Sequence[Trial], some: Sequence[Trial], key: str) -> list[float]:
-    if _is_number(shown, key):
-        return [float(str(trial.settings[key])) for trial in some]
-    names = _names(shown, key)
-    return [float(names.index(str(trial.settings[key]))) for trial in some]
-
-
-def _is_number(shown: Sequence[Trial], key: str) -> bool:
-    return all(
-        isinstance(trial.settings[key], int | float) and not isinstance(trial.settings[key], bool) for trial in shown
-    )
-
-
-def _names(shown: Sequence[Trial], key: str) -> list[str]:
-    return sorted({str(trial.settings[key]) for trial in shown})

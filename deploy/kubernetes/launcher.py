@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 from uuid import uuid4
@@ -102,7 +101,10 @@ class KubernetesLauncher(Launcher):
         end_s = time.monotonic() + deadline_s
         while time.monotonic() < end_s:
             with contextlib.suppress(KubectlError):
-                if any(each.kind == "Job" and each.role == "head" and each.complete for each in self._objects()):
+                if any(
+                    each.kind == "Job" and each.role == "head" and each.condition("Complete")
+                    for each in self._objects()
+                ):
                     return True
             time.sleep(LOOK_S)
         return False
@@ -149,14 +151,15 @@ class KubernetesLauncher(Launcher):
     def _look(self) -> None:
         found = self._objects()
         for job in found:
-            if job.kind == "Job" and job.failed is not None and job.role != "reanalyzer":
+            if job.kind == "Job" and job.role != "reanalyzer" and (failed := job.condition("Failed")):
                 tail = self._kubectl.tail(self._plan.name, job.role, TAIL_LINES)
-                raise LaunchError(f"the job {job.name} has failed: {job.failed}\n{tail}".rstrip())
+                why = f"{failed.reason}: {failed.message}"
+                raise LaunchError(f"the job {job.name} has failed: {why}\n{tail}".rstrip())
         heads = [each for each in found if each.kind == "Pod" and each.role == "head"]
         for head in heads:
-            if head.waits:
-                self._tell(f"coordinator's pod {head.name} waits: {head.waits}")
-        ready = next((head for head in heads if head.ready), None)
+            if waits := head.condition("PodScheduled", holds=False):
+                self._tell(f"coordinator's pod {head.name} waits: {waits.message}")
+        ready = next((head for head in heads if head.condition("Ready")), None)
         if ready is not None and self._forwarding is None:
             self._forward(ready.name)
 
@@ -213,36 +216,33 @@ class _Condition(Struct, frozen=True):
 
 
 class _Status(Struct, frozen=True):
-    phase: str = ""
     conditions: list[_Condition] = []
 
 
-class _Item(Struct, frozen=True):
+class ObjectState(Struct, frozen=True):
+    """A job or a pod at a moment, as printed by kubectl."""
+
     kind: str
     metadata: _Metadata
     status: _Status = field(default_factory=_Status)
 
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        return self.metadata.name
+
+    @property
+    def role(self) -> str:
+        """Role of the pods; empty for other objects."""
+        return self.metadata.labels.get(ROLE_LABEL, "")
+
+    def condition(self, kind: str, *, holds: bool = True) -> _Condition | None:
+        """Return the condition of this kind that holds, or that does not."""
+        return next((one for one in self.status.conditions if one.type == kind and one.holds is holds), None)
+
 
 class _Items(Struct, frozen=True):
-    items: Annotated[list[_Item], Meta(max_length=200_000)]
-
-
-@dataclass(frozen=True)
-class ObjectState:
-    """A job or a pod at a moment."""
-
-    kind: str
-    name: str
-    role: str
-    phase: str
-    """Of a pod: Pending, Running, Succeeded, Failed."""
-    ready: bool
-    """True if the pod answers its probes."""
-    complete: bool
-    failed: str | None
-    """Reason of a job's final failure; None without one."""
-    waits: str
-    """Reason why a pod is not placed yet; empty otherwise."""
+    items: Annotated[list[ObjectState], Meta(max_length=200_000)]
 
 
 class Kubectl:
@@ -259,7 +259,7 @@ class Kubectl:
     def objects(self, launch: str) -> list[ObjectState]:
         """The jobs and pods of a launch. Raises KubectlError."""
         said = self._said(["get", "jobs,pods", f"--selector={LAUNCH_LABEL}={launch}", "--output=json"])
-        return [_state(item) for item in _decoded(said, _Items).items]
+        return _decoded(said, _Items).items
 
     def read(self, pod: str, path: str) -> bytes:
         """A file in a running pod. Raises KubectlError."""
@@ -326,22 +326,6 @@ def _read_on(process: subprocess.Popen[bytes]) -> None:
     with process.stdout as said, contextlib.suppress(OSError, ValueError):
         while said.read(4_096):
             pass
-
-
-def _state(item: _Item) -> ObjectState:
-    conditions = {each.type: each for each in item.status.conditions}
-    holding = {name for name, each in conditions.items() if each.holds}
-    failed, scheduled = conditions.get("Failed"), conditions.get("PodScheduled")
-    return ObjectState(
-        kind=item.kind,
-        name=item.metadata.name,
-        role=item.metadata.labels.get(ROLE_LABEL, ""),
-        phase=item.status.phase,
-        ready="Ready" in holding,
-        complete="Complete" in holding,
-        failed=f"{failed.reason}: {failed.message}" if failed is not None and failed.holds else None,
-        waits=scheduled.message if scheduled is not None and not scheduled.holds else "",
-    )
 
 
 def _decoded(said: bytes, kind: type[_Answer]) -> _Answer:

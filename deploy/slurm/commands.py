@@ -173,11 +173,7 @@ def requeue(environment: Mapping[str, str]) -> str:
     except KeyError:
         return "not requeued: this is no job of Slurm"
     try:
-        asked = subprocess.run(
-            ["scontrol", "requeue", job], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        _said(["scontrol", "requeue", job])
+    except SlurmError as error:
         return f"job {job} is not requeued: {error}"
-    if asked.returncode:
-        return f"job {job} is not requeued: scontrol says: {asked.stderr.strip() or asked.returncode}"
     return f"job {job} is requeued"

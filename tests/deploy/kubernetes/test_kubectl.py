@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config.launching import KubernetesConfig, LaunchConfig
-from remuda.deploy.kubernetes.launcher import Kubectl, KubectlError, KubernetesLauncher, ObjectState, end_forwarding
+from remuda.deploy.kubernetes.launcher import Kubectl, KubectlError, KubernetesLauncher, end_forwarding
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.tests.patience import until
 
@@ -54,10 +54,14 @@ def test_jobs_and_pods(kubectl: Program) -> None:
         )
     )
     ready, waiting, complete, failed = Kubectl("horses").objects("remuda-x")
-    assert ready == ObjectState("Pod", "x-head", "head", "Running", True, False, None, "")
-    assert waiting.waits == "0/3 nodes are available"
-    assert complete.complete
-    assert failed.failed == "R: too many"
+    assert (ready.kind, ready.name, ready.role) == ("Pod", "x-head", "head")
+    assert ready.condition("Ready")
+    assert not ready.condition("PodScheduled", holds=False)
+    assert (unmet := waiting.condition("PodScheduled", holds=False))
+    assert unmet.message == "0/3 nodes are available"
+    assert complete.condition("Complete")
+    assert (why := failed.condition("Failed"))
+    assert (why.reason, why.message) == ("R", "too many")
     assert noted.read_text() == ("--namespace=horses get jobs,pods --selector=remuda.launch=remuda-x --output=json\n")
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.errors import ConfigError
@@ -329,36 +325,6 @@ evaluator, reanalyzer, buffer, checkpoint, stop, log, callbacks, limits, launch,
     def test_names_can_be_folders(self, tmp_path: Path, name: str) -> None:
         path = write(tmp_path, f'name: "{name}"\nenv: {{id: E}}\n')
         assert problem(path).startswith(":1: name: ")
-
-
-@settings(deadline=None)  # the disk decides how long it takes
-@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode), st.sampled_from([".yaml", ".json", ".py"]))
-def test_whatever_the_bytes_there_is_one_kind_of_error(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, suffix: str
-) -> None:
-    path = tmp_path_factory.mktemp("any") / f"c{suffix}"
-    path.write_bytes(data)
-    with pytest.raises(ConfigError):
-        load_config(path)
-
-
-VALID = {
-    ".yaml": SMALL + "policy: {hidden: [1, 2]}\nlearner:\n  learning_rate: 1e-3\n",
-    ".json": '{"name": "small", "env": {"id": "E", "kwargs": {"a": [1, "]", {"b": null}]}}, "seed": 1}',
-    ".py": "exp_config = {'name': 'small', 'env': {'id': 'E', 'kwargs': {'a': (1, -2.5)}}, 'seed': 1}",
-}
-
-
-@settings(deadline=None)  # the disk decides how long it takes
-@given(st.sampled_from(sorted(VALID)), st.integers(0, 2**32))
-def test_a_mutated_file_loads_or_is_refused(tmp_path_factory: pytest.TempPathFactory, suffix: str, seed: int) -> None:
-    rng = random.Random(seed)
-    text = list(VALID[suffix])
-    for _ in range(rng.randint(1, 4)):
-        text[rng.randrange(len(text))] = rng.choice("[]{}:,'\"\n\t &*!-0.eE#|>%@`?\\é\ud7ff")
-    path = write(tmp_path_factory.mktemp("mutated"), "".join(text), f"c{suffix}")
-    with contextlib.suppress(ConfigError):  # and nothing else
-        assert load_config(path).config.name
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from remuda.client.sweeps.grid import read_grid
 from remuda.client.sweeps.plan import PlannedRun, Task, carry_out, plan, tasks
 from remuda.client.sweeps.record import RunRecord, RunState, SweepBook
 from remuda.client.sweeps.views import LiveSweepView, PlainSweepView, open_view
-from remuda.config.errors import ConfigError
 from remuda.runner.serial import Start
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.tests.runner.runs import run_tiny
@@ -105,14 +104,6 @@ def test_what_is_finished_is_left_alone_and_what_was_interrupted_goes_on(tmp_pat
     assert records[0] == done
     assert [record.state for record in records[1:]] == ["waiting"] * 3
     assert records[1].env_step == 60, "what was reached stays known"
-
-
-def test_a_finished_run_with_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> None:
-    run = planned(tmp_path)[0]
-    done = really_run(run)
-    other = planned(tmp_path, learner__batch_size=[4])[0]
-    with pytest.raises(ConfigError, match="started with other settings"):
-        tasks([other], {run.name: done}, "serial")
 
 
 def record(number: int, state: RunState = "waiting", **changes: object) -> RunRecord:

@@ -22,7 +22,7 @@ from types import FrameType
 from uuid import uuid4
 
 from remuda.deploy.nanny_process import PIPE_OPTION, read_arguments
-from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker, a_role_keeps_dying, worst_exit_code
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 from remuda.worker.link import WorkerIdentity
 from remuda.worker.process import exit_now, gc_frozen
@@ -74,7 +74,7 @@ class Nanny:
             self._end_all()
         if self._hopeless:
             return EXIT_FAILED
-        return max((worker.exit_code for worker in self._workers if worker.given_up), default=EXIT_DONE)
+        return worst_exit_code(self._workers)
 
     @contextlib.contextmanager
     def _woken_by_signals(self) -> Generator[None]:
@@ -96,8 +96,7 @@ class Nanny:
     @property
     def _hopeless(self) -> bool:
         """True if every worker of a role keeps dying, and this nanny then gives up."""
-        roles = {worker.role for worker in self._workers} if self._gives_up else set[str]()
-        return any(all(worker.keeps_dying for worker in self._workers if worker.role == role) for role in roles)
+        return self._gives_up and a_role_keeps_dying(self._workers)
 
     def _start(self, worker: SupervisedWorker, now_s: float) -> None:
         worker.started(now_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,6 +80,17 @@ class SupervisedWorker:
         self.due_s = now_s + pause_s
         often = f" ({self.early_deaths} short runs in a row)" if self.keeps_dying else ""
         return f"ended with {self.how}{often}; starting it again in {pause_s:g} s"
+
+
+def a_role_keeps_dying(workers: Sequence[SupervisedWorker]) -> bool:
+    """True if every worker of some role keeps dying."""
+    roles = {worker.role for worker in workers}
+    return any(all(worker.keeps_dying for worker in workers if worker.role == role) for role in roles)
+
+
+def worst_exit_code(workers: Iterable[SupervisedWorker]) -> int:
+    """Return the highest exit code of the given-up workers."""
+    return max((worker.exit_code for worker in workers if worker.given_up), default=EXIT_DONE)
 
 
 class KeptProcess:

@@ -7,7 +7,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,7 +17,7 @@ import msgspec
 
 from remuda.deploy.ray.engine import Actor, Answer, BrokenError, FailedError, Introduction, LostError, Order, RayEngine
 from remuda.deploy.ray.launcher import SAID, RayPlan
-from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker, a_role_keeps_dying, worst_exit_code
 from remuda.logbook.lines import unforgeable
 from remuda.storage.atomic import write_text
 from remuda.wire.connection_file import ConnectionFileError, wait_for
@@ -58,35 +58,25 @@ class ActorWorker:
         return f"{self.worker.role}-{self.worker.uuid[:8]}"
 
 
-@dataclass(frozen=True)
-class LaunchTerms:
-    """Common values for every worker."""
-
-    connection_file: Path
-    runs_dir: Path
-    coordinator_timeout_s: float
-    profile: Path | None = None
-
-
 class Herd:
     """Keeps every worker at work. Reads no clock and calls Ray only through the engine."""
 
     def __init__(
         self,
-        counts: Mapping[str, int],
+        plan: RayPlan,
         engine: RayEngine,
+        connection_file: Path,
         let_in: Callable[[str, str], None],
-        terms: LaunchTerms,
         say: Callable[[str], None],
     ) -> None:
-        """`counts` by role. `let_in` receives a name and a public key; the coordinator then accepts the key as a
+        """`let_in` receives a name and a public key; the coordinator then accepts the key as a
         worker's, in place of the name's former key. `say` receives lines for the user."""
-        self.posts = [
-            ActorWorker(SupervisedWorker(role, str(uuid4()))) for role, count in counts.items() for _ in range(count)
-        ]
+        roles = [role for role, count in plan.counts.items() for _ in range(count)]
+        self.posts = [ActorWorker(SupervisedWorker(role, str(uuid4()))) for role in roles]
         self._engine = engine
         self._let_in = let_in
-        self._terms = terms
+        self._plan = plan
+        self._connection_file = connection_file
         self._say = say
         self.unusable: str | None = None
         """Reason why no worker of some role can work in this cluster, if found."""
@@ -99,13 +89,12 @@ class Herd:
     @property
     def hopeless(self) -> bool:
         """True if every worker of a role keeps dying."""
-        roles = {post.worker.role for post in self.posts}
-        return any(all(each.worker.keeps_dying for each in self._of(role)) for role in roles)
+        return a_role_keeps_dying([post.worker for post in self.posts])
 
     @property
     def exit_code(self) -> int:
         """Worst exit code of finally ended workers."""
-        return max((post.worker.exit_code for post in self.posts if post.worker.given_up), default=EXIT_DONE)
+        return worst_exit_code(post.worker for post in self.posts)
 
     def step(self, now_s: float) -> None:
         """Send due requests, and handle finished answers."""
@@ -166,9 +155,9 @@ class Herd:
     def _introduced(self, post: ActorWorker, introduction: Introduction, now_s: float) -> None:
         try:
             self._let_in(post.name, introduction.public_key)
-            connection = self._terms.connection_file.read_text(encoding="utf-8")
+            connection = self._connection_file.read_text(encoding="utf-8")
         except (KeyFileError, OSError) as error:
-            if self._terms.connection_file.exists():  # others work, and the cause may pass
+            if self._connection_file.exists():  # others work, and the cause may pass
                 post.worker.started_s = now_s
                 self._ended(post, EXIT_FAILED, now_s, f"a key that cannot be let in ({error})")
             else:
@@ -180,11 +169,11 @@ class Herd:
             uuid=post.worker.uuid,
             incarnation=incarnation,
             former_exit=shortened(post.worker.former_exit),
-            connection_path=str(self._terms.connection_file),
+            connection_path=str(self._connection_file),
             connection=connection,
-            runs_dir=str(self._terms.runs_dir),
-            coordinator_timeout_s=self._terms.coordinator_timeout_s,
-            profile=None if self._terms.profile is None else str(self._terms.profile),
+            runs_dir=str(self._plan.runs_dir),
+            coordinator_timeout_s=self._plan.coordinator_timeout_s,
+            profile=None if self._plan.profile is None else str(self._plan.profile),
         )
         post.answer, post.works = self._engine.ask_to_work(post.actor, msgspec.json.encode(order)), True
 
@@ -204,7 +193,7 @@ class Herd:
         """Decide after an orderly end: a dismissed worker stays ended; a worker that ended with its node continues in
         another process."""
         post.has_left, post.worker.due_s = False, None
-        if not self._terms.connection_file.exists():
+        if not self._connection_file.exists():
             post.worker.ended(EXIT_DONE, now_s)
             return
         self._ended(post, EXIT_FAILED, now_s, "a request to end")
@@ -259,8 +248,7 @@ def supervise(plan: RayPlan, engine: RayEngine, connection_file: Path, stop: Cal
     """Keep the workers of a plan at work until asked to end; returns the exit code. Raises ConnectionFileError."""
     connection = wait_for(connection_file, START_DEADLINE_S, given_up=stop)
     with HerdKeys(Path(connection.keys_dir)) as keys:
-        terms = LaunchTerms(connection_file, plan.runs_dir, plan.coordinator_timeout_s, plan.profile)
-        herd = Herd(plan.counts, engine, keys.let_in, terms, say)
+        herd = Herd(plan, engine, connection_file, keys.let_in, say)
         try:
             while not (stop() or herd.over or herd.hopeless or herd.unusable):
                 herd.step(time.monotonic())

@@ -10,8 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from remuda.config.launching import RayConfig
 from remuda.deploy.ray.engine import BrokenError, Introduction, LostError, Order, RayEngine
-from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd, LaunchTerms
+from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd
+from remuda.deploy.ray.launcher import RayPlan
 from remuda.deploy.supervision import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -90,8 +92,12 @@ class Scene:
         self.said: list[str] = []
         self.file = folder / "connection.json"
         self.file.write_text('{"address": "here"}')
-        terms = LaunchTerms(self.file, Path("/runs"), 60.0)
-        self.herd = Herd(counts, self.stage, lambda name, key: self.keys.append((name, key)), terms, self.said.append)
+        plan = RayPlan(counts=counts, settings=RayConfig(), runs_dir=Path("/runs"), coordinator_timeout_s=60.0)
+
+        def let_in(name: str, key: str) -> None:
+            self.keys.append((name, key))
+
+        self.herd = Herd(plan, self.stage, self.file, let_in, self.said.append)
         self.step()
 
     def step(self, seconds: float = 0.0) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -201,7 +201,7 @@ def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -
         if key in log_settings:
             axis.set_xscale("log")
         elif key not in numbers:
-            axis.xaxis.update_units(sorted({str(trial.settings[key]) for trial in shown}))
+            cast("Any", axis.xaxis).update_units(sorted({str(trial.settings[key]) for trial in shown}))
     for state, (colour, marker) in _SHOWN.items():
         some = [trial for trial in shown if trial.state == state]
         if not some:
@@ -210,7 +210,7 @@ def draw(folder: Path, trials: Sequence[Trial], log_settings: Collection[str]) -
         label = {"complete": "finished", "pruned": "pruned"}[state]
         axes[0].scatter([trial.number for trial in some], values, c=colour, marker=marker, label=label)
         for axis, key in zip(axes[1:], keys, strict=True):
-            given = [trial.settings[key] if key in numbers else str(trial.settings[key]) for trial in some]
+            given: list[Any] = [trial.settings[key] if key in numbers else str(trial.settings[key]) for trial in some]
             axis.scatter(given, values, c=colour, marker=marker)
     axes[0].legend()
     axes[0].set_ylabel("mean evaluation return")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -50,43 +50,32 @@ class _EventFile(GrowingReader):
     def kept_bytes(self) -> int:
         return 200 * len(self.films)
 
-    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        self.look()
-        offset = self.offset
-        if self._mark.inode:
-            with open_regular(self._path, follow_link=False) as file:
-                while read := self._read_block(file.fileno(), offset):
-                    offset += read
-        self._advance(offset)
-        return True
-
     def film(self, train_iter: int) -> bytes:
         """Return the bytes at the place of a checkpoint's film. Raises OSError."""
         begin, size = self.films[train_iter]
         with open_regular(self._path, follow_link=False) as file:
             return os.pread(file.fileno(), size, begin)
 
-    def _read_block(self, descriptor: int, offset: int) -> int:
-        """Scan whole records from the offset on; return their bytes."""
+    def _read_block(self, descriptor: int, offset: int) -> tuple[int, bool]:
         block, position = os.pread(descriptor, _BLOCK_BYTES, offset), 0
         while position + _HEADER_BYTES <= len(block):
             length = int.from_bytes(block[position : position + 8], "little")
             if length > _LARGEST_RECORD:
-                return 0  # damaged: later records cannot be found
+                return 0, True  # damaged: later records cannot be found
             end = position + _HEADER_BYTES + length + _CRC_BYTES
             if end > len(block):
                 if position or len(block) < _BLOCK_BYTES:
                     break
                 block = os.pread(descriptor, end, offset)  # a record longer than a block
                 if len(block) < end:
-                    return 0
+                    return 0, True
             begin = position + _HEADER_BYTES
             if _TAG in block[begin : begin + min(length, _TAG_WITHIN)]:
                 film = film_in(block[begin : begin + length])
                 if film is not None and len(self.films) < MOST_FILMS:
                     self.films[film[0]] = offset + begin, length
             position = end
-        return position
+        return position, not position
 
 
 class Films:

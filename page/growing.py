@@ -50,8 +50,24 @@ class GrowingReader(ABC):
         """Bytes of memory, approximately."""
 
     @abstractmethod
+    def _read_block(self, descriptor: int, offset: int) -> tuple[int, bool]:
+        """Read whole records from the offset on; return their bytes, and True at the readable end. Raises OSError."""
+
     def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
         """Read blocks while `go_on()`; return True at the end. Raises OSError."""
+        self.look()
+        if not self._mark.inode:
+            return True
+        offset, done = self.offset, False
+        with open_regular(self._path, follow_link=False) as file:
+            while True:
+                length, done = self._read_block(file.fileno(), offset)
+                offset += length
+                if done or not go_on():
+                    break
+        self._advance(offset)
+        self.size_bytes = offset if done else max(self.size_bytes, offset)  # without an unfinished end
+        return done
 
     @property
     def offset(self) -> int:

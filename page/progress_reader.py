@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,24 +45,13 @@ class ProgressReader(GrowingReader):
         if self._mark.inode and not self.names:
             self._read_header()
 
-    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        self.look()
-        offset, done = self.offset, not self.names
-        while not done:
-            with open_regular(self._path, follow_link=False) as file:
-                block = os.pread(file.fileno(), _BLOCK_BYTES, offset)
-            whole = block.rfind(b"\n") + 1
-            if whole:
-                self.table.extend(self._rows(block[:whole]))
-            offset += whole
-            # an unfinished line, or a line longer than a block: not a table
-            done = not whole or len(block) < _BLOCK_BYTES
-            if not go_on():
-                break
-        self._advance(offset)
-        if done and self.names:
-            self.size_bytes = offset  # without an unfinished last line
-        return done
+    def _read_block(self, descriptor: int, offset: int) -> tuple[int, bool]:
+        block = os.pread(descriptor, _BLOCK_BYTES, offset) if self.names else b""
+        whole = block.rfind(b"\n") + 1
+        if whole:
+            self.table.extend(self._rows(block[:whole]))
+        # an unfinished line, or a line longer than a block: not a table
+        return whole, not whole or len(block) < _BLOCK_BYTES
 
     def sample(self, rows: int) -> FloatArray:
         """Return float64 [n <= rows, columns of the file]: rows at evenly spaced offsets, without an unfinished last

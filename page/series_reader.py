@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -226,21 +226,10 @@ class SeriesReader(GrowingReader):
         logged = sum(one.size_bytes for one in self.logged.values())
         return self.intervals.size_bytes + self.evaluations.size_bytes + logged + 400 * len(self.events) + 4_096
 
-    def read(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        self.look()
-        if not self._mark.inode:
-            return True
-        offset, done = self.offset, False
-        with open_regular(self._path, follow_link=False) as file:
-            while True:
-                records, length, done = records_at(file.fileno(), offset)
-                self._take(records)
-                offset += length
-                if done or not go_on():
-                    break
-        self._advance(offset)
-        self.size_bytes = offset if done else max(self.size_bytes, offset)  # without a torn end
-        return done
+    def _read_block(self, descriptor: int, offset: int) -> tuple[int, bool]:
+        records, length, done = records_at(descriptor, offset)
+        self._take(records)
+        return length, done
 
     def sample_evaluations(self, rows: int) -> FloatArray:
         """Return float64 [n <= rows, columns of `evaluations`] at evenly spaced offsets, and the newest. Raises

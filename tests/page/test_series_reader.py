@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -66,27 +65,6 @@ def test_a_record_that_is_being_written_waits(folder: RunFolder) -> None:
         file.write(whole[-5:])
     assert reader.read()
     assert reader.evaluations.rows == 2
-
-
-def test_reading_stops_when_its_time_is_up_and_goes_on_later(folder: RunFolder) -> None:
-    write_series(folder, some(2_000))
-    reader = SeriesReader(folder.series)
-    rounds = 1
-    while not reader.read(lambda: False):
-        assert 0.0 < reader.read_share < 1.0
-        rounds += 1
-    assert rounds > 3
-    assert (reader.intervals.rows, reader.evaluations.rows) == (2_000, 2_000)
-
-
-def test_a_resumed_run_that_removed_records_is_read_again(folder: RunFolder) -> None:
-    write_series(folder, some(4))
-    reader = SeriesReader(folder.series)
-    reader.read()
-    os.truncate(folder.series, 0)
-    write_series(folder, some(6, begin=2))
-    assert reader.read()
-    assert reader.intervals.rows == 6
 
 
 def test_only_the_newest_events_are_kept(folder: RunFolder) -> None:

@@ -46,16 +46,13 @@ def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedR
 
     `sets` override the grid's config in all runs. Raises ConfigError with the problems of all variants.
     """
-    given = [parse_override(text) for text in sets]
-    _check_sets(grid, given)
     problems: dict[str, None] = {}
     runs: list[PlannedRun] = []
     for variant in grid.variants():
-        for seed in grid.seeds if grid.seeds is not None else (None,):
-            try:
-                runs.append(_planned(grid, variant, seed, folder=folder, sets=sets))
-            except ConfigError as error:
-                problems |= dict.fromkeys(error.problems)
+        try:
+            runs += _runs_of(variant, grid, folder, sets)
+        except ConfigError as error:
+            problems |= dict.fromkeys(error.problems)
     if problems:
         raise ConfigError(list(problems))
     return runs
@@ -65,9 +62,13 @@ def plan_trial(
     grid: Grid, number: int, settings: Mapping[str, JsonValue], folder: Path, *, sets: Sequence[str] = ()
 ) -> list[PlannedRun]:
     """Return the runs of one trial of a search, one run per seed. Raises ConfigError."""
-    given = [parse_override(text) for text in sets]
-    _check_sets(grid, given)
-    variant, seeds = grid.trial(number, settings), grid.seeds if grid.seeds is not None else (None,)
+    return _runs_of(grid.trial(number, settings), grid, folder, sets)
+
+
+def _runs_of(variant: Variant, grid: Grid, folder: Path, sets: Sequence[str]) -> list[PlannedRun]:
+    """Return a run per seed. Raises ConfigError."""
+    _check_sets(grid, [parse_override(text) for text in sets])
+    seeds = grid.seeds if grid.seeds is not None else (None,)
     return [_planned(grid, variant, seed, folder=folder, sets=sets) for seed in seeds]
 
 

@@ -28,9 +28,7 @@ _ENDS: dict[TrialEnd, TrialState] = {
     "failed": TrialState.FAIL,
 }
 TRIAL_STATES: dict[TrialState, str] = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
+    **{state: end for end, state in _ENDS.items()},
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
 }

@@ -157,6 +157,12 @@ def _queued(
     held: Mapping[tuple[str, Role], int],
 ) -> QueueEntry:
     lacking = lacks(status.waiting_for)
+    roles = {lack.role for lack in lacking}
+    holders = [
+        Holder(experiment, runs.get(experiment), names.get(experiment, experiment), role, count)
+        for (experiment, role), count in held.items()
+        if role in roles and experiment != status.id
+    ]
     return QueueEntry(
         id=status.id,
         run=runs.get(status.id),
@@ -167,22 +173,8 @@ def _queued(
         wall_s=status.wall_s,
         why=status.waiting_for,
         waits_for=lacking,
-        held_by=_holders([lack.role for lack in lacking], status.id, runs, names, held),
+        held_by=holders,
     )
-
-
-def _holders(
-    roles: Sequence[Role],
-    waiting: str,
-    runs: Mapping[str, str],
-    names: Mapping[str, str],
-    held: Mapping[tuple[str, Role], int],
-) -> list[Holder]:
-    return [
-        Holder(experiment, runs.get(experiment), names.get(experiment, experiment), role, count)
-        for (experiment, role), count in held.items()
-        if role in roles and experiment != waiting
-    ]
 
 
 class LedgerView(Struct, frozen=True, kw_only=True):
@@ -198,7 +190,7 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     """Upper bound of lost chunks: refused chunks, and chunks of collectors that ended without sending."""
 
 
-def ledger_view(counts: LedgerCounts | LedgerCounts, env_step: int) -> LedgerView:
+def ledger_view(counts: LedgerCounts, env_step: int) -> LedgerView:
     """Return the view of counts at this number of environment steps."""
     return LedgerView(
         accepted_chunks=counts.accepted,

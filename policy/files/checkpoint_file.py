@@ -65,8 +65,10 @@ _PLAIN = _Value()
 """Placeholder for all numbers and text."""
 _PLAIN.depth, _PLAIN.held = 0, True
 
-_PLAINS = {"NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
-_PLAINS |= {"BINUNICODE", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"}
+_PLAINS = {
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("BINUNICODE", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"),
+}
 _PACKS: Mapping[str, int | None] = {
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "EMPTY_TUPLE"), 0),
     **dict.fromkeys(("TUPLE1", "BINPERSID"), 1),

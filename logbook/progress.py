@@ -157,7 +157,7 @@ class ProgressColumns:
         return columns
 
 
-class ProgressFile:
+class ProgressFile(Table):
     """Appends rows to progress.txt, each flushed at once.
 
     An existing file is continued as described in Table. Raises ValueError for a file of another kind.
@@ -165,26 +165,19 @@ class ProgressFile:
 
     def __init__(self, path: Path, columns: ProgressColumns, *, resumed_env_step: int | None = None) -> None:
         self._grows = columns.losses is None
-        self._table = Table(
-            path, columns.names(), separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step
-        )
-        self.path = path
-        self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
+        super().__init__(path, columns.names(), separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
+        self.next_epoch = int(float(self.last_row.get("Epoch", -1))) + 1
         """Epoch of the next row. Rows may be missing after a full disk."""
 
     def row(self, row: ProgressRow) -> None:
         """Append one row. Raises ValueError for an impossible name of a column."""
         values = {**row.losses, **row.values()}
-        lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self._table.columns
+        lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self.columns
         wanted = values if self._grows else {**row.collected, **row.tasks(), **(row.tests() if lacks_tests else {})}
-        if new := [name for name in wanted if name not in self._table.columns]:
-            self._table.widen(new)
-        self._table.append(values)
+        if new := [name for name in wanted if name not in self.columns]:
+            self.widen(new)
+        self.append(values)
         self.next_epoch = row.epoch + 1
-
-    def close(self) -> None:
-        """Close the file."""
-        self._table.close()
 
 
 def _columns_of(name: str, values: Sequence[float]) -> list[tuple[str, float]]:

@@ -27,7 +27,7 @@ _NOT_COMPARED = ("name", "exp_name", "log", "limits", "launch", "checkpoint", "s
 """Settings without effect on learning."""
 
 
-class EventWriter:
+class EventWriter(CurveFile):
     """Writes the event file of one folder, as its only writer.
 
     A call is a single write to the operating system, and raises OSError after a failure. Events after `resumed` are
@@ -37,8 +37,7 @@ class EventWriter:
     def __init__(
         self, folder: Path, *, resumed: Counters | None = None, now_s: Callable[[], float] = time.time
     ) -> None:
-        self._now_s = now_s
-        self._file = CurveFile(folder, now_s=now_s)
+        super().__init__(folder, now_s=now_s)
         self._last_steps: Mapping[str, float] = {}
         """Last valid step by axis, while a full disk prevents the removal of later points."""
         if resumed is not None:
@@ -53,15 +52,10 @@ class EventWriter:
                     _HPARAMS: before,
                 }
             )
-        self._found = dict(self._file.newest)
+        self._found = dict(self.newest)
         """Newest step of each group at the time of opening."""
         self._seconds: dict[str, int] = {}
         """Newest second of each curve over time since opening."""
-
-    @property
-    def path(self) -> Path:
-        """Path of the event file; the name changes when points are removed."""
-        return self._file.path
 
     def rewind(self, train_iter: int) -> None:
         """Remove points after this update: a learner continues from the update, and repeats the points."""
@@ -70,7 +64,7 @@ class EventWriter:
     def newest_step(self, group: str) -> int:
         """Return the highest step of a group of curves (`evaluator_iter`, the part of the tags before the slash); -1
         for an empty group."""
-        return self._file.newest.get(group, -1)
+        return self.newest.get(group, -1)
 
     def scalars(self, prefix: str, values: Mapping[str, Value], *, train_iter: int, env_step: int) -> None:
         """Add `<prefix>_iter/<key>` at train_iter and `<prefix>_step/<key>` at env_step for every finite number."""
@@ -119,10 +113,6 @@ class EventWriter:
         events = scalar_event(now_s, train_iter, finite) + hparams_events(now_s, train_iter, settings, finite)
         self._append(events, {_RESULTS: train_iter, _HPARAMS: train_iter})
 
-    def close(self) -> None:
-        """Close the file. May be called again."""
-        self._file.close()
-
     def _is_new(self, group: str, step: int) -> bool:
         """Return True for a group without points from this step on: a continued run may report its checkpoint again."""
         self._cut_what_is_due()
@@ -135,12 +125,12 @@ class EventWriter:
     def _cut_what_is_due(self) -> None:
         last_steps = self._last_steps
         if last_steps:
-            self._file.cut(lambda group: last_steps.get(group, last_steps.get(group.rpartition("_")[2], math.inf)))
+            self.cut(lambda group: last_steps.get(group, last_steps.get(group.rpartition("_")[2], math.inf)))
             self._last_steps = {}
 
     def _append(self, events: bytes, steps: Mapping[str, int]) -> None:
         self._cut_what_is_due()
-        self._file.append(events, steps)
+        self.append(events, steps)
 
     def _write(self, values: Mapping[str, Value], steps: Mapping[str, int]) -> None:
         numeric = {key: float(value) for key, value in values.items() if isinstance(value, numbers.Real)}

@@ -54,54 +54,6 @@ NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 
 
-class Admission:
-    """Listens to the monitor of one DEALER."""
-
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket = socket
-        self._events = socket.get_monitor_socket(_LET_IN | _UNKNOWN | _BROKEN)
-        self._broken = 0
-        self.times_let_in = 0
-        """Number of connections made, as of the last `listen`."""
-        self._found: NotLetIn | None = None
-
-    def fileno(self) -> int:
-        """Return a descriptor that becomes readable when `listen` may find something; edge-triggered."""
-        descriptor: int = self._events.fileno()
-        return descriptor
-
-    def listen(self) -> None:
-        """Take ZeroMQ's events since the last call. Quick without events."""
-        while cast("int", self._events.getsockopt(_EVENTS)) & _READABLE:
-            header, *_ = self._events.recv_multipart()
-            event, _ = EVENT.unpack(header)
-            if event == _LET_IN:
-                self._broken, self._found = 0, None
-                self.times_let_in += 1
-            elif event == _UNKNOWN:
-                self._found = "unknown key"
-            else:
-                self._broken += 1
-                if self._broken % MOST_BROKEN == 0:
-                    self._found = self._found or "no exchange"
-
-    def refusal(self) -> NotLetIn | None:
-        """Return the reason of a failed connection, if found since the last call.
-
-        `unknown key`: the coordinator does not know this key; ZeroMQ stops trying. `no exchange`: no process at the
-        address has the coordinator's key; ZeroMQ continues to try.
-        """
-        self.listen()
-        found, self._found = self._found, None
-        return found
-
-    def close(self) -> None:
-        """Stop listening; before the DEALER is closed. May be called again."""
-        if not self._events.closed:
-            self._socket.disable_monitor()
-            self._events.close(linger=0)
-
-
 class Arrival(Struct, frozen=True):
     """An envelope, and the routing id of the peer (empty at a DealerSocket, with a single peer)."""
 
@@ -255,8 +207,13 @@ class DealerSocket(EnvelopeSocket):
         super().__init__(zmq.DEALER, inbound, outbound, high_water)
         self._address = address
         show_keys(self._socket, keys)
-        self._admission = Admission(self._socket)
-        self._poller.register(self._admission.fileno(), zmq.POLLIN)
+        self._events = self._socket.get_monitor_socket(_LET_IN | _UNKNOWN | _BROKEN)
+        self._broken = 0
+        self._found: NotLetIn | None = None
+        self.times_let_in = 0
+        """Number of connections made, as of the last `wait` or `refusal`; a new connection may have lost messages in
+        flight."""
+        self._poller.register(self.admission_fileno(), zmq.POLLIN)
         self._socket.routing_id = identity
         self._socket.reconnect_ivl = int(1_000 * RECONNECT_S)
         self._socket.reconnect_ivl_max = int(1_000 * RECONNECT_MAX_S)
@@ -268,28 +225,46 @@ class DealerSocket(EnvelopeSocket):
             raise
 
     def refusal(self) -> NotLetIn | None:
-        """Return the coordinator's reason to refuse this connection, if found since the last call; see Admission."""
-        return self._admission.refusal()
+        """Return the reason of a failed connection, if found since the last call.
 
-    @property
-    def times_let_in(self) -> int:
-        """Number of connections made; a new connection may have lost messages in flight."""
-        return self._admission.times_let_in
+        `unknown key`: the coordinator does not know this key; ZeroMQ stops trying. `no exchange`: no process at the
+        address has the coordinator's key; ZeroMQ continues to try.
+        """
+        self._listen()
+        found, self._found = self._found, None
+        return found
 
     def wait(self, timeout_s: float) -> None:
         """Return when something can be received, when `refusal` may have found something, or the time is over."""
         super().wait(timeout_s)
-        self._admission.listen()
+        self._listen()
 
     def admission_fileno(self) -> int:
-        """Return a descriptor that becomes readable when `refusal` may have found something; edge-triggered."""
-        return self._admission.fileno()
+        """Return a descriptor that becomes readable when `refusal` may find something; edge-triggered."""
+        descriptor: int = self._events.fileno()
+        return descriptor
 
     def close(self) -> None:
         """See the base."""
         if not self._socket.closed:
-            self._admission.close()
+            self._socket.disable_monitor()
+            self._events.close(linger=0)
         super().close()
+
+    def _listen(self) -> None:
+        """Take ZeroMQ's events since the last call. Quick without events."""
+        while cast("int", self._events.getsockopt(_EVENTS)) & _READABLE:
+            header, *_ = self._events.recv_multipart()
+            event, _ = EVENT.unpack(header)
+            if event == _LET_IN:
+                self._broken, self._found = 0, None
+                self.times_let_in += 1
+            elif event == _UNKNOWN:
+                self._found = "unknown key"
+            else:
+                self._broken += 1
+                if self._broken % MOST_BROKEN == 0:
+                    self._found = self._found or "no exchange"
 
     def renew(self) -> None:
         """Connect again to the same address, with the same identity. Messages in flight are lost, and reliable messages

@@ -328,7 +328,7 @@ def test_a_coordinator_that_is_gone_is_looked_for_at_least_once_a_second(router:
 
 def retries(dealer: DealerSocket, count: int) -> list[int]:
     """The pauses that ZeroMQ made before so many attempts to connect."""
-    dealer._admission.close()  # a socket has one monitor
+    dealer._socket.disable_monitor()  # a socket has one
     with closing(dealer._socket.get_monitor_socket(zmq.EVENT_CONNECT_RETRIED, "inproc://retries")) as monitor:
         dealer.renew()
         pauses_ms: list[int] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 
 from remuda.collector.collected import Collected
 from remuda.collector.environments import Environments
@@ -15,8 +14,6 @@ from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
 from remuda.logbook.episode_reports import CollectReport
-from remuda.logbook.role_logbooks import worker_logbook
-from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Policy
@@ -38,6 +35,7 @@ from remuda.wire.messages import (
     Task,
 )
 from remuda.worker.affinity import bind_cores
+from remuda.worker.lease_log import LeaseLog
 from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.stores.ports import NotNowError, PayloadStore, PolicyStore, RunStores
 
@@ -119,15 +117,12 @@ class CollectorWork:
         self._identity = identity
         self._link = link
         self._plan = joint_plan([row_plan(own) for own in policies.values()])
-        self._close_stores = stores.close
-        folder = stores.folder
-        self._log = worker_logbook(folder, "collector", identity.uuid, identity.incarnation)
-        log_printed(partial(self._log.say, "collector"))
-        self._log.say("collector", bind_cores(config, "collector", assign.index))  # before a vector starts processes
+        self._log = log = LeaseLog("collector", identity, link, stores)
+        log.say(bind_cores(config, "collector", assign.index))  # before a vector starts processes
         try:
-            self._env = Environments(config, policies, collectors=config.collector.count, broke=self._warn)
+            self._env = Environments(config, policies, collectors=config.collector.count, broke=log.warn)
         except BaseException:
-            self._close_log()
+            log.close()
             raise
         self._taken = 0
         self._used_credit = 0
@@ -137,21 +132,19 @@ class CollectorWork:
         self._newest_task = assign.task
         self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
-        self._problem = ""
-        """Reason for waiting, as logged."""
         self._unacknowledged: set[ChunkId] = set()
         self._draining = False
         try:
             if assign.index == 0:  # one collector describes it for all
-                for warning in self._env.describe(folder):
-                    self._warn(warning)
+                for warning in self._env.describe(stores.folder):
+                    log.warn(warning)
                 stores.describe()
             made = self._make_policies(list(policies.values()))
             explorations = [assign.exploration, *(other.exploration for other in assign.others)]
             explorations += [{}] * (len(policies) - len(explorations))
             self._policies = [
                 _PolicyParts(
-                    ActingPolicy(policy, own_stores.policies, exploration, self._warn),
+                    ActingPolicy(policy, own_stores.policies, exploration, log.warn),
                     own_stores.payloads,
                     CollectSummary.of(own),
                 )
@@ -159,9 +152,7 @@ class CollectorWork:
                     made, policies.values(), explorations, stores.of_policies, strict=True
                 )
             ]
-            self._opponents = OpponentLoader(
-                list(policies), stores, self._env.opponents, say=self._say, warn=self._warn
-            )
+            self._opponents = OpponentLoader(list(policies), stores, self._env.opponents, say=log.say, warn=log.warn)
             self._ahead = min(own.payloads.ahead for own in self._policies)
             self._rollout = self._env.rollout(
                 made,
@@ -175,8 +166,7 @@ class CollectorWork:
             self.close()
             raise
         lanes = sum(own.env.num_envs for own in policies.values())
-        self._log.say(
-            "collector",
+        log.say(
             f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
             f"n_sample: {self._plan.chunk_slots}, env_num: {lanes}; {self._env.said}",
         )
@@ -189,7 +179,7 @@ class CollectorWork:
                     return  # of an earlier lease
                 self._unacknowledged.remove(message.chunk)
                 if message.rejected is not None:
-                    self._warn(f"chunk {message.chunk} was refused: {message.rejected}")
+                    self._log.warn(f"chunk {message.chunk} was refused: {message.rejected}")
                 self._allow(message)
             case Credit():
                 self._allow(message)
@@ -217,7 +207,7 @@ class CollectorWork:
                 behaviors = [own.acting.behavior(self._loading()) for own in self._policies]
                 self._opponents.load()
         except NotNowError as error:
-            self._wait_for(error)
+            self._log.waits(error)
             return False
         self._follow_task()
         self._link.activity("working", "collecting")
@@ -256,22 +246,11 @@ class CollectorWork:
         """Close environments and logs."""
         if self._at_hand:
             lost = sum(collected[0].env_steps for _, collected in self._at_hand)
-            self._warn(f"{lost} env steps are lost: they were not in data/ at the end")
+            self._log.warn(f"{lost} env steps are lost: they were not in data/ at the end")
         try:
             self._env.close()
         finally:
-            self._close_log()
-
-    def _close_log(self) -> None:
-        end_printed()
-        self._log.close()
-        self._close_stores()
-
-    def _say(self, text: str) -> None:
-        self._log.say("collector", text)
-
-    def _warn(self, text: str) -> None:
-        self._log.say("collector", text, level="warning")
+            self._log.close()
 
     def _make_policies(self, configs: Sequence[ExperimentConfig]) -> list[Policy]:
         return [
@@ -279,7 +258,7 @@ class CollectorWork:
                 own,
                 ObservationSpec.of(observation),
                 ActionSpec.of(action),
-                chosen=lambda choice: self._log.say("collector", choice),
+                chosen=self._log.say,
                 device=own.collector.device,
             )
             for own, (observation, action) in zip(configs, self._env.spaces, strict=True)
@@ -304,7 +283,7 @@ class CollectorWork:
         with self._link.during("preparing", f"building the environments of task {task.number}"):
             self._env.begin(task)
         self._task = task
-        self._say(f"task {task.number} begins: episodes under way are left")
+        self._log.say(f"task {task.number} begins: episodes under way are left")
 
     def _collect(self, behaviors: Sequence[Behavior]) -> Sequence[Collected]:
         return self._rollout.collect(self._plan.chunk_slots, behaviors, longest_s=self._plan.longest_chunk_s)
@@ -327,20 +306,13 @@ class CollectorWork:
                     for own, one in zip(self._policies, collected, strict=True)
                 ]
             except NotNowError as error:
-                self._wait_for(error, f"chunk {chunk.sequence} ")
+                self._log.waits(error, f"chunk {chunk.sequence} ")
                 return
             del self._at_hand[0]
-            self._problem = ""
+            self._log.goes_on()
             self._unacknowledged.add(chunk)
             self._link.send(ChunkReady(self._assign.lease, metas[0], metas[1:]))
             self._summarise(collected)
-
-    def _wait_for(self, error: NotNowError, what: str = "") -> None:
-        """Report the reason for waiting; log a problem once."""
-        self._link.activity("waiting", f"waiting for {error.waits_for}", lacks_bytes=error.lacks_bytes)
-        if error.problem and not self._problem:
-            self._problem = error.problem
-            self._warn(f"{what}waits for {error.waits_for}: {error.problem}")
 
     def _next_chunk(self) -> ChunkId:
         return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
@@ -353,7 +325,7 @@ class CollectorWork:
                 self._report(report, policy_index)
 
     def _report(self, report: CollectReport, policy_index: int) -> None:
-        self._log.emit(report)
+        self._log.book.emit(report)
         self._opponents.log_drawn(policy_index)
         statistics = report.window.statistics()
         if report.totals.env_restarts:

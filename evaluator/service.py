@@ -15,14 +15,13 @@ from remuda.evaluator.evaluate import Episode, cut_warning, episode_report, merg
 from remuda.evaluator.player import EpisodePlayer, require_evaluated
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import EvaluationReport
-from remuda.logbook.role_logbooks import worker_logbook
-from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
 from remuda.worker.affinity import bind_cores
+from remuda.worker.lease_log import LeaseLog
 from remuda.worker.link import Link, WorkerIdentity, WorkLink
 from remuda.worker.serve import AskedToEndError
 from remuda.worker.shutdown_guard import ShutdownGuard
@@ -104,41 +103,26 @@ class EvaluatorWork:
         config = ExperimentConfig.model_validate_json(assign.config_json)
         policies = configs_of_policies(config)
         num_envs = min(config.env.num_envs, -(-config.evaluator.episodes // config.evaluator.count))
-        log = worker_logbook(stores.folder, "evaluator", identity.uuid, identity.incarnation)
-        log_printed(partial(log.say, "evaluator"))
-
-        def close() -> None:
-            end_printed()
-            log.close()
-
+        log = LeaseLog("evaluator", identity, link, stores)
         try:
             require_evaluated(policies)
-            broke = partial(log.say, "evaluator", level="warning")
-            player = EpisodePlayer(config, policies, num_envs=num_envs, broke=broke)
+            player = EpisodePlayer(config, policies, num_envs=num_envs, broke=log.warn)
         except BaseException:
-            close()
+            log.close()
             raise
         sources = CheckpointPolicies(tuple(policies.values()), [own.checkpoints for own in stores.of_policies])
-
-        def close_all() -> None:
-            close()
-            stores.close()
-
         work = cls(
             assign.lease,
             link,
             player,
             sources,
-            dict.fromkeys(policies, log),
+            dict.fromkeys(policies, log.book),
             ending=lambda: guard.ending,
             has_tasks=bool(config.env.schedule),
-            close=close_all,
+            close=log.close,
         )
-        log.say("evaluator", bind_cores(config, "evaluator", assign.index))
-        log.say(
-            "evaluator",
-            f"evaluator {identity.uuid} (index {assign.index}) of {assign.name}: {num_envs} environments",
-        )
+        log.say(bind_cores(config, "evaluator", assign.index))
+        log.say(f"evaluator {identity.uuid} (index {assign.index}) of {assign.name}: {num_envs} environments")
         return work
 
     def handle(self, message: AnyMessage) -> None:

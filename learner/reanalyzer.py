@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -14,8 +13,6 @@ from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
-from remuda.logbook.role_logbooks import worker_logbook
-from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
 from remuda.policy.base import Reanalyzer
@@ -32,6 +29,7 @@ from remuda.wire.messages import (
     shortened,
 )
 from remuda.worker.affinity import bind_cores
+from remuda.worker.lease_log import LeaseLog
 from remuda.worker.link import Link, WorkerIdentity
 from remuda.worker.stores.ports import NotNowError, RunStores
 
@@ -85,11 +83,9 @@ class ReanalyzerWork:
         self._link = link
         self._payloads = stores.payloads
         self._targets = stores.targets
-        self._close_stores = stores.close
-        self._log = worker_logbook(stores.folder, "reanalyzer", identity.uuid, identity.incarnation)
-        log_printed(partial(self._log.say, "reanalyzer"))
+        self._log = LeaseLog("reanalyzer", identity, link, stores)
         try:
-            self._log.say("reanalyzer", bind_cores(config, "reanalyzer", assign.index))
+            self._log.say(bind_cores(config, "reanalyzer", assign.index))
             observation, action = check_environment(config)
             specs = ObservationSpec.of(observation), ActionSpec.of(action)
             self._reanalyzer = make_reanalyzer(config, *specs, device=config.reanalyzer.device)
@@ -102,11 +98,9 @@ class ReanalyzerWork:
         self._newest_request = 0
         self._at_hand: tuple[int, Reanalysis, Columns] | None = None
         """Request, reanalysis and columns that are not in data/ yet."""
-        self._problem = ""
         self._draining = False
         self._totals = _Totals(config.log.buffer_interval_s)
         self._log.say(
-            "reanalyzer",
             f"reanalyzer {identity.uuid} (index {assign.index}) of {assign.name}: computes {', '.join(self._names)}",
         )
 
@@ -126,7 +120,7 @@ class ReanalyzerWork:
         try:
             self._reanalyze(self._asked[0])
         except NotNowError as error:
-            self._wait_for(error, self._asked[0].chunk.meta.file)
+            self._log.waits(error, f"{self._asked[0].chunk.meta.file} ")
             return False
         self._asked.popleft()
         return self._at_hand is None
@@ -148,9 +142,7 @@ class ReanalyzerWork:
 
     def close(self) -> None:
         """Close the log."""
-        end_printed()
         self._log.close()
-        self._close_stores()
 
     def _reanalyze(self, asked: Reanalyze) -> None:
         meta = asked.chunk.meta
@@ -163,7 +155,7 @@ class ReanalyzerWork:
                 columns = self._payloads.read(meta)
         except ChunkError as error:
             if error.fault != "missing":  # a chunk that is gone was evicted meanwhile
-                self._log.say("reanalyzer", f"payload {meta.file} is left out: {error}", level="warning")
+                self._log.warn(f"payload {meta.file} is left out: {error}")
             self._link.send(NotReanalyzed(self._assign.lease, asked.request, shortened(str(error))))
             return
         with self.timers("compute again"):
@@ -200,21 +192,15 @@ class ReanalyzerWork:
                 written = self._payloads.write(reanalysis, found)
         except NotNowError as error:
             self._at_hand = request, reanalysis, found
-            self._wait_for(error, f"reanalysis {reanalysis.file}")
+            self._log.waits(error, f"reanalysis {reanalysis.file} ")
             return False
         self._at_hand = None
+        self._log.goes_on()
         self._link.send(Reanalyzed(self._assign.lease, request, written))
         news = self._totals.add(written, time.monotonic())
         if news is not None:
-            self._log.say("reanalyzer", news)
+            self._log.say(news)
         return True
-
-    def _wait_for(self, error: NotNowError, what: str) -> None:
-        """Report the reason of the wait, and log a problem once."""
-        self._link.activity("waiting", f"waiting for {error.waits_for}", lacks_bytes=error.lacks_bytes)
-        if error.problem and not self._problem:
-            self._log.say("reanalyzer", f"{what} waits for {error.waits_for}: {error.problem}", level="warning")
-        self._problem = error.problem or self._problem
 
     def _progressed(self, rows: int) -> None:
         self._link.progress(self._link.progressed + rows)

@@ -34,7 +34,7 @@ Columns = dict[str, Column]
 Payload: TypeAlias = ChunkMeta | Reanalysis
 """Metadata in the header of a file in data/."""
 
-AnyPayload = TypeVar("AnyPayload", ChunkMeta, Reanalysis)
+AnyPayload = TypeVar("AnyPayload", bound=Payload)
 
 ChunkFault = Literal[
     "missing", "unreadable", "wrong name", "wrong size", "wrong checksum", "malformed", "lying header", "pickle"
@@ -203,13 +203,16 @@ def _read_columns(path: Path, meta: Payload) -> Columns:
     return columns
 
 
-def read_meta(path: Path, kind: type[AnyPayload] = ChunkMeta, *, file: str | None = None) -> AnyPayload:
-    """Return the metadata in the file's header without reading the payload. `file` is its name in data/, if the present
-    name differs.
+def read_meta(path: Path) -> ChunkMeta:
+    """Return the metadata in a chunk's header without reading the payload. Raises ChunkError like `meta_named`."""
+    return meta_named(path.name, path, ChunkMeta)
+
+
+def meta_named(name: str, path: Path, kind: type[AnyPayload]) -> AnyPayload:
+    """Return the metadata in the header of a file that has this name in data/, and may have another one now.
 
     Raises ChunkError if the header is damaged, the name does not fit, or the file's length differs from the header.
     """
-    name = file or path.name
     parse_name(name, kind)
     with _open(path) as opened:
         size = os.fstat(opened.fileno()).st_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from remuda.buffer.chunk import ChunkError, Payload, parse_name, read_meta
+from remuda.buffer.chunk import ChunkError, Payload, meta_named, parse_name
 from remuda.storage.existing_folder import RunFolderError, submitted_folder
 from remuda.storage.run_folder import RunFolder, target_file
 from remuda.wire.keys.authorized import Grants
@@ -106,4 +106,4 @@ def is_open(root: Path) -> bool:
 def check_arrived(put: Put, path: Path) -> None:
     """Raise ChunkError unless the file at `path` is a whole file of this name, by its own header."""
     if put.kind != "description":
-        read_meta(path, _PAYLOADS[put.kind][1], file=put.file)
+        meta_named(put.file, path, _PAYLOADS[put.kind][1])

@@ -51,7 +51,7 @@ HEADER_AT_MOST_BYTES = 64 << 10
 NAME_FORMAT = "{}_{:06d}_{:09d}.safetensors"
 """Name of a chunk's file: worker, incarnation and sequence."""
 REANALYSIS_SUFFIX = ".reanalysis.safetensors"
-_SUFFIXES: dict[type[Payload], str] = {ChunkMeta: ".safetensors", Reanalysis: REANALYSIS_SUFFIX}
+_SUFFIXES: Mapping[type[object], str] = {ChunkMeta: ".safetensors", Reanalysis: REANALYSIS_SUFFIX}
 _STEM = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})"
 )
@@ -76,7 +76,7 @@ class _Header(msgspec.Struct):
 
 # Both are inspected by msgspec here, before threads: see remuda.training.journal.
 _HEADER: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
-_KINDS = {ChunkMeta: "chunk", Reanalysis: "reanalysis"}
+_KINDS: Mapping[type[object], str] = {ChunkMeta: "chunk", Reanalysis: "reanalysis"}
 for _kind in _KINDS:
     msgspec.json.Decoder(_kind)
 
@@ -92,7 +92,7 @@ def reanalysis_name(id: ReanalysisId) -> str:
     return f"{id.worker}_{id.incarnation:06d}_{id.sequence:09d}{REANALYSIS_SUFFIX}"
 
 
-def parse_name(name: str, kind: type[Payload] = ChunkMeta) -> ChunkId:
+def parse_name(name: str, kind: type[object] = ChunkMeta) -> ChunkId:
     """Return worker, incarnation and sequence in the name of a file of this kind. Raises ChunkError for any other
     name."""
     match = _match(name, kind)
@@ -101,7 +101,7 @@ def parse_name(name: str, kind: type[Payload] = ChunkMeta) -> ChunkId:
     raise ChunkError("wrong name", Path(name), f"not <worker uuid>_<incarnation>_<sequence>{_SUFFIXES[kind]}")
 
 
-def _match(name: str, kind: type[Payload]) -> re.Match[str] | None:
+def _match(name: str, kind: type[object]) -> re.Match[str] | None:
     suffix = _SUFFIXES[kind]
     return _STEM.fullmatch(name.removesuffix(suffix)) if name.endswith(suffix) else None
 

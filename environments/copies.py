@@ -254,8 +254,7 @@ def local_copies(
     try:
         for index in indices:
             if limit is not None:
-                known = {"index": index, "name": name, "broke": limit, "begins": begins, "remarks": remarks}
-                envs.append(ReplaceableEnv(make, **known))
+                envs.append(ReplaceableEnv(make, index=index, name=name, broke=limit, begins=begins, remarks=remarks))
             else:
                 envs.append(make())
         if not several:

@@ -85,7 +85,8 @@ def prepare(
         make_private(root)
         if on_exists != "resume" and begun is None:
             _claim(run, by)
-        for own in [PolicyFolder(root, name) for name in policies] or [run]:
+        owners: list[PolicyFolder | RunFolder] = [PolicyFolder(root, name) for name in policies]
+        for own in owners or [run]:
             for folder in own.folders(serial=mode == "serial"):
                 folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

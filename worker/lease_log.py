@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from remuda.logbook.book import WorkerSource
 from remuda.logbook.role_logbooks import worker_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.worker.link import Link, WorkerIdentity
@@ -11,7 +12,7 @@ from remuda.worker.stores.ports import NotNowError, RunStores
 class LeaseLog:
     """The log of a role under one lease, with all that its process prints and its reasons to wait for storage."""
 
-    def __init__(self, role: str, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
+    def __init__(self, role: WorkerSource, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         self.book = worker_logbook(stores.folder, role, identity.uuid, identity.incarnation)
         self._role, self._link, self._stores = role, link, stores
         self._has_waited = False

@@ -128,7 +128,7 @@ def test_a_copy_that_breaks_costs_only_the_step_in_which_it_broke(segments: bool
         rows = SegmentRows(discount=DISCOUNT) if segments else NStepRows(n_step=1, discount=DISCOUNT)
         return PolicySetup(policy=Fixed(0), rows=rows, episode_info=("return_a0", "return_a1"))
 
-    copies = [ReplaceableEnv(build, index=at, name="x", broke=lambda fault: None) for at in range(2)]
+    copies: list[Any] = [ReplaceableEnv(build, index=at, name="x", broke=lambda fault: None) for at in range(2)]
     vector = LocalCopies(copies, [Group.of(copies[0], agents) for agents in groups])
     rollout = Rollout(vector, [seat() for _ in groups], rng=np.random.default_rng(0), seeds=[0, 1])
     told = [0 for _ in groups]

@@ -326,7 +326,8 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def write(*args: Any, **settings: Any) -> ChunkMeta:
         if refusing:
             raise OSError(refusing[0], os.strerror(refusing[0]))
-        return write_chunk(*args, **settings)
+        written: ChunkMeta = write_chunk(*args, **settings)
+        return written
 
     monkeypatch.setattr(files, "write_chunk", write)
     return refusing

@@ -77,7 +77,7 @@ def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(wrong: Callable
         made.append(Faulty(wrong) if len(made) == 1 else Leaving([9, 9]))
         return made[-1]
 
-    copies = [ReplaceableEnv(build, index=at, name="walk", broke=faults.append) for at in range(2)]
+    copies: list[Any] = [ReplaceableEnv(build, index=at, name="walk", broke=faults.append) for at in range(2)]
     vector = LocalCopies(copies, [Group.of(copies[0], AGENTS)])
     vector.reset([5, 6])
     (lanes,) = vector.lanes

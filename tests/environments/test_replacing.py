@@ -269,7 +269,7 @@ def test_memory_errors_are_not_the_environments_own() -> None:
     def step(action: Any) -> Any:
         raise MemoryError
 
-    env.env.step = step  # type: ignore[method-assign]
+    env.env.step = step
     with pytest.raises(MemoryError):
         env.step(0)
 
@@ -281,7 +281,7 @@ def test_closing_what_broke_may_fail_and_is_said(capsys: pytest.CaptureFixture[s
     def close() -> None:
         raise OSError("still busy")
 
-    env.env.close = close  # type: ignore[method-assign]
+    env.env.close = close
     for _ in range(STEPS):
         _, _, terminated, _, _ = env.step(0)
         if env.replaced:

@@ -48,7 +48,7 @@ def test_an_episode_whose_environment_broke_is_played_again_with_its_seed() -> N
         made.append(Leaving([2, 4], fails_at={0: 6, 1: 3}.get(len(made))))
         return made[-1]
 
-    copy = ReplaceableEnv(build, index=0, name="x", broke=lambda fault: None)
+    copy: Any = ReplaceableEnv(build, index=0, name="x", broke=lambda fault: None)
     names, player = tuple(copy.possible_agents), Player(Still())
     episodes = play(
         LocalCopies([copy], [Group.of(copy, names)]),

@@ -24,7 +24,7 @@ SEEDS = [5, 6, 7, 8, 9]
 
 def play(build: Callable[[], SingleEnv], num_envs: int, *, per_hour: int = 20, **options: Any) -> list[Episode]:
     limit = RestartLimit(per_hour, lambda text: None)
-    envs = [ReplaceableEnv(build, index=index, name="it", broke=limit) for index in range(num_envs)]
+    envs: list[Any] = [ReplaceableEnv(build, index=index, name="it", broke=limit) for index in range(num_envs)]
     return evaluate(envs, options.pop("policy", FunctionPolicy()), seeds=SEEDS, rng=np.random.default_rng(0), **options)
 
 

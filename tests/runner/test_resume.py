@@ -279,7 +279,7 @@ def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_inc
         with pytest.raises(Killed):
             run_tiny(tiny_config(user), Start(folder.root))
         patch.setattr(Logbook, "emit", emit)
-        patch.setattr(EpisodePlayer, "play", killed)
+        patch.setattr(EpisodePlayer, "evaluate", killed)
         run_tiny(tiny_config(user), Start(folder.root, "resume"), stop=Flag(looks=0))
     (report,) = evaluated
     mean = sum(report.returns) / len(report.returns)

@@ -249,7 +249,7 @@ class Collecting:
         """Count a chunk for all policies, or for none. Returns the result, and the steps to take."""
         lease, metas = message.lease, (message.meta, *message.others)
         check = self._first.replay.index.check_fits if not self._others else partial(self._check_fits, metas)
-        steps: list[Step] = []
+        steps, accepted = list[Step](), Accepted(fresh=False)
         for policy, meta in zip(self._policies, metas, strict=True):
             accepted = policy.chunk(meta, lease, check)
             if accepted.deletable:

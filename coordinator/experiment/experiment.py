@@ -322,7 +322,9 @@ class Experiment:
         task: a loss does no harm."""
         env_step = self.policies[0].replay.ledger.env_step
         begun = [step for policy in self.policies for step in policy.own(policy.dispatch.begin_tasks(env_step))]
-        return begun + self._collecting.repeat(lease.number for lease in self.leases.ready("collector") if begun)
+        if not begun:
+            return []
+        return begun + self._collecting.repeat(lease.number for lease in self.leases.ready("collector"))
 
     def _share_end(self) -> None:
         """End all policies with the first that ends, or once all have reached stop.stop_value."""
@@ -492,7 +494,7 @@ class Experiment:
 
 def _state_of(snapshots: Sequence[ExperimentSnapshot]) -> ExperimentState:
     """Return the state of a run from the state of each policy."""
-    states = [each.state for each in snapshots]
+    states: list[ExperimentState] = [each.state for each in snapshots]
     if states[0] in OVER or len(set(states)) == 1:
         return states[0]
     return "stopping" if "stopping" in states else "starting"

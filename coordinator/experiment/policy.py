@@ -200,7 +200,7 @@ class PolicyTraining:
     def last_steps(self, end: End, now_s: float) -> Sequence[Step]:
         """Return the remaining reports of a run that is over, and the end of its files."""
         counters, dropped, id = self.counters(now_s), self.replay.dropped_rows, self.identity.id
-        files = frozenset(self.replay.index.files()) | self.reanalysis.live_files
+        files = self.replay.live_files() | self.reanalysis.live_files
         steps: list[Step] = [
             *self._progress_rows(counters, last=True),
             *self._buffer_reports(counters, now_s, last=True),

@@ -153,7 +153,7 @@ class ExperimentWorkers:
             for each in self._policies:
                 each.replay.ledger.open(number, holder.worker, holder.incarnation)
         policy, is_learner = self.policy_of(lease), role == "learner"
-        checkpoint, replay, steps = self._start(policy) if is_learner else (None, [], [])
+        checkpoint, replay, steps = self._start(policy) if is_learner else (None, [], list[Step]())
         book, is_shared = policy.callbacks.book, bool(identity.policy) and not is_learner
         message = Assign(
             lease=number,

@@ -295,7 +295,8 @@ class Collecting:
 
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
-        if any([policy.flow.is_stalled(now_s) for policy in self._policies]):
+        stalled = [policy.flow.is_stalled(now_s) for policy in self._policies]  # each keeps its time
+        if any(stalled):
             late = self.credit.wait_no_longer()
             text = (
                 f"no chunk has come for {STALLED_S:g} s while the learner waits: {late} collector(s) may still "

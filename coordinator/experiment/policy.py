@@ -54,7 +54,9 @@ class PolicyTraining:
         self.begun = False
         """True once its learner has been ready."""
         self._run = run
-        self._declaration = declaration(own)
+        self._declaration = declared = declaration(own)
+        self._last_exploration = dict(declared.least_exploration)
+        self._explores_until = max((schedule[-1][0] for schedule in declared.exploration.values()), default=0)
         # Counts and memories: none of these sends messages to workers.
         self.replay = ReplayAccounting(own, now_s, resumed=resumed, serial=serial)
         self.commander = Commander(own, resumed)
@@ -135,7 +137,9 @@ class PolicyTraining:
 
     def exploration(self) -> dict[str, float]:
         """The exploration settings for collectors now."""
-        return self._declaration.exploration_at(self.replay.ledger.env_step)
+        env_step = self.replay.ledger.env_step
+        explored = env_step >= self._explores_until  # for most of a run, and asked for every chunk
+        return self._last_exploration if explored else self._declaration.exploration_at(env_step)
 
     def acting(self) -> Acting:
         """Return version and exploration of this policy, for collectors."""

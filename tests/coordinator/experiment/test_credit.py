@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.coordinator.experiment.collecting import ANNOUNCED_AHEAD, CreditBook
+from remuda.coordinator.experiment.policy import PolicyTraining
+from remuda.coordinator.leases import LeaseBook
+from remuda.policy.algorithms import declaration
+from remuda.tests.coordinator.configs import config
+from remuda.training.identity import Identity
 from remuda.training.replay.limiters import CHUNKS_AHEAD
+from remuda.training.status import RunState
 
 CHUNK = 64
 
@@ -147,3 +154,11 @@ def test_what_little_there_is_goes_round() -> None:
         turns.append(lease)
         book.arrived(lease, 64)
     assert turns[9:] == [4, 1, 2, 3, 4], "a late comer does not have to catch up"
+
+
+@pytest.mark.parametrize("env_step", [0, 300, 599, 600, 5_000])
+def test_collectors_explore_by_the_schedule_and_afterwards_by_its_last_values(env_step: int) -> None:
+    identity = Identity("run", "x", "/runs/x", "", priority=0, submitted=0)
+    policy = PolicyTraining(identity, config(), RunState(), LeaseBook(), 0.0, None, policy_index=0, serial=False)
+    policy.replay.ledger.env_step = env_step
+    assert policy.exploration() == declaration(config()).exploration_at(env_step) != {}

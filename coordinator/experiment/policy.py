@@ -158,13 +158,10 @@ class PolicyTraining:
         if self.replay.plan.on_policy:
             self.flow.drop_stale()
         if accepted.fresh:
-            self._note(meta)
+            self.progress.chunk(meta)
+            if self.callbacks.book.active:
+                self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
         return accepted
-
-    def _note(self, meta: ChunkMeta) -> None:
-        self.progress.chunk(meta)
-        if self.callbacks.book.active:
-            self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
 
     def save_now(self, now_s: float) -> Sequence[Step]:
         """Have the learner save, unless the run ends, a save is under way, or nothing was learned since the last."""
@@ -276,7 +273,8 @@ class PolicyTraining:
             accepted = self.replay.count_late(meta)
             deletable += accepted.deletable
             if accepted.fresh:
-                self._note(meta)
+                self.progress.chunk(meta)
+                self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
         self._left_over = tuple(deletable)
         self._restore_priorities(recovered)
 

@@ -7,9 +7,9 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "training",
     (
-        {"effects", "journal_database", "next_command", "snapshot", "vitals"},
+        {"effects", "identity", "journal_database", "next_command", "snapshot", "vitals"},
         {"resume_point", "run_snapshot"},
-        {"changed_rows", "identity", "journal_entry"},
+        {"changed_rows", "journal_entry"},
         {"commander", "replay"},
         {"journal", "recording", "recovery", "status"},
     ),

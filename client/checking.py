@@ -24,9 +24,6 @@ class UnusableError(Error):
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Check a run with own workers; devices only for workers on this machine. Raises UnusableError, RunFolderError."""
     _refuse_in_herds(loaded)
-    if loaded.config.policies and loaded.config.launch.on != LOCAL:
-        text = f"launch.on {loaded.config.launch.on} starts one learner, and each of several policies needs one"
-        raise UnusableError(f"{loaded.path}: {text}: use launch.on local, or submit to a herd with so many learners")
     if loaded.config.launch.runs_dir_here:  # elsewhere only the coordinator sees the run folder, and checks it
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:

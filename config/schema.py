@@ -130,8 +130,6 @@ class ExperimentConfig(Section):
         """Return the reason why this experiment cannot run in parallel mode, or None."""
         if self.policies and self.reanalyzer.count:
             return "with several policies (`policies`) there are no reanalyzers: set reanalyzer.count to 0"
-        if any(self.of_policy(name).learner.ranks > 1 for name in self.policies):
-            return "with several policies (`policies`) each has one learner process: set learner.ranks to 1"
         return None
 
     @property

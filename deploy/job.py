@@ -156,7 +156,7 @@ class Job:
 
 
 def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Return the commands of coordinator and learner, in this order."""
+    """Return the commands of the coordinator and of the learners, in this order."""
     own_dir: Path = arguments.own_dir
     limits = [part for limit in arguments.limit for part in ("--limit", limit)]
     service = ["--persistent", "--hand-over", "--idle-end", str(IDLE_END_S)]
@@ -165,7 +165,10 @@ def head_commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     places = ["--runs-dir", str(arguments.runs_dir), "--own-dir", str(own_dir), "--bind", arguments.bind]
     python = [sys.executable, "-P", "-m"]
     coordinator = [*python, "remuda.coordinator", *service, *places, *limits]
-    return {COORDINATOR: [*coordinator, *_common(arguments)], "learner": _nanny(arguments, "learner", 1)}
+    return {
+        COORDINATOR: [*coordinator, *_common(arguments)],
+        "learner": _nanny(arguments, "learner", arguments.learners),
+    }
 
 
 def copy_keys(given: Path, folder: Path) -> None:
@@ -199,13 +202,14 @@ def say(text: str) -> None:
 def new_parser() -> argparse.ArgumentParser:
     """Return the parser of a job's arguments; an engine may add more."""
     parser = argparse.ArgumentParser(description="Run the processes of an engine's job.")
-    parser.add_argument("kind", choices=("head", *_ROLES), help="the coordinator and its learner, or workers of a role")
+    parser.add_argument("kind", choices=("head", *_ROLES), help="coordinator and learners, or workers of a role")
     parser.add_argument("--own-dir", type=Path, required=True, help="the folder of the launch, which all jobs see")
     parser.add_argument("--runs-dir", type=Path, required=True, help="the folder of run folders")
     parser.add_argument("--bind", default="tcp://0.0.0.0:0", help="head: the coordinator's address")
     parser.add_argument("--stream-port", default=None, help="head: the port for files of workers without the folder")
     parser.add_argument("--http", default=None, help="head: address of health and metrics")
     parser.add_argument("--keys", type=Path, default=None, help="head: a folder of keys to take at the first start")
+    parser.add_argument("--learners", type=int, default=1, help="head: learners, one for each policy")
     parser.add_argument("--limit", action="append", default=[], help="head: see `remuda coordinator --limit`")
     parser.add_argument(
         "--brought",

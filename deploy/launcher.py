@@ -28,6 +28,7 @@ class WorkerCounts:
     collectors: int
     evaluators: int
     learners: int = 1
+    """One for each policy of the run."""
     reanalyzers: int = 0
 
 

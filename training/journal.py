@@ -197,6 +197,7 @@ class RunJournal:
         self._prefix = _prefix(policy)
         self._written: dict[str, bytes] = {}
         """The last committed parts of the snapshot."""
+        self._opened_file = beside is None
         if beside is None:
             self._database = Database(path, _tables(self._prefix))
         else:
@@ -301,8 +302,10 @@ class RunJournal:
         self._written = {}
 
     def close(self) -> None:
-        """Close the file, leaving no other file. May be called again."""
-        self._db.close()
+        """Close the file, leaving no other file; the journals beside the opener leave the file open. May be called
+        again."""
+        if self._opened_file:
+            self._db.close()
 
     def _memory(self, head: bytes) -> RunSnapshot:
         format = msgspec.msgpack.decode(head)[0]

@@ -70,7 +70,11 @@ class KubernetesPlan:
         first = [self._secret("keys", shown)]
         if not self._settings.workers_mount:
             first += [self._secret("connection", {CONNECTION_FILE: connection or NOT_SHOWN}), self._service()]
-        return [*first, self._head(), *(self._workers(role, count) for role, count in counts.items() if count)]
+        return [
+            *first,
+            self._head(workers.learners),
+            *(self._workers(role, count) for role, count in counts.items() if count),
+        ]
 
     def _secret(self, kind: str, content: Mapping[str, str]) -> Manifest:
         return {
@@ -94,14 +98,14 @@ class KubernetesPlan:
             },
         }
 
-    def _head(self) -> Manifest:
+    def _head(self, learners: int) -> Manifest:
         settings = self._settings
         limits = [part for limit in self.request.limits for part in ("--limit", limit)]
         addresses = ["--bind", f"tcp://0.0.0.0:{settings.port}", "--stream-port", str(settings.stream_port)]
         addresses += ["--http", f"0.0.0.0:{settings.http_port}"]
         health: Manifest = {"httpGet": {"path": "/health", "port": "http"}}
         container: Manifest = {
-            **self._container("head", ["--keys", KEYS_AT, *addresses, *limits]),
+            **self._container("head", ["--keys", KEYS_AT, "--learners", str(learners), *addresses, *limits]),
             "ports": [
                 {"name": "coordinator", "containerPort": settings.port},
                 {"name": "files", "containerPort": settings.stream_port},

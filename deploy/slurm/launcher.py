@@ -61,14 +61,16 @@ class SlurmLauncher(Launcher):
         """Return each command with the submitted script."""
         commands = {"head": self._plan.submit("head")}
         commands |= {role: self._plan.submit(role, jobs=jobs) for role, jobs in self._arrays(workers).items()}
-        return "\n".join(f"$ {shlex.join(command)}\n{self._script(kind)}" for kind, command in commands.items())
+        return "\n".join(
+            f"$ {shlex.join(command)}\n{self._script(kind, workers)}" for kind, command in commands.items()
+        )
 
     def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
         """Submit everything, and wait in the queue until the coordinator can be reached."""
         arrays = self._arrays(workers)
         make_private(self._plan.own_dir)
         for kind in ("head", *arrays):
-            (self._plan.own_dir / f"{kind}.sh").write_text(self._script(kind), encoding="utf-8")
+            (self._plan.own_dir / f"{kind}.sh").write_text(self._script(kind, workers), encoding="utf-8")
         try:
             self._submit_head()
             for role, jobs in arrays.items():
@@ -141,8 +143,8 @@ class SlurmLauncher(Launcher):
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
         return {role: -(-count // self._settings.workers_per_job) for role, count in counts.items() if count}
 
-    def _script(self, kind: str) -> str:
-        return self._plan.head_script() if kind == "head" else self._plan.worker_script(kind)
+    def _script(self, kind: str, workers: WorkerCounts) -> str:
+        return self._plan.head_script(workers.learners) if kind == "head" else self._plan.worker_script(kind)
 
     def _submit_head(self) -> None:
         self._head = JobState(submit(self._plan.submit("head")), "SUBMITTED")

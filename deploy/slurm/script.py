@@ -74,8 +74,8 @@ class SlurmPlan:
             return [*SUBMIT, path]
         return [*SUBMIT, f"--array=0-{jobs - 1}", f"--dependency=after:{after}", path]
 
-    def head_script(self) -> str:
-        """The script of the job with coordinator and learner."""
+    def head_script(self, learners: int) -> str:
+        """Return the script of the job with the coordinator and this number of learners."""
         settings = self._settings
         own = [
             f"--cpus-per-task={settings.learner_cores}",
@@ -84,7 +84,7 @@ class SlurmPlan:
         ]
         limits = [part for limit in self.request.limits for part in ("--limit", limit)]
         bind = f"tcp://0.0.0.0:{settings.port}"
-        command = ["--bind", bind, *limits]
+        command = ["--bind", bind, "--learners", str(learners), *limits]
         return self._script("head", "coordinator and learner", own, command)
 
     def worker_script(self, role: str) -> str:

@@ -1,4 +1,5 @@
-"""Two policies in self-play, whose collector, learner and coordinator are killed, and whose run is resumed."""
+"""Two policies in self-play, with workers that do not see the runs folder: their collector, learner and coordinator are
+killed, and the run is resumed."""
 
 from __future__ import annotations
 
@@ -32,21 +33,28 @@ def test_all_policies_go_on_from_the_same_moment_against_the_same_opponents(tmp_
     }
     user, herd = make_game_folder(tmp_path / "user", TWO, changes), herds()
     coordinator = herd.coordinator()
-    herd.workers(collectors=2, evaluators=1, learners=2)
+    herd.workers(collectors=1, evaluators=0, learners=2)
+    herd.hidden(collectors=1, evaluators=1)  # without the runs folder
     herd.wait_members(5)
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
     herd.kill_worker("collector", "horse")
     herd.kill_worker("learner", "horse")
     until(lambda: all(len(play) > 1 for play in playing(run)), "collectors play against learned checkpoints")
-    played, judged = playing(run), {policy: max(evaluated(run, policy), default=-1) for policy in POLICIES}
+    played, judged = (
+        playing(run, all_leases=True),
+        {policy: max(evaluated(run, policy), default=-1) for policy in POLICIES},
+    )
     incarnations = len(herd.incarnations())
     coordinator.kill()
     coordinator.wait()
     time.sleep(1.0)  # chunks pile up, and beats go unanswered
     herd.coordinator()
     herd.wait_members(5)
-    until(lambda: all(len(a) < len(b) for a, b in zip(played, playing(run), strict=True)), "they learn of newer ones")
+    until(
+        lambda: all(len(a) < len(b) for a, b in zip(played, playing(run, all_leases=True), strict=True)),
+        "they learn of newer ones",
+    )
     until(lambda: all(evaluated(run, policy)[-1] > judged[policy] for policy in POLICIES), "newer ones are evaluated")
     assert len(herd.incarnations()) == incarnations, "no worker had to restart"
     first = herd.stop()
@@ -71,10 +79,12 @@ def test_all_policies_go_on_from_the_same_moment_against_the_same_opponents(tmp_
         assert "against_past_mean" in texts(against)[-1]
 
 
-def playing(run: Path) -> list[list[int]]:
-    """Of each collector at work and policy, the older checkpoints that have begun to play, by train_iter."""
+def playing(run: Path, *, all_leases: bool = False) -> list[list[int]]:
+    """Older checkpoints that have begun to play, by train_iter: of the newest lease of each collector at work, and of
+    each policy."""
     newest = {log.name.partition("_")[0]: log for log in sorted((run / "log" / "collector").glob("*_logger.txt"))}
-    logs = [log.read_text() for log in newest.values()]
+    texts = [log.read_text() for log in newest.values()]
+    logs = texts if all_leases else [text.rpartition("n_sample: ")[2] for text in texts]
     return [iterations(log, policy, " plays") for log in logs for policy in POLICIES] or [[]]
 
 

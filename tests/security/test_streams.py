@@ -40,7 +40,12 @@ def places(tmp_path: Path) -> GrantedPaths:
 
 def test_an_honest_worker_brings_its_own_chunks(places: GrantedPaths, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "x"
-    assert places.to_write(Put(1, grant(str(run)), "chunk", FILE, 9)) == run / "data" / FILE
+    sealed = grant(str(run))
+    assert places.to_write(Put(1, sealed, "chunk", FILE, 9)) == run / "data" / FILE
+    assert places.to_write(Put(1, sealed, "chunk", FILE, 9, "fox")) == run / "data" / "fox" / FILE
+    assert places.to_read(Get(2, sealed, "policy", "policy_y_000002", policy="fox")) == (
+        run / "policy" / "fox" / "policy_y_000002"
+    )
 
 
 def test_a_grant_that_was_believed_before_lends_nothing_to_another(places: GrantedPaths, tmp_path: Path) -> None:
@@ -56,7 +61,11 @@ def test_mutated_messages_are_refused_or_stay_in_the_run_folder(places: GrantedP
     sealed = grant(str(run))
     sound = [
         [bytes(frame) for frame in encode(message)]
-        for message in (Put(1, sealed, "chunk", FILE, 9), Get(2, sealed, "checkpoint", "iteration_0.pth.tar"))
+        for message in (
+            Put(1, sealed, "chunk", FILE, 9),
+            Put(1, sealed, "chunk", FILE, 9, "fox"),
+            Get(2, sealed, "checkpoint", "iteration_0.pth.tar", policy="fox"),
+        )
     ]
     sound.append([bytes(frame) for frame in encode(LogAppend(3, sealed, 0), b"x")])
     sound.append([bytes(frame) for frame in encode(Put(4, sealed, "chunk", FILE, 4), b"x", b"yzz")])

@@ -467,6 +467,9 @@ def test_policies_of_a_run_share_a_file_and_nothing_else(tmp_path: Path, entries
             one.write(*entries)
             two.write(entries[0])
         assert one.read() != two.read()
+        two.close()
+        assert one.put_back() is None, "the file is open, and as it was"
+        one.write(*entries)
     journals, damage = open_for_policies(path, ["two", "one"])
     with closing(journals[0][0]):
         assert damage is None

@@ -26,6 +26,10 @@ GetKind = Literal["policy", "target", "checkpoint", "chunk", "reanalysis"]
 """Files for workers: the policy file and the target network's file, checkpoints and payloads."""
 
 
+PolicyPart = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,49})?$")]
+"""Name of one of several policies; empty in a run with one policy."""
+
+
 class StreamMessage(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
     """Base of every message: immutable, tagged with its class name, without unknown fields."""
 
@@ -56,6 +60,7 @@ class Put(StreamMessage, frozen=True):
     kind: PutKind
     file: FileName
     size_bytes: FileBytes
+    policy: PolicyPart = ""
 
 
 class Get(StreamMessage, frozen=True):
@@ -69,6 +74,7 @@ class Get(StreamMessage, frozen=True):
     """The worker has all bytes below this offset already."""
     newer_than: PolicyRef | None = None
     """The worker wants only a policy newer than this (by epoch, then version)."""
+    policy: PolicyPart = ""
 
 
 class Took(StreamMessage, frozen=True):

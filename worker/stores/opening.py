@@ -69,8 +69,6 @@ class WorkerStores:
         if runs_dir is not None:
             name = PurePath(assign.run_dir).relative_to(self._news.runs_dir)
             return _in_folder(submitted_folder(runs_dir, os.fspath(name)), assign)
-        if assign.policies:
-            raise NoFolderError("a run with several policies needs workers that see the runs folder")
         if self._client is not None and self._client.failed:
             self._client.close()
             self._client = None
@@ -80,7 +78,7 @@ class WorkerStores:
         assert assign.grant is not None, "a lease for a worker without the runs folder has a grant"
         folder = RunFolder(self._own_folder(assign.grant.worker) / assign.experiment)
         log = self._log_of(folder, assign)
-        return stream_stores(self._client, assign.grant, folder, lambda: self._end(log))
+        return stream_stores(self._client, assign.grant, folder, assign.policies, lambda: self._end(log))
 
     def close(self) -> None:
         """Let the last lines of the logs arrive, end the streams, and remove this worker's own folder."""

@@ -64,7 +64,8 @@ class CheckpointStore(Protocol):
     """The files in ckpt/."""
 
     def fetch(self, file: str, sha256: str) -> Path:
-        """Return this machine's path of the whole checkpoint. `sha256` is the checksum in its record.
+        """Return this machine's path of the whole checkpoint. `sha256` is the checksum in its record; a learner may
+        have saved the checkpoint again since, as at the end of a run.
 
         Raises NotNowError, and CheckpointGoneError.
         """
@@ -72,7 +73,7 @@ class CheckpointStore(Protocol):
 
 
 class CheckpointGoneError(Exception):
-    """The checkpoint is missing, or its content differs from the requested one, as the text says."""
+    """The checkpoint is missing, as the text says."""
 
 
 def _nothing() -> None:

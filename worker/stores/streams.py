@@ -6,13 +6,14 @@ import errno
 import hashlib
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
 from remuda.buffer.chunk import AnyPayload, ChunkError, ChunkFault, Columns, Payload, encode_chunk, read_chunk
 from remuda.policy.files.policy_file import LoadedPolicy, PolicyFileError, load
-from remuda.storage.run_folder import RunFolder, target_file
+from remuda.storage.run_folder import PolicyFolder, RunFolder, target_file
 from remuda.wire.codec import Frame
 from remuda.wire.messages import ChunkMeta, Grant, PolicyRef
 from remuda.wire.streams.messages import FromServer, GetKind, LogAppend, LogHas, PutKind, Refused
@@ -30,42 +31,63 @@ LOG_INTERVAL_S, LOG_LONGEST_S = 1.0, 4.0
 """Between two looks at a log; doubled while it does not grow."""
 
 
-def stream_stores(client: StreamClient, grant: Grant, folder: RunFolder, close: Callable[[], None]) -> RunStores:
-    """Return the stores under one lease. `folder` is this worker's own, with the layout of the run folder."""
-    for each in (folder.data, folder.policy, folder.ckpt, folder.log / grant.role):
-        each.mkdir(parents=True, exist_ok=True)
+def stream_stores(
+    client: StreamClient, grant: Grant, folder: RunFolder, policies: Mapping[str, str], close: Callable[[], None]
+) -> RunStores:
+    """Return the stores under one lease.
+
+    Args:
+        client: connection to the stream server.
+        grant: permission for the files.
+        folder: this worker's own folder, with the layout of the run folder.
+        policies: policy file of each of several policies, by name; empty for one policy.
+        close: called at the end of the lease.
+    """
+    (folder.log / grant.role).mkdir(parents=True, exist_ok=True)
     files = _Files(client, grant)
+    each = {
+        name: _stores(_Files(client, grant, name), PolicyFolder(folder.root, name), file)
+        for name, file in sorted(policies.items())
+    }
 
     def describe() -> None:
         if folder.env_spec.exists():
             client.start(Upload(grant, "description", folder.env_spec.name, [folder.env_spec.read_bytes()]))
 
     def end() -> None:
-        files.close()
+        for one in (stores, *each.values()):
+            one.close()
         close()
 
+    stores = _stores(files, folder, grant.policy_file)
+    return replace(stores, describe=describe, close=end, policies_apart=each)
+
+
+def _stores(files: _Files, folder: RunFolder, policy_file: str) -> RunStores:
+    for each in (folder.data, folder.policy, folder.ckpt):
+        each.mkdir(parents=True, exist_ok=True)
     return RunStores(
         folder,
         StreamPayloads(files, folder.data),
-        StreamPolicy(files, "policy", folder.policy / grant.policy_file),
-        StreamPolicy(files, "target", folder.policy / target_file(grant.policy_file)),
+        StreamPolicy(files, "policy", folder.policy / policy_file),
+        StreamPolicy(files, "target", folder.policy / target_file(policy_file)),
         StreamCheckpoints(files, folder.ckpt),
-        describe,
-        end,
+        close=files.close,
     )
 
 
 class _Files:
-    """All files on their way under one lease."""
+    """All files of a policy on their way under one lease."""
 
-    def __init__(self, client: StreamClient, grant: Grant) -> None:
-        self._client, self._grant = client, grant
+    def __init__(self, client: StreamClient, grant: Grant, policy: str = "") -> None:
+        """`policy`: the name of one of several policies."""
+        self._client, self._grant, self._policy = client, grant, policy
         self._fetched: dict[tuple[GetKind, Path], Download] = {}
         self._brought: set[Upload] = set()
 
     def bring(self, kind: PutKind, file: str, buffers: Sequence[bytes | memoryview]) -> Upload:
         """Begin an upload."""
-        upload = Upload(self._grant, kind, file, buffers)
+        upload = Upload(self._grant, kind, file, buffers, policy=self._policy)
         self._brought.add(upload)
         self._client.start(upload)
         return upload
@@ -83,7 +105,7 @@ class _Files:
         moment."""
         key = kind, path
         if key not in self._fetched:
-            self._fetched[key] = Download(self._grant, kind, file, path, newer_than=newer_than)
+            self._fetched[key] = Download(self._grant, kind, file, path, policy=self._policy, newer_than=newer_than)
             self._client.start(self._fetched[key])
         if not self._fetched[key].wait(WAIT_S):
             raise self._not_now(self._fetched[key])
@@ -161,18 +183,19 @@ class StreamCheckpoints:
         self._files, self._folder = files, folder
 
     def fetch(self, file: str, sha256: str) -> Path:
-        """See CheckpointStore. The file is compared with `sha256` on arrival."""
-        place = self._folder / sha256
-        path = place / file
+        """See CheckpointStore. A checkpoint that was saved again under its name is kept under its new checksum."""
+        path = self._folder / sha256 / file
         if path.exists():
             return path
         arriving = self._folder / f"{sha256}.arriving"
         refused = self._files.fetch("checkpoint", file, arriving).refused
         if refused is not None:
             raise CheckpointGoneError(f"{file}: {refused.reason}")
-        _check(arriving, file, sha256)
-        self._make_room()
-        place.mkdir()
+        with open(arriving, "rb") as content:
+            path = self._folder / hashlib.file_digest(content, "sha256").hexdigest() / file
+        if not path.parent.exists():
+            self._make_room()
+            path.parent.mkdir()
         arriving.replace(path)
         return path
 
@@ -181,14 +204,6 @@ class StreamCheckpoints:
         there.sort(key=lambda each: each.stat().st_mtime_ns)
         for old in there[: max(0, len(there) - CHECKPOINTS_KEPT + 1)]:
             shutil.rmtree(old)
-
-
-def _check(path: Path, file: str, sha256: str) -> None:
-    with open(path, "rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != sha256:
-        path.unlink()
-        raise CheckpointGoneError(f"{file} is not the checkpoint that was asked for: its sha256 is {found}")
 
 
 class LogStream(Transfer):

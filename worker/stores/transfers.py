@@ -138,9 +138,12 @@ class OneFile(Transfer):
 class Upload(OneFile):
     """A file for the run folder. Its content must not change."""
 
-    def __init__(self, grant: Grant, kind: PutKind, file: str, buffers: Sequence[bytes | memoryview]) -> None:
+    def __init__(
+        self, grant: Grant, kind: PutKind, file: str, buffers: Sequence[bytes | memoryview], *, policy: str = ""
+    ) -> None:
+        """`policy`: the name of one of several policies."""
         super().__init__()
-        self._grant, self.file = grant, file
+        self._grant, self.file, self._policy = grant, file, policy
         self._kind: PutKind = kind
         self._buffers = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         self._size = sum(map(len, self._buffers))
@@ -178,7 +181,7 @@ class Upload(OneFile):
     def _put(self) -> Outgoing:
         """Return the opening message, with the bytes of a short file, so that one message is enough in each direction;
         a few columns are not copied."""
-        put = Put(self._number, self._grant, self._kind, self.file, self._size)
+        put = Put(self._number, self._grant, self._kind, self.file, self._size, self._policy)
         if not 0 < self._size <= WHOLE_BYTES:
             return put, []
         parts: list[Frame] = []
@@ -214,11 +217,19 @@ class Download(OneFile):
     """A file fetched to `path`, under a temporary name until it is whole."""
 
     def __init__(
-        self, grant: Grant, kind: GetKind, file: str, path: Path, *, newer_than: PolicyRef | None = None
+        self,
+        grant: Grant,
+        kind: GetKind,
+        file: str,
+        path: Path,
+        *,
+        policy: str = "",
+        newer_than: PolicyRef | None = None,
     ) -> None:
-        """`newer_than`: fetch only a newer policy. Policies change, so a policy begins again after a break."""
+        """`policy`: the name of one of several policies. `newer_than`: fetch only a newer policy. Policies change, so a
+        policy begins again after a break."""
         super().__init__()
-        self._grant, self._file, self._newer_than = grant, file, newer_than
+        self._grant, self._file, self._policy, self._newer_than = grant, file, policy, newer_than
         self._kind: GetKind = kind
         self._path = path
         self._temporary = path.with_name(f".{path.name}.part")
@@ -236,7 +247,8 @@ class Download(OneFile):
             if self._changes:
                 self._received = 0
             self._told = self._received
-            yield Get(self._number, self._grant, self._kind, self._file, self._received, self._newer_than), []
+            newer_than, begun = self._newer_than, self._received
+            yield Get(self._number, self._grant, self._kind, self._file, begun, newer_than, self._policy), []
             self._opening_due_s = math.inf
         if self._received > self._told:
             yield Took(self._number, self._received), []

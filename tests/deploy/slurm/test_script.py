@@ -25,7 +25,7 @@ HEAD = """\
 #SBATCH --requeue
 
 exec /venv/bin/python -P -m remuda.deploy.slurm.job head --own-dir /shared/runs/.launches/horse-1 \
---runs-dir /shared/runs --bind tcp://0.0.0.0:0 --coordinator-timeout 3600 --requeue --notice 110
+--runs-dir /shared/runs --bind tcp://0.0.0.0:0 --learners 1 --coordinator-timeout 3600 --requeue --notice 110
 """
 
 COLLECTORS = """\
@@ -88,7 +88,7 @@ def plan(
 
 
 def test_the_script_of_coordinator_and_learner() -> None:
-    assert plan().head_script() == HEAD
+    assert plan().head_script(1) == HEAD
 
 
 def test_the_script_of_workers_with_every_setting() -> None:
@@ -98,9 +98,9 @@ def test_the_script_of_workers_with_every_setting() -> None:
 def test_what_the_head_has_of_its_own() -> None:
     settings = LaunchConfig(on="slurm", slurm=EVERYTHING)
     request = LaunchRequest(Path("/r"), "horse", settings, limits=["stuck_after_s=600"], profile=Path("/tmp/p"))
-    script = SlurmPlan(request, Path("/r/x"), profile=Path("/r/x/profile"), python="python").head_script()
+    script = SlurmPlan(request, Path("/r/x"), profile=Path("/r/x/profile"), python="python").head_script(2)
     assert {"#SBATCH --cpus-per-task=6", "#SBATCH --mem=32000M", "#SBATCH --gres=gpu:1"} <= set(script.splitlines())
-    assert " --bind tcp://0.0.0.0:5555 --limit stuck_after_s=600 " in script
+    assert " --bind tcp://0.0.0.0:5555 --learners 2 --limit stuck_after_s=600 " in script
     assert script.endswith(" --profile /r/x/profile\n")
 
 
@@ -129,7 +129,7 @@ def test_a_workers_script_prints_where_it_can_and_tells_the_job_what_its_node_se
 
 def test_folders_are_quoted_and_percent_signs_are_no_patterns_of_slurm() -> None:
     made = plan(own_dir="/my runs/50%/x")
-    assert '#SBATCH --output="/my runs/50%%/x/head_%j.txt"\n' in made.head_script()
+    assert '#SBATCH --output="/my runs/50%%/x/head_%j.txt"\n' in made.head_script(1)
     script = made.worker_script("evaluator")
     assert (
         "if [ -d '/my runs/50%/x' ]; then\n  exec >>'/my runs/50%/x/evaluator_'\"$SLURM_JOB_ID\".txt 2>&1\n" in script

@@ -83,7 +83,7 @@ class Ranch:
     def stores(self, kind: Kind, role: Role = "collector", client: StreamClient | None = None) -> RunStores:
         if kind == "files":
             return file_stores(self.run, self.policy_file.name)
-        return stream_stores(client or self.client(), self.grant(role), RunFolder(self.elsewhere), lambda: None)
+        return stream_stores(client or self.client(), self.grant(role), RunFolder(self.elsewhere), {}, lambda: None)
 
     def close(self) -> None:
         for client in self.clients:

@@ -139,3 +139,5 @@ def test_a_checkpoint_is_fetched_whole_under_its_name(ranch: Ranch, stores: Call
             path = at_last(lambda: store.fetch(f"iteration_{train_iter}.pth.tar", sha256))  # noqa: B023
             assert path.name == f"iteration_{train_iter}.pth.tar"
             assert path.read_bytes() == content
+    again = at_last(lambda: store.fetch("iteration_30.pth.tar", "0" * 64))
+    assert again.read_bytes() == content, "saved again since it was recorded"

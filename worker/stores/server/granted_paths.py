@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.buffer.chunk import ChunkError, Payload, meta_named, parse_name
 from remuda.storage.existing_folder import RunFolderError, submitted_folder
-from remuda.storage.run_folder import RunFolder, target_file
+from remuda.storage.run_folder import RunFolder, folder_of_policy, target_file
 from remuda.wire.keys.authorized import Grants
 from remuda.wire.messages import ChunkMeta, Grant, Reanalysis, Role
 from remuda.wire.streams.messages import Get, Put, PutKind
@@ -62,6 +62,7 @@ class GrantedPaths:
     def to_write(self, put: Put) -> Path:
         """Return the path of a file that a worker brings. Raises NotAllowedError, RunIsOverError."""
         run, grant = self.run(put.grant), put.grant
+        of_policy = folder_of_policy(run.root, put.policy)
         if not is_open(run.root):
             raise RunIsOverError
         if put.kind == "description":
@@ -75,16 +76,16 @@ class GrantedPaths:
             raise NotAllowedError(str(error)) from error
         if (grant.role, grant.worker, grant.incarnation) != (role, id.worker, id.incarnation):
             raise NotAllowedError(f"{put.file} is not a file of this {grant.role}")
-        return run.data / put.file
+        return of_policy.data / put.file
 
     def to_read(self, get: Get) -> Path:
         """Return the path of a file that a worker fetches. Raises NotAllowedError."""
-        run = self.run(get.grant)
+        run = folder_of_policy(self.run(get.grant).root, get.policy)
         match get.kind:
             case "policy":
-                return run.policy / get.grant.policy_file
+                return run.policy / (get.file if get.policy else get.grant.policy_file)
             case "target":
-                return run.policy / target_file(get.grant.policy_file)
+                return run.policy / (get.file if get.policy else target_file(get.grant.policy_file))
             case "checkpoint":
                 return run.ckpt / get.file
             case "chunk" | "reanalysis":

@@ -175,8 +175,8 @@ class Uploads:
 
     def _complete(self, upload: _Upload, now_s: float) -> None:
         """Check a complete file by its own header, and rename it to its final name."""
-        root = upload.path.parent if upload.put.kind == "description" else upload.path.parent.parent
-        if not is_open(root):
+        below = 0 if upload.put.kind == "description" else 2 if upload.put.policy else 1  # data/, data/<policy>/
+        if not is_open(upload.path.parents[below]):
             self._drop(upload)
             self._say(upload.peer, Refused(upload.put.transfer, OVER, again=False))
             self._begin_next(now_s)

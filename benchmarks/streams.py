@@ -132,7 +132,7 @@ def _by_stream(rows: int, keys: CallerKeys, port: int, run: RunFolder, folder: P
     client = StreamClient(lambda: keys, finished.set)
     client.serve_at(f"tcp://127.0.0.1:{port}")
     granted = Grants(KeysFolder(folder / FOLDER).server).seal(Grant(str(run.root), "collector", worker, 1, POLICY))
-    stores = stream_stores(client, granted, RunFolder(folder / "elsewhere"), lambda: None)
+    stores = stream_stores(client, granted, RunFolder(folder / "elsewhere"), {}, lambda: None)
     return _put(rows, stores.payloads, run, worker, wait)
 
 

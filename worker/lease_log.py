@@ -14,7 +14,8 @@ class LeaseLog:
 
     def __init__(self, role: WorkerSource, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         self.book = worker_logbook(stores.folder, role, identity.uuid, identity.incarnation)
-        self._role, self._link, self._stores = role, link, stores
+        self._role: WorkerSource = role
+        self._link, self._stores = link, stores
         self._has_waited = False
         log_printed(self.say)
 

@@ -15,6 +15,7 @@ from remuda.buffer.chunk import read_meta
 from remuda.client import Client
 from remuda.tests.cluster.conftest import SlurmRun, Starter
 from remuda.tests.cluster.slurm_cluster import SlurmCluster
+from remuda.tests.parallel.game_folder import HELD_GAME, TWO, make_game_folder
 from remuda.tests.parallel.reading import Joined, index, joined, pids, texts
 from remuda.tests.parallel.user_folder import ENDLESS, HELD, UserFolder
 from remuda.tests.patience import until
@@ -87,6 +88,21 @@ def test_a_run_goes_to_its_end_and_nothing_is_left(launched: Starter, tmp_path: 
     assert "submitted the coordinator and its learner as job" in ended.err
     env_step = check_counters(run, ended.out)
     assert env_step == sum(map(run.user.steps, pids(run.run, "collector")))
+    check_nothing_is_left(run)
+
+
+def test_each_of_two_policies_has_a_learner_in_the_coordinators_job(launched: Starter, tmp_path: Path) -> None:
+    changes = {"env": {**HELD_GAME["env"], "kwargs": {}}, "stop": {"max_env_steps": 2000}}
+    user = make_game_folder(tmp_path / "user", TWO, changes)
+    with user.config.open("a") as file:
+        file.write("launch: {on: slurm}\n")
+    run = launched(user)
+    ended = run.command.ended()
+    assert ended.code == 0, ended.err + run.cluster.describe()
+    assert len(pids(run.run, "learner")) == 2
+    told = re.search(r"^env_step (\d+), ", ended.out, re.MULTILINE)
+    assert told is not None
+    assert int(told[1]) == sum(map(user.steps, pids(run.run, "collector"))) >= 2000
     check_nothing_is_left(run)
 
 

@@ -92,7 +92,10 @@ def test_a_run_goes_to_its_end_and_nothing_is_left(launched: Starter, tmp_path: 
 
 
 def test_each_of_two_policies_has_a_learner_in_the_coordinators_job(launched: Starter, tmp_path: Path) -> None:
-    changes = {"env": {**HELD_GAME["env"], "kwargs": {}}, "stop": {"max_env_steps": 2000}}
+    changes: dict[str, dict[str, object]] = {
+        "env": {**HELD_GAME["env"], "kwargs": {}},
+        "stop": {"max_env_steps": 2000},
+    }
     user = make_game_folder(tmp_path / "user", TWO, changes)
     with user.config.open("a") as file:
         file.write("launch: {on: slurm}\n")

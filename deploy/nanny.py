@@ -38,7 +38,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Nanny:
-    """Supervises one process for each worker. Has only one thread, for safe forking."""
+    """Supervises one process for each worker. Runs in a single thread, for safe forking."""
 
     def __init__(
         self,

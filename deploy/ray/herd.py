@@ -1,4 +1,4 @@
-"""The workers of one launch as actors: requests to them and their answers. Ray places and restarts them."""
+"""Workers of a launch as actors, which Ray places and restarts: their requests and answers."""
 
 from __future__ import annotations
 

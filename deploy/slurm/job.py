@@ -63,7 +63,7 @@ def key_comment(public: str) -> str:
 
 
 def key_in(comment: str) -> str | None:
-    """Return the public key in such a comment; None for any other comment."""
+    """Return the public key in a job's comment; None if the comment contains no key."""
     public = comment.removeprefix(_ASKS)
     return public if comment.startswith(_ASKS) and _PUBLIC.fullmatch(public) else None
 
@@ -74,7 +74,7 @@ def answer_comment(answer: Answer) -> str:
 
 
 def answer_in(comment: str) -> Answer | None:
-    """Return the answer in such a comment; None for any other comment."""
+    """Return the answer in a job's comment; None if the comment contains no answer."""
     public, _, connection = comment.removeprefix(_ANSWER).partition(":")
     if not (comment.startswith(_ANSWER) and _PUBLIC.fullmatch(public)):
         return None

@@ -19,7 +19,7 @@ from remuda.policy.algorithms.twin_critics.learning import (
 )
 from remuda.policy.algorithms.twin_critics.sac import TemperedLearner, soft_actor_loss
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.networks.batch_norm import BatchNorms, normalise_weights
+from remuda.policy.networks.batch_norm import BatchNorms, UnitWeights
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.policy.transitions import Transitions
@@ -39,7 +39,9 @@ class CrossQ(TemperedLearner):
         layout = crossq_layout(policy, action)
         super().__init__(config, observation, action, seed, layout=layout, followed=None)
         self._policy = policy
-        self._norms = {part: BatchNorms(self._network.get_submodule(part)) for part in (ACTOR, CRITICS)}
+        parts = {name: self._network.get_submodule(name) for name in (CRITICS, ACTOR)}
+        self._norms = {name: BatchNorms(part) for name, part in parts.items()}
+        self._weights = {name: UnitWeights(part) for name, part in parts.items() if policy.normalize_weights}
 
     def portable(self) -> PortableTwinCritics:
         return PortableTwinCritics(self._network, self.observation, self.action, "squashed_gaussian")
@@ -77,7 +79,7 @@ class CrossQ(TemperedLearner):
 
     def _descend(self, losses: Mapping[str, Loss], rows: int) -> LearnResult:
         result = super()._descend(losses, rows)
-        if self._policy.normalize_weights:
-            for part in losses.keys() & self._norms.keys():
-                normalise_weights(self._network.get_submodule(part))
+        for name, weights in self._weights.items():
+            if name in losses:
+                weights.normalise()
         return result

@@ -53,7 +53,7 @@ def measure(task: Task, *, seeds: int, peers: bool) -> tuple[list[Run], str | No
     """Run each seed once by each side, by turns, beginning with the other side each time; also why a peer failed."""
     runs: list[Run] = []
     failure: str | None = None
-    for seed in range(seeds):
+    for seed in range(task.first_seed, task.first_seed + seeds):
         sides = [ours, theirs] if seed % 2 == 0 else [theirs, ours]
         for side in sides:
             if side is theirs and (not peers or not task.peer or failure is not None):

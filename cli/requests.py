@@ -61,7 +61,7 @@ def submit(
     resolved = run.resolved(*named(name))
     resolved.loaded.require_numbers("the workers may be on other machines")
     with reserved_stdout():  # the environment is built
-        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists, mode="parallel")
+        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists)
     print_unused(resolved)
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:

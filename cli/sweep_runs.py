@@ -70,7 +70,7 @@ def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
         kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
-            check_experiment(task.run.loaded, task.run.run_dir, task.on_exists, mode=options.mode)
+            check_experiment(task.run.loaded, task.run.run_dir, task.on_exists)
 
 
 @contextmanager

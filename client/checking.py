@@ -10,7 +10,7 @@ from remuda.config.errors import Error
 from remuda.config.launching import LOCAL
 from remuda.config.load import LoadedConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.storage.existing_folder import Mode, OnExists, check
+from remuda.storage.existing_folder import OnExists, check
 
 if TYPE_CHECKING:
     from remuda.environments.spaces import Space
@@ -23,19 +23,16 @@ class UnusableError(Error):
 
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Check a run with own workers; devices only for workers on this machine. Raises UnusableError, RunFolderError."""
-    _refuse_in_herds(loaded)
     if loaded.config.launch.runs_dir_here:  # elsewhere only the coordinator sees the run folder, and checks it
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
         _check_devices(loaded.config)
-    check_experiment(loaded, run_dir, on_exists, mode="parallel")
+    check_experiment(loaded, run_dir, on_exists)
 
 
-def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *, mode: Mode) -> None:
-    """Check an experiment for this mode: build the environment once, and check that the algorithm can act there and
-    that the initial weights fit. Raises UnusableError."""
-    if mode == "parallel":
-        _refuse_in_herds(loaded)
+def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
+    """Build the environment once, and check that the algorithm can act there and that the initial weights fit. Raises
+    UnusableError."""
     from remuda.environments.check import check_environment, check_tasks
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
@@ -57,12 +54,6 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, *
         _check_resumed(config, run_dir, observation, action)
     if config.learner.initialize_from is not None:
         _check_weights(loaded, run_dir, on_exists, observation, action)
-
-
-def _refuse_in_herds(loaded: LoadedConfig) -> None:
-    obstacle = loaded.config.obstacle_to_herds
-    if obstacle is not None:
-        raise UnusableError(f"{loaded.path}: {obstacle}")
 
 
 def _check_agents(config: ExperimentConfig) -> None:

@@ -189,9 +189,8 @@ def _workers(config: ExperimentConfig) -> WorkerCounts:
     from remuda.deploy.launcher import WorkerCounts
 
     evaluators = config.evaluator.count if config.evaluator.episodes else 0
-    reanalyzers = config.reanalyzer.count if config.policy.reanalyzed_share else 0
     learners = max(1, len(config.policies))
-    return WorkerCounts(config.collector.count, evaluators, learners, reanalyzers)
+    return WorkerCounts(config.collector.count, evaluators, learners, config.reanalyzers)
 
 
 def _run_input(

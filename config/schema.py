@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -105,9 +105,10 @@ class ExperimentConfig(Section):
                 f"buffer.min_rows ({self.buffer.min_rows}) is more than buffer.capacity ({self.buffer.capacity}): "
                 "training would never start; lower buffer.min_rows"
             )
-        if self.reanalyzer.count and self.policy.reanalyzed_share is None:
+        if self.reanalyzer.count and all(one.reanalyzed_share is None for one in self._algorithms):
+            types = ", ".join({one.type: None for one in self._algorithms})
             raise ValueError(
-                f"reanalyzer.count is {self.reanalyzer.count}, and policy.type {self.policy.type} has nothing to "
+                f"reanalyzer.count is {self.reanalyzer.count}, and policy.type {types} has nothing to "
                 "compute again: set it to 0"
             )
         if self.policy.segment_steps is not None:
@@ -126,11 +127,13 @@ class ExperimentConfig(Section):
         return self
 
     @property
-    def obstacle_to_herds(self) -> str | None:
-        """Return the reason why this experiment cannot run in parallel mode, or None."""
-        if self.policies and self.reanalyzer.count:
-            return "with several policies (`policies`) there are no reanalyzers: set reanalyzer.count to 0"
-        return None
+    def _algorithms(self) -> Sequence[PolicyConfig]:
+        return [one.policy for one in self.policies.values()] or [self.policy]
+
+    @property
+    def reanalyzers(self) -> int:
+        """Reanalyzers in parallel mode; 0 if all shares of rows to compute again are 0."""
+        return self.reanalyzer.count if any(one.reanalyzed_share for one in self._algorithms) else 0
 
     @property
     def user_code(self) -> Mapping[str, str]:
@@ -144,6 +147,8 @@ class ExperimentConfig(Section):
         """Return the settings of one of `policies`, as a config of a separate run."""
         one = self.policies[name]
         own: dict[str, object] = {"policies": {}, "policy": one.policy, "learner": one.learner, "buffer": one.buffer}
+        if one.policy.reanalyzed_share is None:
+            own["reanalyzer"] = ReanalyzerConfig()  # the reanalyzers work for other policies
         return ExperimentConfig.model_validate({**dict(self), **own})
 
     def _check_several_agents(self) -> None:

@@ -104,7 +104,8 @@ class ReanalyzerConfig(Section):
     """Reanalyzers of the experiment. With 0 the learner recomputes rows as part of an update. With reanalyzers the
     learner recomputes nothing, and `policy.reanalyze_ratio` is the largest number of recomputed rows per drawn row:
     reanalyzers draw chunks like batches, and compute a chunk once per target network. The experiment starts without
-    reanalyzers and takes free ones later; until then nothing is recomputed."""
+    reanalyzers and takes free ones later; until then nothing is recomputed. With several policies each reanalyzer
+    computes for all of them."""
     device: str = "cpu"
     """Torch device for the computations of a reanalyzer."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from remuda.buffer.chunk import ChunkError, Column, Columns, reanalysis_name
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.assignment import config_of_policy
+from remuda.environments.assignment import configs_of_policies
 from remuda.environments.check import check_environment
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
@@ -66,48 +67,64 @@ def recompute(
     return {name: np.concatenate(part) for name, part in parts.items()}
 
 
+@dataclass
+class _PolicyParts:
+    """Parts of a policy with columns to compute again."""
+
+    columns: Sequence[str]
+    reanalyzer: Reanalyzer
+    stores: RunStores
+    target: PolicyRef | None = None
+    """Target network of the loaded weights."""
+    newest_request: int = 0
+
+    @staticmethod
+    def of(config: ExperimentConfig, stores: RunStores) -> _PolicyParts | None:
+        """Make the parts; None for a policy without such columns."""
+        declared = reanalyzed_by_workers(config)
+        if declared is None:
+            return None
+        observation, action = check_environment(config)
+        specs = ObservationSpec.of(observation), ActionSpec.of(action)
+        return _PolicyParts(declared.columns, make_reanalyzer(config, *specs, device=config.reanalyzer.device), stores)
+
+
 class ReanalyzerWork:
-    """Computes for one experiment, chunk by chunk, in the order of requests."""
+    """Computes for all policies of one experiment, chunk by chunk, in the order of requests."""
 
     warnings: Sequence[str] = ()
     """Always empty: warnings go to its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
-        config = config_of_policy(ExperimentConfig.model_validate_json(assign.config_json))
-        declared = reanalyzed_by_workers(config)
-        assert declared is not None, "only an experiment that wants reanalyzers is given one"
+        config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
-        self._names = declared.columns
         self._assign = assign
         self._identity = identity
         self._link = link
-        self._payloads = stores.payloads
-        self._targets = stores.targets
         self._log = LeaseLog("reanalyzer", identity, link, stores)
         try:
             self._log.say(bind_cores(config, "reanalyzer", assign.index))
-            observation, action = check_environment(config)
-            specs = ObservationSpec.of(observation), ActionSpec.of(action)
-            self._reanalyzer = make_reanalyzer(config, *specs, device=config.reanalyzer.device)
+            each = zip(configs_of_policies(config).values(), stores.of_policies, strict=True)
+            made = enumerate(_PolicyParts.of(*own) for own in each)
+            self._policies = {index: own for index, own in made if own is not None}
         except BaseException:
             self.close()
             raise
-        self._target: PolicyRef | None = None
-        """Target network of the loaded weights."""
         self._asked: deque[Reanalyze] = deque()
-        self._newest_request = 0
-        self._at_hand: tuple[int, Reanalysis, Columns] | None = None
-        """Request, reanalysis and columns that are not in data/ yet."""
+        self._at_hand: tuple[Reanalyze, Reanalysis, Columns] | None = None
+        """Reanalysis and columns that are not in data/ yet."""
         self._draining = False
         self._totals = _Totals(config.log.buffer_interval_s)
-        self._log.say(
-            f"reanalyzer {identity.uuid} (index {assign.index}) of {assign.name}: computes {', '.join(self._names)}",
-        )
+        names = ", ".join(dict.fromkeys(name for own in self._policies.values() for name in own.columns))
+        self._log.say(f"reanalyzer {identity.uuid} (index {assign.index}) of {assign.name}: computes {names}")
 
     def handle(self, message: AnyMessage) -> None:
         """Chunks to compute again; after a break the coordinator repeats itself."""
-        if isinstance(message, Reanalyze) and message.request > self._newest_request:
-            self._newest_request = message.request
+        if not isinstance(message, Reanalyze):
+            return
+        own = self._policies[message.policy_index]
+        if message.request > own.newest_request:
+            own.newest_request = message.request
             self._asked.append(message)
 
     def step(self) -> bool:
@@ -145,21 +162,22 @@ class ReanalyzerWork:
         self._log.close()
 
     def _reanalyze(self, asked: Reanalyze) -> None:
-        meta = asked.chunk.meta
-        self._refresh_target(asked.target)
-        assert self._target is not None
+        meta, own = asked.chunk.meta, self._policies[asked.policy_index]
+        self._refresh_target(own, asked.target)
+        assert own.target is not None
         self._link.activity("working", "computing again")
         started_s = time.monotonic()
         try:
             with self.timers("read chunk"):
-                columns = self._payloads.read(meta)
+                columns = own.stores.payloads.read(meta)
         except ChunkError as error:
             if error.fault != "missing":  # a chunk that is gone was evicted meanwhile
                 self._log.warn(f"payload {meta.file} is left out: {error}")
-            self._link.send(NotReanalyzed(self._assign.lease, asked.request, shortened(str(error))))
+            reason = shortened(str(error))
+            self._link.send(NotReanalyzed(self._assign.lease, asked.request, reason, asked.policy_index))
             return
         with self.timers("compute again"):
-            found = recompute(columns, self._names, self._reanalyzer, progress=self._progressed)
+            found = recompute(columns, own.columns, own.reanalyzer, progress=self._progressed)
         id = ReanalysisId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
         reanalysis = Reanalysis(
             id=id,
@@ -167,36 +185,36 @@ class ReanalyzerWork:
             chunk=meta.chunk,
             first_row=asked.chunk.first_row,
             rows=meta.rows,
-            target=self._target,
+            target=own.target,
             payload_bytes=0,
             checksum=0,
             compute_s=time.monotonic() - started_s,
         )
-        self._announce(asked.request, reanalysis, found)
+        self._announce(asked, reanalysis, found)
 
-    def _refresh_target(self, asked: PolicyRef) -> None:
+    def _refresh_target(self, own: _PolicyParts, asked: PolicyRef) -> None:
         """Load the newest target network, if the loaded network is older than requested."""
-        if self._target is not None and self._target >= asked:
+        if own.target is not None and own.target >= asked:
             return
         with self.timers("load target"), self._link.during("preparing", "loading the target network"):
-            loaded = self._targets.load(newer_than=self._target)
+            loaded = own.stores.targets.load(newer_than=own.target)
         if loaded is not None:
-            self._reanalyzer.load_state(loaded.state)
-            self._target = loaded.ref
+            own.reanalyzer.load_state(loaded.state)
+            own.target = loaded.ref
 
-    def _announce(self, request: int, reanalysis: Reanalysis, found: Columns) -> bool:
+    def _announce(self, asked: Reanalyze, reanalysis: Reanalysis, found: Columns) -> bool:
         """Put the result into data/ and announce it. Returns False if this is not possible now: then the result waits,
         and nothing else is computed."""
         try:
             with self.timers("write"):
-                written = self._payloads.write(reanalysis, found)
+                written = self._policies[asked.policy_index].stores.payloads.write(reanalysis, found)
         except NotNowError as error:
-            self._at_hand = request, reanalysis, found
+            self._at_hand = asked, reanalysis, found
             self._log.waits(error, f"reanalysis {reanalysis.file} ")
             return False
         self._at_hand = None
         self._log.goes_on()
-        self._link.send(Reanalyzed(self._assign.lease, request, written))
+        self._link.send(Reanalyzed(self._assign.lease, asked.request, written, asked.policy_index))
         news = self._totals.add(written, time.monotonic())
         if news is not None:
             self._log.say(news)

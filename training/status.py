@@ -89,6 +89,8 @@ def joined_status(known: Mapping[str, ExperimentStatus], last_returns: Sequence[
         best_return=None,
         policy_lag=max(one.policy_lag for one in each),
         samples_per_insert=None,
+        reanalyzed_rows=sum(one.reanalyzed_rows for one in each),
+        target_train_iter=max(one.target_train_iter for one in each),
         policies=[
             PolicyStatus(
                 name, one.train_iter, one.episode, one.policy_version, one.last_return, one.best_return,

@@ -87,7 +87,7 @@ class RunFolders:
             config = ExperimentConfig.model_validate_json(submit.config_json)
         except ValidationError as error:
             return _refused(effect, "invalid", f"the config is not valid: {error}"[:LONGEST_REASON])
-        obstacle = config.obstacle_to_herds or _agents_unknown(config)
+        obstacle = _agents_unknown(config)
         if obstacle is not None:
             return _refused(effect, "invalid", obstacle)
         forbidden = self._allowed.refusal(config, effect.requester.who)

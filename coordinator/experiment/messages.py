@@ -99,17 +99,16 @@ class MessageHandlers:
         return self._refusal_of_other(message, lease, sender)
 
     def _refusal_of_other(self, message: AnyMessage, lease: Lease, sender: Sender) -> str | None:
-        index = getattr(message, "policy_index", 0)
+        policy, index = self._workers.policy_of(lease), getattr(message, "policy_index", 0)
         if index >= len(self._policies):
             return f"it speaks of policy {index}, and there are {len(self._policies)}"
-        policy = self._workers.policy_of(lease)
         match message:
             case BatchRequest():
                 return _refusal_of_request(message, policy)
             case PolicyPublished() | TargetPublished() if message.policy.epoch != policy.flow.epoch:
                 return f"it publishes under epoch {message.policy.epoch}, and was given {policy.flow.epoch}"
             case Reanalyzed() | NotReanalyzed():
-                return self._refusal_of_reanalysis(message, sender) or policy.reanalysis.refusal(message)
+                return self._refusal_of_reanalysis(message, sender) or self._policies[index].reanalysis.refusal(message)
             case CheckpointSaved():
                 return _refusal_of_checkpoint(message.record, policy)
             case CallbacksDecided() if not policy.callbacks.book.has_event(message.number):
@@ -163,7 +162,7 @@ class MessageHandlers:
         """Reason why this reanalysis cannot be the sender's; also for a closed lease."""
         if isinstance(message, NotReanalyzed):
             return None
-        meta, epoch = message.meta, self._first.flow.epoch
+        meta, epoch = message.meta, self._policies[message.policy_index].flow.epoch
         if not is_its_own(meta, sender.worker, sender.incarnation):
             return f"it announces {meta.file}, which is not the file of a reanalysis of its own"
         if meta.target.epoch > epoch:
@@ -214,10 +213,11 @@ class MessageHandlers:
                 return [step for policy in self._policies for step in policy.own(policy.dispatch.filmed(message))]
 
     def _from_reanalyzer(self, lease: Lease, message: Reanalyzed | NotReanalyzed, now_s: float) -> list[Step]:
+        policy = self._policies[message.policy_index]
         if isinstance(message, NotReanalyzed):
-            return self._first.reanalysis.not_reanalyzed(message)
+            return policy.reanalysis.not_reanalyzed(message)
         self._worked(lease, now_s)
-        return self._first.reanalysis.reanalyzed(message)
+        return [*policy.own(policy.reanalysis.reanalyzed(message))]
 
     def _from_learner(self, lease: Lease, message: AnyMessage, policy: PolicyTraining, now_s: float) -> list[Step]:
         match message:
@@ -234,7 +234,7 @@ class MessageHandlers:
             case ChunkUnreadable():
                 return [*policy.own(policy.flow.unreadable(message))]
             case TargetPublished():
-                return policy.reanalysis.published(message.policy)
+                return [*policy.own(policy.reanalysis.published(message.policy))]
             case CallbacksDecided():
                 return [*policy.own(policy.callbacks.decided(message, policy.counters(now_s)))]
             case _:
@@ -249,8 +249,9 @@ class MessageHandlers:
                 return self._chunk(message, None, now_s) if why is None else [refused(message, why)]
             case ChunkReady():
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
-            case Reanalyzed() if its_own and self._refusal_of_reanalysis(message, sender) is None:
-                return self._first.reanalysis.came_late(message.meta)
+            case Reanalyzed(policy_index=index) if its_own and index < len(self._policies):
+                why, policy = self._refusal_of_reanalysis(message, sender), self._policies[index]
+                return [] if why is not None else [*policy.own(policy.reanalysis.came_late(message.meta))]
             case WorkerFailed() if its_own:
                 return self._hung(message, now_s)
             case _:
@@ -270,7 +271,8 @@ class MessageHandlers:
             case "learner":
                 return said + self._learner_ready(self._workers.policy_of(lease), now_s)
             case "reanalyzer":
-                self._first.reanalysis.ready(lease.number)
+                for policy in self._policies:
+                    policy.reanalysis.ready(lease.number)
                 return said
 
     def _learner_ready(self, policy: PolicyTraining, now_s: float) -> list[Step]:

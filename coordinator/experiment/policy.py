@@ -64,7 +64,7 @@ class PolicyTraining:
         self.vitals = Vitals(own.log.buffer_interval_s, now_s, leases.open_leases.__contains__)
         self._env_rate, self._train_rate = Rate(), Rate()
         # Decisions: these return messages to workers.
-        self.reanalysis = ReanalysisBook(id, own, self.replay)
+        self.reanalysis = ReanalysisBook(id, own, self.replay, policy_index)
         self.flow = FlowControl(id, self.replay, self.reanalysis, resumed)
         book = CallbackBook(id, active=bool(own.callbacks))
         self.callbacks = CallbackDispatch(id, book, leases, self.commander, policy_index, at_once=serial)

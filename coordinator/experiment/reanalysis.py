@@ -1,9 +1,9 @@
 """Reanalysis in an experiment: the chunks to compute again, the requests to reanalyzers, and the results.
 
-A reanalyzer works on one chunk at a time, drawn as batches are drawn, and computes the declared columns of all rows
-with the newest target network. The result belongs to this chunk: a result of a newer target network replaces the older
-result, and both are deleted with the chunk's rows. The coordinator knows ids, files and versions, and never sees a
-column.
+A reanalyzer works for all policies, on one chunk at a time, drawn as batches are drawn, and computes the declared
+columns of all rows with the newest target network. The result belongs to this chunk: a result of a newer target network
+replaces the older result, and both are deleted with the chunk's rows. The coordinator knows ids, files and versions,
+and never sees a column.
 
 "Newer" is counted in updates, across dead learners: after a restart from a checkpoint, no chunk is computed again
 before the target network is further than the previous one.
@@ -70,9 +70,9 @@ class ReanalysisBook:
     Every reanalysis counts once, and only as the answer to a request. Requests to a lost reanalyzer are free again.
     """
 
-    def __init__(self, experiment: str, config: ExperimentConfig, replay: ReplayAccounting) -> None:
+    def __init__(self, experiment: str, config: ExperimentConfig, replay: ReplayAccounting, policy_index: int) -> None:
         declared = reanalyzed_by_workers(config)
-        self._experiment = experiment
+        self._experiment, self._policy_index = experiment, policy_index
         self.share = 0.0 if declared is None else declared.share
         """Rows to compute again, as a share of the sampled rows; 0 in runs without reanalyzers."""
         self._replay = replay
@@ -340,7 +340,7 @@ class ReanalysisBook:
         return self._request(lease, reanalyzer.requests, pending)
 
     def _request(self, lease: int, number: int, pending: _Request) -> Step:
-        return SendToLease(lease, Reanalyze(lease, number, pending.chunk, pending.target))
+        return SendToLease(lease, Reanalyze(lease, number, pending.chunk, pending.target, self._policy_index))
 
     def _pending_request(self, lease: int, request: int) -> _Request | None:
         """The unanswered request of this number, if any."""

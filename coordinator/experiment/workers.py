@@ -13,7 +13,6 @@ from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.series import EventKind
-from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.training.effects import Happened, Level, LogLine
 from remuda.training.identity import Identity
 from remuda.training.snapshot import LeaseHolder
@@ -47,7 +46,7 @@ class WorkerDemand:
             "learner": learners,
             "collector": collector.count,
             "evaluator": evaluator.count if evaluates else 0,
-            "reanalyzer": 0 if reanalyzed_by_workers(config) is None else config.reanalyzer.count,
+            "reanalyzer": config.reanalyzers,
         }
         self._minimum: dict[Role, int] = {
             "learner": learners,
@@ -245,7 +244,7 @@ class ExperimentWorkers:
                 counters = policy.counters(now_s)
                 return [*steps, *(step for each in self._policies for step in each.dispatch.repeat(lease, counters))]
             case "reanalyzer":
-                return [*steps, *policy.reanalysis.repeat(number)]
+                return [*steps, *(step for each in self._policies for step in each.reanalysis.repeat(number))]
             case "learner":
                 if policy.commander.ending is not None and not policy.flow.is_open:
                     steps += self.stop_training(policy)
@@ -285,7 +284,7 @@ class ExperimentWorkers:
             case "evaluator":
                 return [step for policy in self._policies for step in policy.dispatch.evaluator_gone(lease.number)]
             case "reanalyzer":
-                return [*self._policies[0].own(self._policies[0].reanalysis.gone(lease.number))]
+                return [step for each in self._policies for step in each.own(each.reanalysis.gone(lease.number))]
             case "learner":
                 self.policy_of(lease).flow.close()
                 return []

@@ -8,15 +8,16 @@ from pydantic import ValidationError
 from remuda.config.algorithms.registry import CustomConfig
 from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Steps
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import configs_of_policies
 from remuda.policy.algorithms import reanalyzed_by_workers
 
 STEPS = Steps(n_step=1, discount=0.9)
 COLUMNS = ReanalyzedColumns(columns=("found",), share=0.5)
 
 
-def config(policy: object, count: int = 1) -> ExperimentConfig:
-    sections = {"name": "x", "env": {"id": "CartPole-v1"}, "policy": policy, "reanalyzer": {"count": count}}
-    return ExperimentConfig.model_validate(sections)
+def config(policy: object, count: int = 1, **sections: object) -> ExperimentConfig:
+    known = {"name": "x", "env": {"id": "CartPole-v1"}, "policy": policy, "reanalyzer": {"count": count}}
+    return ExperimentConfig.model_validate({**known, **sections})
 
 
 def declared(reanalyzed: ReanalyzedColumns | None) -> dict[str, object]:
@@ -40,6 +41,16 @@ def test_one_that_declares_some_is_taken() -> None:
     assert muzero.share == 0.25
     assert reanalyzed_by_workers(config({"type": "muzero"})) is None, "its share is 0"
     assert isinstance(config({"type": "mine:Mine"}).policy, CustomConfig), "not declared yet"
+
+
+def test_a_policy_among_several_that_declares_none_leaves_them_to_the_others() -> None:
+    env = {"kind": "pettingzoo", "make": "game:make", "agents": ["a", "b"]}
+    policies = {"a": {"agents": ["a"]}, "b": {"agents": ["b"], "policy": {"type": "muzero", "reanalyze_ratio": 1.0}}}
+    both = config({"type": "dqn"}, env=env, policies=policies)
+    assert both.reanalyzers == 1
+    assert [reanalyzed_by_workers(own) is not None for own in configs_of_policies(both).values()] == [False, True]
+    with pytest.raises(ValidationError, match=r"policy.type dqn, ppo has nothing to compute again"):
+        config({"type": "dqn"}, env=env, policies={**policies, "b": {"agents": ["b"], "policy": {"type": "ppo"}}})
 
 
 def test_rows_that_are_used_once_are_never_computed_again() -> None:

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.dump import changed_settings, write_configs
 from remuda.config.errors import ConfigError
-from remuda.config.learning import SelfPlayConfig
 from remuda.config.load import load_config, load_settings
 from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
@@ -115,15 +114,6 @@ def test_a_wrong_setting_of_a_policy_is_found_in_the_file(tmp_path: Path) -> Non
         f"{tmp_path / 'c.yaml'}:{line}: policies.fox.learner.learning_rat: no such setting; did you mean "
         "policies.fox.learner.learning_rate?"
     ]
-
-
-def test_what_herds_do_not_do_yet() -> None:
-    assert game().obstacle_to_herds is None
-    assert game(policies={}).obstacle_to_herds is None
-    plays_itself = game().model_copy(update={"self_play": SelfPlayConfig(share=0.2)})
-    assert plays_itself.obstacle_to_herds is None
-    assert game(learner={"ranks": 2}, collector={"count": 4}).obstacle_to_herds is None
-    assert ExperimentConfig.model_validate({"name": "a", "env": {"id": "CartPole-v1"}}).obstacle_to_herds is None
 
 
 def test_agents_that_were_filled_in_are_no_change_of_the_user(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
+from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.tests.keys import somebody_for
 from remuda.training.commander.outcomes import evaluation_report
@@ -370,7 +371,7 @@ class LearnerWork:
         return {"row": np.array(rows), "again": np.zeros((len(rows), 2), np.int64)}
 
     def read_again(self, meta: Reanalysis) -> dict[str, np.ndarray]:
-        if meta.file not in self.worker.world.disk:
+        if self.worker.world.path(self.policy, meta.file) not in self.worker.world.disk:
             raise ChunkError("missing", Path(meta.file), "it was replaced, or its rows were evicted")
         return {"again": np.full((meta.rows, 2), meta.target.train_iter)}
 
@@ -380,11 +381,11 @@ class LearnerWork:
     def publish_target(self) -> None:
         """As the learner of an algorithm whose target network follows every TARGET_ITERS updates."""
         world = self.worker.world
-        if world.config.reanalyzer.count and self.train_iter // TARGET_ITERS > self.target:
+        if world.reanalyzed[self.policy] and self.train_iter // TARGET_ITERS > self.target:
             self.target = self.train_iter // TARGET_ITERS
             ref = PolicyRef(self.assign.epoch, self.target, self.target * TARGET_ITERS)
-            experiment = self.assign.experiment
-            world.target_files[experiment] = max(ref, world.target_files.get(experiment, ref))
+            file = self.assign.experiment, self.policy
+            world.target_files[file] = max(ref, world.target_files.get(file, ref))
             self.worker.say(TargetPublished(self.assign.lease, ref))
 
     def handle(self, message: AnyMessage) -> None:
@@ -422,7 +423,7 @@ class LearnerWork:
 
     def check_never_older(self, rows: np.ndarray, made: np.ndarray) -> None:
         """Also over learners: a row never has what an older target network computed than it had before."""
-        before = self.worker.world.made.setdefault(self.assign.experiment, {})
+        before = self.worker.world.made.setdefault((self.assign.experiment, self.policy), {})
         for row, target in zip(rows.tolist(), made.tolist(), strict=True):
             assert target >= before.get(row, 0), f"row {row} was of target {before[row]}, and is of {target}"
             if target:
@@ -528,13 +529,13 @@ class ReanalyzerWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
         self.asked: deque[Reanalyze] = deque()
-        self.newest = 0
+        self.newest = [0] * len(worker.world.policies)
         worker.say(Ready(assign.lease))
 
     def handle(self, message: AnyMessage) -> None:
         match message:
-            case Reanalyze() if message.request > self.newest:
-                self.newest = message.request
+            case Reanalyze() if message.request > self.newest[message.policy_index]:
+                self.newest[message.policy_index] = message.request
                 self.asked.append(message)
             case Reanalyze() | Registered():
                 pass
@@ -542,17 +543,18 @@ class ReanalyzerWork:
                 self.worker.drained()
             case _:
                 raise AssertionError(f"a reanalyzer got {message}")
-        assert len(self.asked) <= 2, "more than it can do"
+        assert max(Counter(each.policy_index for each in self.asked).values(), default=0) <= 2, "more than it can do"
 
     def step(self) -> None:
         world = self.worker.world
         if self.asked and world.rng.random() < world.reanalyzer_pace:
             asked = self.asked.popleft()
-            if asked.chunk.meta.file not in world.disk:
-                self.worker.say(NotReanalyzed(self.assign.lease, asked.request, "missing"))
+            lease, request, policy_index = self.assign.lease, asked.request, asked.policy_index
+            if world.path(world.policies[policy_index], asked.chunk.meta.file) not in world.disk:
+                self.worker.say(NotReanalyzed(lease, request, "missing", policy_index))
                 return
             meta = world.write_reanalysis(self.worker, asked)
-            self.worker.say(Reanalyzed(self.assign.lease, asked.request, meta))
+            self.worker.say(Reanalyzed(lease, request, meta, policy_index))
 
 
 WORK = {
@@ -687,6 +689,8 @@ class World:
         """Names of the policies; empty for a single policy. Notes without a name are of the first."""
         self.plans = [row_plan(own) for own in configs.values()]
         self.plan, self.joint = self.plans[0], joint_plan(self.plans)
+        self.reanalyzed = {name: reanalyzed_by_workers(own) is not None for name, own in configs.items()}
+        """True for policies whose rows reanalyzers compute again."""
         self.of_policies: list[fx.PolicyEffect] = []
         """Effects on the files of policies, of several."""
         self.kept: dict[str, set[str]] = {name: set() for name in self.policies}
@@ -741,10 +745,11 @@ class World:
         self.reports: list[object] = []
         self.reanalyzer_pace = 0.5
         """How likely a reanalyzer is to be done with a chunk in a step."""
-        self.target_files: dict[str, PolicyRef] = {}
-        """The target network that each experiment's file holds."""
-        self.made: dict[str, dict[int, int]] = {}
-        """By experiment, of which target network each row was that was computed again, when a learner last used it."""
+        self.target_files: dict[tuple[str, str], PolicyRef] = {}
+        """The target network that each file holds, by experiment and policy."""
+        self.made: dict[tuple[str, str], dict[int, int]] = {}
+        """By experiment and policy, of which target network each row was that was computed again, when a learner last
+        used it."""
         self.reanalyses: dict[ReanalysisId, Reanalysis] = {}
         """All that were written."""
         self.progress: list[ProgressRow] = []
@@ -1052,10 +1057,10 @@ class World:
         sequence = self.sequences.get(key, 0)
         self.sequences[key] = sequence + 1
         id, chunk = ReanalysisId(worker.uuid, worker.incarnation, sequence), asked.chunk
-        file = reanalysis_name(id)
-        self.disk.add(file)
+        file, policy = reanalysis_name(id), self.policies[asked.policy_index]
+        self.disk.add(self.path(policy, file))
         assert isinstance(worker.work, ReanalyzerWork)
-        target = self.target_files[worker.work.assign.experiment]
+        target = self.target_files[worker.work.assign.experiment, policy]
         compute_s = (1 + sequence % 5) / 1_000
         meta = Reanalysis(id, file, chunk.meta.chunk, chunk.first_row, chunk.meta.rows, target, 50, 0, compute_s)
         self.reanalyses[id] = meta

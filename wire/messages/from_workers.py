@@ -200,6 +200,8 @@ class Reanalyzed(Message, frozen=True):
     lease: Count
     request: Count
     meta: Reanalysis
+    policy_index: Count = 0
+    """As in the request."""
 
 
 class NotReanalyzed(Message, frozen=True):
@@ -208,6 +210,8 @@ class NotReanalyzed(Message, frozen=True):
     lease: Count
     request: Count
     reason: ShortText
+    policy_index: Count = 0
+    """As in the request."""
 
 
 class LearnerReport(Message, frozen=True):

@@ -215,6 +215,8 @@ class Reanalyze(Message, frozen=True):
     chunk: IndexedChunk
     target: PolicyRef
     """The newest published target network."""
+    policy_index: Count = 0
+    """Index of the policy, in the order of names; each policy counts its requests."""
 
 
 class CallCallbacks(Message, frozen=True):

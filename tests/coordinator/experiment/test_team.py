@@ -222,6 +222,41 @@ def test_returns_that_all_policies_have_reached_end_the_run() -> None:
     assert all((each.last_return or 0.0) >= 100.0 for each in status.policies)
 
 
+@pytest.mark.parametrize("hares", ["muzero", "dqn"])
+def test_reanalyzers_compute_again_for_every_policy_that_asks_and_count_once_over_deaths(hares: str) -> None:
+    searches = {"type": "muzero", "reanalyze_ratio": 0.5, "n_step": 1, "unroll_steps": 1}
+    policies = {
+        "fox": {"agents": ["fox"], "policy": searches},
+        "hare": {"agents": ["hare_*"], "policy": searches if hares == "muzero" else {"type": hares}},
+    }
+    faults = Faults(loss=0.05, repeat=0.1, delay_s=0.1)
+    world = World(team_config(policies=policies, reanalyzer={"count": 2}), faults=faults)
+    world.started(learners=2, reanalyzers=2).until_env_step(1)
+
+    def rows() -> list[int]:
+        return [policy.reanalysis.rows for policy in team(world).policies if policy.reanalysis.share]
+
+    def have_more_than(before: list[int]) -> bool:
+        return all(now > then for now, then in zip(rows(), before, strict=True))
+
+    asking = 2 if hares == "muzero" else 1
+    world.until(lambda: have_more_than([0] * asking))
+    for role in ("reanalyzer", "learner"):
+        world.restart(world.of(role)[-1])
+        world.steps(20)
+    before = rows()
+    world.crash()
+    assert rows() == before
+    world.until(lambda: have_more_than(before))
+    status = finished(world)
+    assert sum(before) < status.reanalyzed_rows <= sum(meta.rows for meta in world.reanalyses.values())
+    kept = [each for each in world.of_policies if isinstance(each.effect, CloseRun)]
+    for each in kept:
+        assert isinstance(each.effect, CloseRun)
+        assert {world.path(each.policy, file) for file in each.effect.keep} <= world.disk
+    assert sum(map(bool, world.made.values())) == asking, "each learner has used results of its own target network"
+
+
 def test_a_run_that_is_stopped_saves_all_policies() -> None:
     world = world_of().until_env_step(500)
     world.ask(StopExperiment("x", now=True))

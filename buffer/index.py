@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -291,8 +290,11 @@ class ReplayIndex:
 
         Only chunks with live rows are returned, so only evicted or quarantined rows are missing.
         """
-        announced_row = self._files.announced_row
-        new = list(takewhile(lambda chunk: chunk.first_row >= announced_row, reversed(self._chunks)))
+        new: list[IndexedChunk] = []
+        for chunk in reversed(self._chunks):
+            if chunk.first_row < self._files.announced_row:
+                break
+            new.append(chunk)
         self._files.announce(self.next_row)
         return new[::-1]
 

@@ -208,6 +208,12 @@ class FifoSampler(_KeepsPriorities):
         return queued
 
 
+def importance_beta(start: float, anneal_iters: int, train_iter: int) -> float:
+    """The exponent of the importance weights (Schaul et al. 2016, section 3.4): rises linearly from `start` to 1."""
+    done = min(train_iter / anneal_iters, 1.0)
+    return (1.0 - done) * start + done  # exact at both ends, unlike start + done * (1.0 - start)
+
+
 def importance_weights(probabilities: Values, beta: float) -> npt.NDArray[np.float32]:
     """Undo the bias of drawing with `probabilities`: (rows * p)^-beta, over the largest of these in each batch, which
     belongs to the least likely row; the number of rows cancels out.

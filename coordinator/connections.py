@@ -77,23 +77,30 @@ class Connections:
             return received, []
         return received, [Send(peer, answer, again=True) for answer in received.answers]
 
-    def post(self, peer: bytes, message: AnyMessage, now_s: float, *, after: str = "") -> list[Send]:
-        """Send a message to a peer; an unknown or forgotten peer gets nothing. `after`: see Send."""
-        return self._post(peer, message, now_s, after=after)
+    def post(
+        self, peer: bytes, message: AnyMessage, now_s: float, *, once: bool = False, after: str = ""
+    ) -> list[Send]:
+        """Send a message to a peer; an unknown or forgotten peer gets nothing. With `once` the message is not sent
+        again. `after`: see Send."""
+        known = self._peers.get(peer)
+        if known is None:
+            return []
+        envelope = known.channel.post(message, now_s, once=once)
+        if envelope.id:
+            self._pending[peer] = known.channel
+            if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):
+                return []
+        return [Send(peer, envelope, after)]
 
     def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int, after: str = "") -> list[Send]:
         """Answer a message by its id. The answer to a message with id 0 is not resent, as the message is not. A peer
         forgotten in the meantime gets no answer."""
         if not to:
-            return self._post(peer, message, now_s, once=True, after=after)
+            return self.post(peer, message, now_s, once=True, after=after)
         known = self._peers.get(peer)
         if known is None or not known.channel.is_asked(to):
             return []
         return [Send(peer, known.channel.post(message, now_s, reply_to=to), after)]
-
-    def send_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
-        """Send a message that is not resent and acknowledges nothing."""
-        return self._post(peer, message, now_s, once=True)
 
     def acknowledge(self, peer: bytes, message_id: int, *, after: str = "") -> list[Send]:
         """Confirm a message that has no answer."""
@@ -108,14 +115,13 @@ class Connections:
 
     def due(self, now_s: float) -> list[Send]:
         """Return the envelopes to send again now."""
-        done = [peer for peer, channel in self._pending.items() if channel.next_due_s() is None]
-        for peer in done:
-            del self._pending[peer]
-        return [
-            Send(peer, envelope, again=True)
-            for peer, channel in self._pending.items()
-            for envelope in channel.due(now_s)
-        ]
+        sends: list[Send] = []
+        for peer, channel in list(self._pending.items()):
+            if not channel.unacknowledged:
+                del self._pending[peer]
+            for envelope in channel.due(now_s):
+                sends.append(Send(peer, envelope, again=True))
+        return sends
 
     def forget(self, peer: bytes) -> None:
         """Forget a connection that will not be used again."""
@@ -147,25 +153,6 @@ class Connections:
         ]
         for peer in gone:
             self.forget(peer)
-
-    def _post(
-        self,
-        peer: bytes,
-        message: AnyMessage,
-        now_s: float,
-        *,
-        once: bool = False,
-        after: str = "",
-    ) -> list[Send]:
-        known = self._peers.get(peer)
-        if known is None:
-            return []
-        envelope = known.channel.post(message, now_s, once=once)
-        if envelope.id:
-            self._pending[peer] = known.channel
-            if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):
-                return []
-        return [Send(peer, envelope, after)]
 
 
 class HeldReplies:

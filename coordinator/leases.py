@@ -67,12 +67,15 @@ class Lease:
     worker: str = field(init=False)
     """By UUID."""
     incarnation: int = field(init=False)
+    policy_index: int = field(init=False)
+    """Index of a learner's policy; 0 for all other workers."""
 
     def __post_init__(self) -> None:
         """Copy frequently used fields from the holder."""
         holder = self.holder
         self.number, self.role = holder.lease, holder.role
         self.worker, self.incarnation = holder.worker, holder.incarnation
+        self.policy_index = self.index if self.role == "learner" else 0
 
 
 class LeaseBook:

@@ -258,7 +258,7 @@ class Coordinator:
             worker.last_message_s = now_s
         elif not isinstance(message, _FROM_ANYBODY):
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
-            return [*self._connections.send_once(event.peer, UNKNOWN, now_s)]
+            return [*self._connections.post(event.peer, UNKNOWN, now_s, once=True)]
         requester = Requester(event.peer, received.id, event.who.name)
         tells_of_run = not isinstance(message, _NOT_FOR_THE_DISK)
         after = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "") if tells_of_run else ""
@@ -345,7 +345,7 @@ class Coordinator:
         worker = self._registry.by_peer.get(peer)
         why = "a message cannot be handled; see the coordinator's log"
         if worker is None:
-            effects: list[Effect] = [*self._connections.send_once(peer, Rejected("malformed", why), now_s)]
+            effects: list[Effect] = [*self._connections.post(peer, Rejected("malformed", why), now_s, once=True)]
         else:
             effects = self._perform(self._membership.dismiss(worker, why, now_s), now_s)
         self._connections.forget(peer)

@@ -86,6 +86,8 @@ class Channel:
         self._due_s = 0.0  # meaningful while something is pending
         self._last_id = 0
         self._pending: dict[int, Envelope] = {}  # not acknowledged; in order of id
+        self._floor = 1
+        """Id of the oldest unacknowledged message, or of the next message if all are acknowledged."""
         self._next_id = 1  # of the other end
         self._peer_floor = 1
         self._unanswered: set[int] = set()
@@ -103,11 +105,10 @@ class Channel:
             if reply_to not in self._unanswered:
                 raise ValueError(f"message {reply_to} was answered already: post {type(message).__name__} without it")
             return self._answer(reply_to, message)
-        floor = self._floor
         if once or isinstance(message, NOT_RESENT):
-            return Envelope(0, 0, floor, message)
+            return Envelope(0, 0, self._floor, message)
         self._last_id += 1
-        envelope = Envelope(self._last_id, 0, floor, message)
+        envelope = Envelope(self._last_id, 0, self._floor, message)
         if not self._pending:
             self._start_pause(now_s, self._resend_s)
         self._pending[envelope.id] = envelope
@@ -125,7 +126,13 @@ class Channel:
             return _NOTHING
         if envelope.id == 0:
             return Received(envelope.message, 0)
-        return self._receive_reliable(envelope)
+        if envelope.id < self._next_id:
+            return self._receive_again(envelope)
+        if envelope.id > self._next_id or envelope.id >= self._peer_floor + self._window:
+            return _NOTHING
+        self._next_id += 1
+        self._unanswered.add(envelope.id)
+        return Received(envelope.message, envelope.id)
 
     def take(self, envelope: Envelope, now_s: float) -> Received:
         """As `receive`, for an end without `reply_to` answers: acknowledges messages at once."""
@@ -140,30 +147,20 @@ class Channel:
             return False
         self.kept_bytes -= weight_bytes(answered.message)
         if was_oldest:
+            self._floor = next(iter(self._pending), self._last_id + 1)
             self._start_pause(now_s, self._resend_s)
         return True
 
-    def _receive_reliable(self, envelope: Envelope) -> Received:
-        if envelope.id < self._next_id:
-            if isinstance(envelope.message, ASKED_AGAIN) and envelope.id not in self._replies:
-                return self._ask_again(envelope)
-            return self._repeat_answer(envelope.id)
-        if envelope.id > self._next_id or envelope.id >= self._peer_floor + self._window:
-            return _NOTHING
-        self._next_id += 1
-        self._unanswered.add(envelope.id)
-        return Received(envelope.message, envelope.id)
-
-    def _ask_again(self, envelope: Envelope) -> Received:
-        if envelope.id in self._unanswered or envelope.id < self._peer_floor:
-            return _NOTHING
-        self._unanswered.add(envelope.id)
-        return Received(envelope.message, envelope.id)
-
-    def _repeat_answer(self, id: int) -> Received:
+    def _receive_again(self, envelope: Envelope) -> Received:
+        """Repeat the answer to a repeated message, if answered already."""
+        id, reply = envelope.id, self._replies.get(envelope.id)
         if id in self._unanswered:
             return _NOTHING
-        reply = self._replies.get(id)
+        if reply is None and isinstance(envelope.message, ASKED_AGAIN):
+            if id < self._peer_floor:
+                return _NOTHING
+            self._unanswered.add(id)
+            return Received(envelope.message, id)
         answer = Envelope(0, id, self._floor, Ack()) if reply is None else replace(reply, floor=self._floor)
         return Received(None, 0, (answer,))
 
@@ -184,9 +181,8 @@ class Channel:
         if not self._pending or now_s < self._due_s:
             return []
         self._start_pause(now_s, min(2 * self._pause_s, self._resend_max_s))
-        floor = self._floor
-        welcome = takewhile(lambda envelope: envelope.id < floor + self._window, self._pending.values())
-        return [replace(envelope, floor=floor) for envelope in welcome]
+        welcome = takewhile(lambda envelope: envelope.id < self._floor + self._window, self._pending.values())
+        return [replace(envelope, floor=self._floor) for envelope in welcome]
 
     def hurry(self, now_s: float) -> None:
         """Let `due` return everything now, and restart the pauses, since the connection has broken."""
@@ -215,10 +211,6 @@ class Channel:
     def unacknowledged(self) -> int:
         """Number of reliable messages without an acknowledgement."""
         return len(self._pending)
-
-    @property
-    def _floor(self) -> int:
-        return next(iter(self._pending), self._last_id + 1)
 
     def _start_pause(self, now_s: float, pause_s: float) -> None:
         self._pause_s = pause_s

@@ -100,14 +100,23 @@ class FlowControl:
         files = self._replay.confirm_loaded(message.loaded_row)
         return [*self._delete(files), *self.serve()] if files else self.serve()
 
-    def first_refused_request(self, oldest: int) -> int:
-        """The lowest request number too far ahead of the next expected request; `oldest`: see BatchRequest."""
-        return (oldest if self._resuming else self.requests.expected) + MOST_REQUESTS_AHEAD
-
-    @property
-    def announced_row(self) -> int:
-        """The learner has received every row below this one. For a returned learner, an upper bound."""
-        return self._replay.index.next_row if self._resuming else self._replay.index.announced_row
+    def refusal(self, message: BatchRequest) -> str | None:
+        """Reason why this request cannot be the learner's; None if possible. A returned learner has wider bounds."""
+        plan, index, loaded = self._plan, self._replay.index, message.loaded_reanalysis
+        if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
+            return (
+                f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
+                f"{plan.batches_per_request} of {plan.rows_per_update}"
+            )
+        expected = message.oldest if self._resuming else self.requests.expected
+        if not 1 <= message.oldest <= message.request < expected + MOST_REQUESTS_AHEAD:
+            return f"its request {message.request} is far beyond those that were answered"
+        announced_row = index.next_row if self._resuming else index.announced_row
+        if message.loaded_row > announced_row:
+            return f"it has loaded the rows below {message.loaded_row}, and was told of those below {announced_row}"
+        if loaded > self._reanalysis.accepted:
+            return f"it has read reanalysis {loaded}, and there are {self._reanalysis.accepted}"
+        return None
 
     def trained(self, train_iter: int) -> None:
         """Record the learner's progress."""

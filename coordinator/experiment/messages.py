@@ -99,12 +99,12 @@ class MessageHandlers:
         return self._refusal_of_other(message, lease, sender)
 
     def _refusal_of_other(self, message: AnyMessage, lease: Lease, sender: Sender) -> str | None:
-        policy, index = self._workers.policy_of(lease), getattr(message, "policy_index", 0)
+        policy, index = self._policies[lease.policy_index], getattr(message, "policy_index", 0)
         if index >= len(self._policies):
             return f"it speaks of policy {index}, and there are {len(self._policies)}"
         match message:
             case BatchRequest():
-                return _refusal_of_request(message, policy)
+                return policy.flow.refusal(message)
             case PolicyPublished() | TargetPublished() if message.policy.epoch != policy.flow.epoch:
                 return f"it publishes under epoch {message.policy.epoch}, and was given {policy.flow.epoch}"
             case Reanalyzed() | NotReanalyzed():
@@ -186,7 +186,7 @@ class MessageHandlers:
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
             case WorkerVitals():
-                own = (self._workers.policy_of(lease),) if lease.role == "learner" else self._policies
+                own = (self._policies[lease.policy_index],) if lease.role == "learner" else self._policies
                 for policy in own:
                     policy.vitals.add(lease.role, lease.worker, message)
                 return []
@@ -195,7 +195,7 @@ class MessageHandlers:
             case Reanalyzed() | NotReanalyzed():
                 return self._from_reanalyzer(lease, message, now_s)
             case _:
-                return self._from_learner(lease, message, self._workers.policy_of(lease), now_s)
+                return self._from_learner(lease, message, self._policies[lease.policy_index], now_s)
 
     def _from_player(
         self, lease: Lease, message: CollectorReport | EvaluationDone | EvaluationFilmed, now_s: float
@@ -269,7 +269,7 @@ class MessageHandlers:
             case "evaluator":
                 return said + self._deal()
             case "learner":
-                return said + self._learner_ready(self._workers.policy_of(lease), now_s)
+                return said + self._learner_ready(self._policies[lease.policy_index], now_s)
             case "reanalyzer":
                 for policy in self._policies:
                     policy.reanalysis.ready(lease.number)
@@ -339,7 +339,7 @@ class MessageHandlers:
         lease.failed = True
         which = f"{_ordinal(self._failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
         if message.hopeless:
-            self._workers.policy_of(lease).commander.fail(End(message.error, message.error))
+            self._policies[lease.policy_index].commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
         return [self._failure_line(which, message), *self._workers.failed(lease, message.error)]
 
@@ -362,22 +362,6 @@ class MessageHandlers:
 
     def _failure_line(self, which: str, failure: WorkerFailed) -> LogLine:
         return LogLine(self._id, f"{which}: {failure.error}\n{failure.traceback}", "error")
-
-
-def _refusal_of_request(message: BatchRequest, policy: PolicyTraining) -> str | None:
-    plan, flow, reanalysis = policy.replay.plan, policy.flow, policy.reanalysis
-    if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
-        return (
-            f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
-            f"{plan.batches_per_request} of {plan.rows_per_update}"
-        )
-    if not 1 <= message.oldest <= message.request < flow.first_refused_request(message.oldest):
-        return f"its request {message.request} is far beyond those that were answered"
-    if message.loaded_row > flow.announced_row:
-        return f"it has loaded the rows below {message.loaded_row}, and was told of those below {flow.announced_row}"
-    if message.loaded_reanalysis > reanalysis.accepted:
-        return f"it has read reanalysis {message.loaded_reanalysis}, and there are {reanalysis.accepted}"
-    return None
 
 
 def _refusal_of_checkpoint(record: CheckpointRecord, policy: PolicyTraining) -> str | None:

@@ -140,10 +140,6 @@ class ExperimentWorkers:
         self._policies = policies
         self._collecting = collecting
 
-    def policy_of(self, lease: Lease) -> PolicyTraining:
-        """Return the policy of a learner; the first policy for all other workers."""
-        return self._policies[lease.index if lease.role == "learner" else 0]
-
     def join(self, holder: LeaseHolder) -> list[Step]:
         """The scheduler has chosen a worker for this experiment."""
         lease = self._leases.open(holder)
@@ -151,7 +147,7 @@ class ExperimentWorkers:
         if role == "collector":
             for each in self._policies:
                 each.replay.ledger.open(number, holder.worker, holder.incarnation)
-        policy, is_learner = self.policy_of(lease), role == "learner"
+        policy, is_learner = self._policies[lease.policy_index], role == "learner"
         checkpoint, replay, steps = self._start(policy) if is_learner else (None, [], list[Step]())
         book, is_shared = policy.callbacks.book, bool(identity.policy) and not is_learner
         message = Assign(
@@ -230,7 +226,7 @@ class ExperimentWorkers:
         number = lease.number
         text = f"{lease.role} {lease.worker} is back"
         steps: list[Step] = [self._log(text), self._happened("worker_back", lease, text)]
-        policy = self.policy_of(lease)
+        policy = self._policies[lease.policy_index]
         if lease.role == "learner":
             policy.flow.learner_back()
         if lease.draining:
@@ -286,7 +282,7 @@ class ExperimentWorkers:
             case "reanalyzer":
                 return [step for each in self._policies for step in each.own(each.reanalysis.gone(lease.number))]
             case "learner":
-                self.policy_of(lease).flow.close()
+                self._policies[lease.policy_index].flow.close()
                 return []
 
     def _send_drain(self, lease: Lease, reason: str) -> SendToLease:

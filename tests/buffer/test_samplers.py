@@ -14,6 +14,7 @@ from remuda.buffer.samplers import (
     Sampler,
     SlotTable,
     UniformSampler,
+    importance_beta,
     importance_weights,
 )
 
@@ -113,6 +114,11 @@ def test_where_priorities_do_not_count_they_are_one(sampler: Sampler) -> None:
     sampler.on_insert(np.arange(4))
     sampler.update(np.arange(4), np.array([1.0, 5.0, np.nan, 0.0]))
     assert priorities.tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_beta_rises_to_one_over_updates() -> None:
+    found = [importance_beta(0.4, 100, train_iter) for train_iter in (0, 50, 100, 10**9)]
+    assert found == [0.4, pytest.approx(0.7), 1.0, 1.0]
 
 
 def test_importance_weights_equal_the_formula() -> None:

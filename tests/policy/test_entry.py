@@ -16,13 +16,12 @@ from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.algorithms.registry import BUILT_IN, CustomConfig, PolicyConfig
 from remuda.config.declaration import Declaration, RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.environment import EnvConfig
-from remuda.config.learning import BufferConfig, LearnerConfig
+from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import StopConfig
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_policy
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
-from remuda.policy.schedules import importance_beta, linear
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.imports import imported_by
 from remuda.tests.test_house import ROOT, product_files
@@ -118,11 +117,6 @@ def test_nobody_outside_the_algorithms_asks_which_one_it_is() -> None:
 # --- schedules
 
 
-@pytest.mark.parametrize(("at", "expected"), [(0, 1.0), (250, 0.8), (500, 0.6), (1000, 0.2), (5000, 0.2)])
-def test_linear_by_hand(at: int, expected: float) -> None:
-    assert linear(1.0, 0.2, duration=1000, at=at) == pytest.approx(expected)
-
-
 def an_experiment(policy: PolicyConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
     env = EnvConfig(id="CartPole-v1")
     return ExperimentConfig(name="schedules", env=env, policy=policy, learner=learner or LearnerConfig())
@@ -142,13 +136,6 @@ def test_exploration_lasts_a_share_of_the_run_unless_told(asked: int | None, max
 def test_a_run_that_learns_nothing_explores_as_little_as_it_ever_would() -> None:
     config = an_experiment(DqnConfig(epsilon_end=0.1), LearnerConfig(inference=True))
     assert declaration(config).exploration_at(0) == {"epsilon": 0.1}
-
-
-def test_beta_rises_to_one_over_updates() -> None:
-    buffer = BufferConfig(importance_exponent=0.4, importance_anneal_iters=100)
-    assert importance_beta(buffer, 0) == 0.4
-    assert importance_beta(buffer, 50) == pytest.approx(0.7)
-    assert importance_beta(buffer, 100) == importance_beta(buffer, 10**9) == 1.0
 
 
 def test_what_the_coordinator_imports_brings_neither_torch_nor_gymnasium() -> None:

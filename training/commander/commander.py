@@ -62,34 +62,6 @@ class EvaluationOutcome:
     decisions: tuple[Decision, ...]
 
 
-class Cadence:
-    """Keeps the next boundary of each kind. The first evaluation is due at once."""
-
-    def __init__(self, config: ExperimentConfig) -> None:
-        self._evaluation_env_steps = config.evaluator.interval_env_steps
-        self._checkpoint_env_steps = config.checkpoint.interval_env_steps
-        self._checkpoint_s = config.checkpoint.interval_s
-        self.next_evaluation = 0
-        self.next_checkpoint = self._checkpoint_env_steps
-        """None without checkpoints by environment steps."""
-
-    def evaluated_at(self, env_step: int) -> None:
-        """Move the next evaluation after the evaluation at this step."""
-        self.next_evaluation = next_boundary(env_step, self._evaluation_env_steps)
-
-    def saved_at(self, env_step: int) -> None:
-        """Move the next checkpoint after the checkpoint of this step."""
-        if self._checkpoint_env_steps is not None:
-            self.next_checkpoint = next_boundary(env_step, self._checkpoint_env_steps)
-
-    def checkpoint_is_due(self, counters: Counters, last: CheckpointRecord | None) -> bool:
-        """True if a checkpoint is due, by environment steps or by the time since the `last` checkpoint."""
-        if self.next_checkpoint is not None and counters.env_step >= self.next_checkpoint:
-            return True
-        interval_s = self._checkpoint_s
-        return interval_s is not None and last is not None and counters.wall_s >= last.wall_s + interval_s
-
-
 class Commander:
     """Decides for one experiment. At most one save and one evaluation run at a time; work that falls due meanwhile is
     done once, afterwards."""
@@ -99,7 +71,10 @@ class Commander:
         self.curriculum = Curriculum(config, None if resumed is None else resumed.task)
         """Task of the next evaluations."""
         self._newest_is_best = declaration(config).self_play or config.self_play.share > 0
-        self._cadence = Cadence(config)
+        self._next_evaluation = 0
+        """Environment step of the next evaluation; the first is due at once."""
+        self._next_checkpoint = config.checkpoint.interval_env_steps
+        """None without checkpoints by environment steps."""
         self.saving: CheckpointReason | None = None
         """Reason of the requested save, until it is saved."""
         self._asked_env_step = 0
@@ -149,9 +124,11 @@ class Commander:
         last = self.last_record
         if self.saving is not None or (last is not None and last.train_iter == counters.train_iter):
             return []  # a save is under way, or nothing was learned since the last
-        if counters.env_step >= self._cadence.next_evaluation and not self._busy_evaluating:
+        if counters.env_step >= self._next_evaluation and self.evaluating is None and self._to_evaluate is None:
             return self._save("evaluation", counters.env_step)
-        if self._cadence.checkpoint_is_due(counters, last):
+        interval_s = self.config.checkpoint.interval_s
+        is_late = interval_s is not None and last is not None and counters.wall_s >= last.wall_s + interval_s
+        if is_late or (self._next_checkpoint is not None and counters.env_step >= self._next_checkpoint):
             return self._save("interval", counters.env_step)
         return []
 
@@ -162,7 +139,7 @@ class Commander:
         self.last_record = record
         if self.saving == reason:
             self.saving = None
-        self._cadence.saved_at(record.env_step)
+        self._saved_at(record.env_step)
         if reason in ("initial", "evaluation") and self.ending is None:
             return self._evaluate(record)
         if reason == "final":
@@ -205,7 +182,7 @@ class Commander:
         if self.curriculum.name == former:
             return False
         self.best, self._evaluated_train_iter = None, -1
-        self._cadence.next_evaluation = min(self._cadence.next_evaluation, state.since_env_step)
+        self._next_evaluation = min(self._next_evaluation, state.since_env_step)
         return True
 
     def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
@@ -277,7 +254,7 @@ class Commander:
             return Awaited(0, begun=True)
         if self.saving == "evaluation":
             return Awaited(boundary_at(self._asked_env_step, interval), begun=True)
-        is_due = counters.env_step >= self._cadence.next_evaluation and not self.config.learner.inference
+        is_due = counters.env_step >= self._next_evaluation and not self.config.learner.inference
         return Awaited(boundary_at(counters.env_step, interval), begun=False) if is_due else None
 
     @property
@@ -307,8 +284,8 @@ class Commander:
     def snapshot(self) -> CommanderSnapshot:
         """Return the state for a restart."""
         return CommanderSnapshot(
-            next_evaluation=self._cadence.next_evaluation,
-            next_checkpoint=self._cadence.next_checkpoint,
+            next_evaluation=self._next_evaluation,
+            next_checkpoint=self._next_checkpoint,
             saving=self.saving,
             evaluating=self.evaluating,
             to_evaluate=self._to_evaluate,
@@ -326,8 +303,7 @@ class Commander:
 
     def restore(self, snapshot: CommanderSnapshot) -> None:
         """Continue from a snapshot."""
-        self._cadence.next_evaluation = snapshot.next_evaluation
-        self._cadence.next_checkpoint = snapshot.next_checkpoint
+        self._next_evaluation, self._next_checkpoint = snapshot.next_evaluation, snapshot.next_checkpoint
         self.saving, self.evaluating, self._to_evaluate = snapshot.saving, snapshot.evaluating, snapshot.to_evaluate
         self.ending = None if snapshot.end is None else End(*snapshot.end)
         self.final_saved, self.skips_final_evaluation = snapshot.final_saved, snapshot.skip_final_evaluation
@@ -342,8 +318,8 @@ class Commander:
     # --- inside ---
 
     def _resume(self, resumed: ResumePoint) -> None:
-        self._cadence.evaluated_at(resumed.counters.env_step)
-        self._cadence.saved_at(resumed.counters.env_step)
+        self._evaluated_at(resumed.counters.env_step)
+        self._saved_at(resumed.counters.env_step)
         self.last_record = resumed.record
         self._opponents.extend(resumed.checkpoints)
         if resumed.record.reward is not None:
@@ -352,7 +328,7 @@ class Commander:
             self.best = BestCheckpoint(resumed.best, resumed.best.reward)
         task = resumed.task
         if task.number and self.best is None and task.reached is None:  # nothing was evaluated at it
-            self._cadence.next_evaluation = task.since_env_step
+            self._next_evaluation = task.since_env_step
 
     def _started_again(self, record: CheckpointRecord) -> list[Decision]:
         if record.reward is None:
@@ -368,16 +344,20 @@ class Commander:
         """True without updates since the last checkpoint: due work then waits for the next update."""
         return self.last_record is not None and self.last_record.train_iter == train_iter
 
-    @property
-    def _busy_evaluating(self) -> bool:
-        return self.evaluating is not None or self._to_evaluate is not None
+    def _evaluated_at(self, env_step: int) -> None:
+        self._next_evaluation = next_boundary(env_step, self.config.evaluator.interval_env_steps)
+
+    def _saved_at(self, env_step: int) -> None:
+        interval = self.config.checkpoint.interval_env_steps
+        if interval is not None:
+            self._next_checkpoint = next_boundary(env_step, interval)
 
     def _save(self, reason: CheckpointReason, env_step: int = 0) -> list[Decision]:
         self.saving, self._asked_env_step = reason, env_step
         return [Save(reason)]
 
     def _evaluate(self, record: CheckpointRecord) -> list[Decision]:
-        self._cadence.evaluated_at(record.env_step)
+        self._evaluated_at(record.env_step)
         if self.evaluating is not None:
             self._to_evaluate = record
             return []

@@ -14,14 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, SampledRows
+from remuda.buffer.monitor import BufferMonitor
 from remuda.buffer.payload_files import end_row
-from remuda.buffer.samplers import FifoSampler
+from remuda.buffer.samplers import FifoSampler, importance_beta
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
 from remuda.policy.row_plan import row_plan
-from remuda.policy.schedules import importance_beta
-from remuda.training.replay.buffer_reports import BufferReporter
+from remuda.training.replay.buffer_reports import sample_report, throughput_report
 from remuda.training.replay.ledger import Ledger, TooManyGapsError, UnknownLeaseError
 from remuda.training.replay.limiters import CHUNKS_AHEAD, on_policy_limiter, replay_limiter, sampler_of
 from remuda.training.resume_point import ResumePoint
@@ -75,7 +75,8 @@ class ReplayAccounting:
             on_retire=self._note_gone,
         )
         """Live and drawn rows."""
-        self._reporter = BufferReporter(self.index, self.plan, config.log, now_s)
+        self._reports: list[Report] = []
+        self.start(now_s)
         self.one_batch_per_chunk = serial and buffer.samples_per_insert is None and not self.plan.on_policy
         """Without buffer.samples_per_insert, a learner in turn with its collector learns once from each chunk."""
         self._newest_is_learned = True
@@ -185,10 +186,13 @@ class ReplayAccounting:
 
     def sample(self, batches: int, batch_size: int, train_iter: int) -> SampledRows:
         """Draw batches for the updates after `train_iter`."""
-        beta = importance_beta(self._config.buffer, train_iter)
+        buffer = self._config.buffer
+        beta = importance_beta(buffer.importance_exponent, buffer.importance_anneal_iters, train_iter)
         self._newest_is_learned = True
         sampled = self.index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
-        self._reporter.sampled(sampled, train_iter=train_iter, env_step=self.ledger.env_step)
+        statistics = self._monitor.sampled(sampled)
+        if statistics is not None:
+            self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=self.ledger.env_step))
         if self._on_policy is not None:
             self._used_below_row = int(sampled.rows.max()) + 1
         return sampled
@@ -244,7 +248,7 @@ class ReplayAccounting:
         )
         self.index.sampled_rows = snapshot.index.sampled_rows
         self.index.removed_rows = snapshot.index.removed_rows
-        self._reporter.start(now_s)
+        self.start(now_s)
         self._newest_chunk_policy = snapshot.newest_chunk_policy
         self.dropped_rows = snapshot.dropped_rows
         if snapshot.random_state:
@@ -297,22 +301,33 @@ class ReplayAccounting:
         return max(newest.version - seen.version, 0) if seen.epoch == newest.epoch else 0
 
     def start(self, now_s: float) -> None:
-        """Start the period of the reports."""
-        self._reporter.start(now_s)
+        """Start the period of the reports, without earlier draws."""
+        log, drawn = self._config.log, self.index.sampled_rows // self.plan.rows_per_update
+        self._monitor = BufferMonitor(
+            self.index, log.buffer_interval_samples, log.buffer_interval_s, now_s=now_s, batches=drawn
+        )
 
     def reports(
         self, counters: Counters, now_s: float, *, newest: PolicyRef | None = None, last: bool = False
     ) -> list[Report]:
         """Return the reports of the buffer's log since the last call. `newest` is the newest policy; `last` adds the
-        table of an unfinished period."""
-        statistics = self._reporter.due(now_s, last=last)
+        table of an unfinished period. On-policy batches are large and few: the table of draws comes with each
+        period."""
+        statistics = self._monitor.throughput(now_s, last=last)
         if statistics is not None:
-            lag = 0 if newest is None else self.policy_lag(newest)
-            self._reporter.period(
-                statistics,
-                counters,
-                samples_per_insert=self.samples_per_insert,
-                policy_lag=lag,
-                ledger=self.ledger.counts,
+            drawn = self._monitor.rest() if self.plan.on_policy else None
+            if drawn is not None:
+                self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
+            self._reports.append(
+                throughput_report(
+                    statistics,
+                    counters,
+                    samples_per_insert=self.samples_per_insert,
+                    policy_lag=0 if newest is None else self.policy_lag(newest),
+                    ledger=self.ledger.counts,
+                    num_transitions=statistics.current_have * self.plan.slots_per_row,
+                    payload_bytes=self.index.payload_bytes,
+                )
             )
-        return self._reporter.take()
+        reports, self._reports = self._reports, []
+        return reports

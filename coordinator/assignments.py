@@ -68,9 +68,8 @@ class Assignments:
         if self._dealt:
             return []
         active = self._catalog.active
-        able = [experiment for experiment in active if experiment.held_up is None]
-        demands = [demand for experiment in able if (demand := experiment.demand(now_s)) is not None]
-        decided = self._plan(demands, able) if demands else _NOTHING_TO_DO
+        demands = [it for each in active if each.held_up is None and (it := each.demand(now_s)) is not None]
+        decided = self._plan(demands, active) if demands else _NOTHING_TO_DO
         steps: list[Step] = []
         for experiment in active:
             steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
@@ -118,7 +117,7 @@ class Assignments:
     def _plan(self, demands: Sequence[Demand], active: Sequence[Experiment]) -> Plan:
         herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
         free: dict[Role, Collection[str]] = {role: self._registry.free(role) for role in ROLES}
-        return plan(demands, free, [experiment.holding() for experiment in active], herd)
+        return plan(demands, free, [each.holding() for each in active if each.held_up is None], herd)
 
     def _carry_out(self, now_s: float) -> list[Step]:
         steps: list[Step] = []

@@ -119,7 +119,6 @@ class Handover:
 
     def tick(self) -> list[Step]:
         """End once no save is under way. A run whose disk accepts no writes is not waited for."""
-        active = [each for each in self._catalog.active if each.held_up is None]
-        if not self._begun or any(each.is_saving for each in active):
+        if not self._begun or any(each.is_saving for each in self._catalog.active if each.held_up is None):
             return []
         return [Exit()]

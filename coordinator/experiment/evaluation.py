@@ -63,10 +63,11 @@ class Evaluation:
     _undealt: list[Share] = field(default_factory=list[Share])
     _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
     """The shares under way, by lease of the evaluator."""
-    _returns: dict[int, float] = field(default_factory=dict[int, float])
-    _lengths: dict[int, int] = field(default_factory=dict[int, int])
+    _played: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
+    """Return and length of each finished episode."""
     _info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    _actions: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
+    actions: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
+    """Histograms of the actions, by name; empty if they are not counted."""
     _cut: int = 0
 
     def __post_init__(self) -> None:
@@ -108,9 +109,7 @@ class Evaluation:
         if share != Share(first_episode, len(returns)) or len(returns) != len(lengths):
             return False
         del self._dealt[lease]
-        for offset, (return_, length) in enumerate(zip(returns, lengths, strict=True)):
-            self._returns[first_episode + offset] = return_
-            self._lengths[first_episode + offset] = length
+        self._played |= enumerate(zip(returns, lengths, strict=True), first_episode)
         self._info = merged([self._info, info or {}])
         self._add_actions(actions or {})
         self._cut += cut
@@ -119,12 +118,12 @@ class Evaluation:
     def _add_actions(self, actions: Mapping[str, Histogram]) -> None:
         """Add the action counts of a share; counts in different buckets are left out."""
         for name, new in actions.items():
-            before = self._actions.get(name)
+            before = self.actions.get(name)
             if before is not None:
                 with contextlib.suppress(ValueError):
-                    self._actions[name] = put_together(before, new)
-            elif len(self._actions) < MOST_ACTION_DIMENSIONS:
-                self._actions[name] = new
+                    self.actions[name] = put_together(before, new)
+            elif len(self.actions) < MOST_ACTION_DIMENSIONS:
+                self.actions[name] = new
 
     def lost(self, lease: int) -> None:
         """Return the share of a lost evaluator to the unassigned episodes."""
@@ -135,25 +134,20 @@ class Evaluation:
     @property
     def complete(self) -> bool:
         """True once every episode has been played."""
-        return len(self._returns) == self.episodes
+        return len(self._played) == self.episodes
 
     def result(self, now_s: float) -> EvaluationResult:
         """Return the result of a complete evaluation."""
-        order = range(self.episodes)
+        returns, lengths = zip(*map(self._played.__getitem__, range(self.episodes)), strict=True)
         return EvaluationResult(
             record=self.record,
-            returns=tuple(self._returns[i] for i in order),
-            lengths=tuple(self._lengths[i] for i in order),
+            returns=returns,
+            lengths=lengths,
             duration_s=now_s - self.started_s,
             info=self._info,
             cut=self._cut,
             task=self.task,
         )
-
-    @property
-    def actions(self) -> Mapping[str, Histogram]:
-        """Histograms of the actions, by name; empty if they are not counted."""
-        return self._actions
 
     def share_of(self, lease: int) -> Share | None:
         """The share that this evaluator is playing, if any."""
@@ -168,9 +162,9 @@ class Evaluation:
             elapsed_s=now_s - self.started_s,
             undealt=[(share.first_episode, share.episodes) for share in self._undealt],
             dealt=[(lease, share.first_episode, share.episodes) for lease, share in self._dealt.items()],
-            played=[(episode, self._returns[episode], self._lengths[episode]) for episode in self._returns],
+            played=[(episode, *played) for episode, played in self._played.items()],
             info=merged([self._info]),
-            actions=dict(self._actions),
+            actions=dict(self.actions),
             cut=self._cut,
             beside=None if self.beside is None else list(self.beside),
             older=[list(records) for records in self.older],
@@ -186,10 +180,9 @@ class Evaluation:
         restored = cls(snapshot.number, snapshot.record, snapshot.episodes, started_s, beside, older, snapshot.task)
         restored._undealt = [Share(*share) for share in snapshot.undealt]
         restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}
-        restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}
-        restored._lengths = {episode: length for episode, _, length in snapshot.played}
+        restored._played = {episode: (return_, length) for episode, return_, length in snapshot.played}
         restored._info = merged([snapshot.info])
-        restored._actions = dict(snapshot.actions)
+        restored.actions = dict(snapshot.actions)
         restored._cut = snapshot.cut
         return restored
 

@@ -147,8 +147,12 @@ class Experiment:
     @property
     def ending(self) -> End | None:
         """Reason for the end; None while the run continues. A failure counts more than other reasons."""
-        ends = [commander.ending for commander in self._commanders if commander.ending is not None]
-        return next((end for end in ends if end.state == "failed"), ends[0] if ends else None)
+        found: End | None = None
+        for commander in self._commanders:
+            end = commander.ending
+            if end is not None and (found is None or (end.state == "failed" and found.state != "failed")):
+                found = end
+        return found
 
     def status(self, now_s: float) -> ExperimentStatus:
         """Return the status shown by `remuda status`."""
@@ -196,7 +200,7 @@ class Experiment:
         if not self.failures.none and self.failures.rest(now_s)[0]:
             return None
         if self.ending is None:
-            return self._demand.demand(now_s, started=self.state != "queued")
+            return self._demand.demand(now_s, started=self._run.state != "queued")
         return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
@@ -287,7 +291,7 @@ class Experiment:
     @guarded
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
-        if self.over or self.state == "queued":
+        if self._run.over or self._run.state == "queued":
             return []  # the run folder is closed, and its clock has stopped
         reports = [step for policy in self.policies for step in policy.tick(now_s)]
         return reports + self._collecting.tick(now_s) + self._do_due(now_s)

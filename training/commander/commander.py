@@ -150,19 +150,19 @@ class Commander:
 
     def evaluated(self, result: EvaluationResult) -> EvaluationOutcome:
         """An evaluation is complete."""
-        played = self.curriculum.name_of(result.task)
+        played, mean = self.curriculum.name_of(result.task), result.reward_mean
         result = structs.replace(result, record=structs.replace(result.record, task=played))
-        self.curriculum.evaluated(result.task, result.reward_mean)
+        self.curriculum.evaluated(result.task, mean)
         counts = played == self.curriculum.name
         self.evaluating = None
         if counts:
             self._evaluated_train_iter = result.record.train_iter
         self.last = result
         rival = None if self._newest_is_best else self.best
-        best = counts and is_best(result.reward_mean, None if rival is None else rival.reward_mean)
+        best = counts and is_best(mean, None if rival is None else rival.reward_mean)
         if best:
-            self.best = BestCheckpoint(result.record, result.reward_mean)
-        end = self._solved_by(result.record, result.reward_mean)
+            self.best = BestCheckpoint(result.record, mean)
+        end = self._solved_by(result.record, mean)
         decisions: list[Decision] = [] if end is None else self.end(end)
         if self._to_evaluate is not None:
             record, self._to_evaluate = self._to_evaluate, None

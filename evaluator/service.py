@@ -61,6 +61,9 @@ class EvaluatorWork:
     """Evaluates for one experiment. The end of process or lease stops the current evaluation; the coordinator gives a
     needed evaluation to another evaluator."""
 
+    unstored = False
+    """Always False: other evaluators repeat a stopped evaluation."""
+
     def __init__(
         self,
         lease: int,
@@ -90,7 +93,8 @@ class EvaluatorWork:
         self._waiting = deque[Evaluate]()
         """Requested evaluations. The checkpoint of the first may not be on this machine yet."""
         self._problem = ""
-        self._draining = False
+        self.drained = False
+        """Asked to drain."""
         self.warnings: Sequence[str] = self._log_warnings(self._logs[0])
         """Reasons for missing films, also in the evaluator's own log."""
         link.activity("waiting", "waiting for an evaluation")
@@ -144,17 +148,7 @@ class EvaluatorWork:
     def drain(self) -> None:
         """Drop waiting evaluations; other evaluators play them."""
         self._waiting.clear()
-        self._draining = True
-
-    @property
-    def unstored(self) -> bool:
-        """Always False: other evaluators repeat a stopped evaluation."""
-        return False
-
-    @property
-    def drained(self) -> bool:
-        """Asked to drain."""
-        return self._draining
+        self.drained = True
 
     def close(self) -> None:
         """Close environments and logs."""

@@ -94,6 +94,8 @@ class ReanalyzerWork:
 
     warnings: Sequence[str] = ()
     """Always empty: warnings go to its own log."""
+    unstored = False
+    """Always False: other reanalyzers recompute lost results."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
@@ -113,7 +115,8 @@ class ReanalyzerWork:
         self._asked: deque[Reanalyze] = deque()
         self._at_hand: tuple[Reanalyze, Reanalysis, Columns] | None = None
         """Reanalysis and columns that are not in data/ yet."""
-        self._draining = False
+        self.drained = False
+        """True after Drain: between two steps only a result that the disk refuses is unfinished."""
         self._totals = _Totals(config.log.buffer_interval_s)
         names = ", ".join(dict.fromkeys(name for own in self._policies.values() for name in own.columns))
         self._log.say(f"reanalyzer {identity.uuid} (index {assign.index}) of {assign.name}: computes {names}")
@@ -144,18 +147,8 @@ class ReanalyzerWork:
 
     def drain(self) -> None:
         """Drop requests that have not begun: other reanalyzers may compute them."""
-        self._draining = True
+        self.drained = True
         self._asked.clear()
-
-    @property
-    def unstored(self) -> bool:
-        """Always False: other reanalyzers recompute lost results."""
-        return False
-
-    @property
-    def drained(self) -> bool:
-        """True after Drain: between two steps only a result that the disk refuses is unfinished."""
-        return self._draining
 
     def close(self) -> None:
         """Close the log."""

@@ -57,6 +57,9 @@ class LearnerWork(LearnerRole):
     """Learns for one experiment in a worker process. Training runs in this thread; publishing and network have separate
     threads."""
 
+    unstored = False
+    """Always False: another learner learns again from the last checkpoint."""
+
     def __init__(self, assign: Assign, link: Link, stores: RunStores, recruits: Recruits | None = None) -> None:
         """`recruits` returns the other ranks if these run already; with None the lease starts ranks."""
         config = config_of_policy(ExperimentConfig.model_validate_json(assign.config_json), assign.policy)
@@ -76,7 +79,8 @@ class LearnerWork(LearnerRole):
         """Lines from the publishing thread; only this thread writes the log."""
         self._logged: PolicyRef | None = None
         """The newest published version in the log."""
-        self._draining = False
+        self.drained = False
+        """True after `drain`: nothing is left to be saved or published."""
         self._opened = ExitStack()
         """Closed with the lease, or at once if the lease cannot begin."""
         try:
@@ -114,7 +118,7 @@ class LearnerWork(LearnerRole):
     def drain(self) -> None:
         """Publish the last weights and let go."""
         self._training = False
-        self._draining = True
+        self.drained = True
         self._link.activity("saving", "publishing the last policy")
         self._publisher.flush(PUBLISH_DEADLINE_S)  # what is under way may be the last
         last = self._publisher.last
@@ -126,16 +130,6 @@ class LearnerWork(LearnerRole):
         self._log_published()
         if self._prefetch.rewritten_rows:
             self._log_info(f"took over {self._prefetch.rewritten_rows} rows that were computed again")
-
-    @property
-    def unstored(self) -> bool:
-        """What was not saved is learned again from the last checkpoint."""
-        return False
-
-    @property
-    def drained(self) -> bool:
-        """Nothing is left to be saved or published."""
-        return self._draining
 
     def close(self) -> None:
         """End the other ranks and the publishing threads, and close the log."""

@@ -25,7 +25,7 @@ from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.policy.transitions import Transitions
 
 
-class CrossQ(TemperedLearner):
+class CrossQ(TemperedLearner[CrossQConfig]):
     """Soft actor-critic with batch-normalised networks and without target networks, for a Box.
 
     The critics read observations and next observations in one batch, so that both have the same moments. Every
@@ -37,8 +37,7 @@ class CrossQ(TemperedLearner):
         policy = config.policy
         assert isinstance(policy, CrossQConfig), policy.type
         layout = crossq_layout(policy, action)
-        super().__init__(config, observation, action, seed, layout=layout, followed=None)
-        self._policy = policy
+        super().__init__(config, policy, observation, action, seed, layout=layout, followed=None)
         parts = {name: self._network.get_submodule(name) for name in (CRITICS, ACTOR)}
         self._norms = {name: BatchNorms(part) for name, part in parts.items()}
         self._weights = {name: UnitWeights(part) for name, part in parts.items() if policy.normalize_weights}

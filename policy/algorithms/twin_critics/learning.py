@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from remuda.config.algorithms.actor_critic import TargetConfig, TwinCriticConfig
+from remuda.config.algorithms.actor_critic import TargetConfig, TemperedConfig, TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 from remuda.policy.algorithms.twin_critics.entries import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
@@ -224,7 +225,10 @@ class PortableTwinCritics(Portable):
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
 
 
-class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers]):
+Settings = TypeVar("Settings", bound=TwinCriticConfig)
+
+
+class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]):
     """Learns one vector of all parameters. Actor, critics and temperature are parts of it with an optimizer each; the
     part with target networks is followed by a second vector.
 
@@ -234,28 +238,30 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers]):
     def __init__(
         self,
         config: ExperimentConfig,
+        policy: Settings,
         observation: ObservationSpec,
         action: ActionSpec,
         seed: int,
         *,
         layout: TwinCriticLayout,
-        temperature: float | None,
         followed: str | None,
     ) -> None:
-        """`temperature`: initial temperature, if learned. `followed`: name of the part with a target network, "" for
-        all, None for no target network."""
-        assert isinstance(config.policy, TwinCriticConfig), config.policy.type
-        self._learner, self._rates, self._seed = config.learner, config.policy, seed
-        self._as_vector = numbers_of(config.policy, observation) is not None
+        """`policy`: the settings in `config`. `followed`: name of the part with a target network, "" for all, None for
+        no target network."""
+        self._learner, self._policy, self._seed = config.learner, policy, seed
+        temperature = None
+        if isinstance(policy, TemperedConfig) and policy.temperature is None:
+            temperature = policy.initial_temperature
+        self._as_vector = numbers_of(policy, observation) is not None
         self._device = torch.device(config.learner.device)
         with weights_from(seed):
-            made = make_network(config.policy, layout, observation, action, config.source_dir, temperature)
+            made = make_network(policy, layout, observation, action, config.source_dir, temperature)
         self._network = made.to(self._device)
         target = None if followed is None else copy.deepcopy(self._network.get_submodule(followed))
         self._parameters = FlatParameters(self._network)
         self._followed = self._parameters.part(followed or "")
         self._following = None if target is None else FlatParameters(target).part("")
-        if config.policy.lowers_products:
+        if policy.lowers_products:
             self.products = Products(self._device).reach(self._network)
         if target is not None:
             self._target = target
@@ -275,7 +281,7 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers]):
 
     def _rate(self, name: str) -> float:
         """The learning rate of a part."""
-        own = self._rates.actor_learning_rate if name == ACTOR else None
+        own = self._policy.actor_learning_rate if name == ACTOR else None
         return self._learner.learning_rate if own is None else own
 
     # --- parts of an update
@@ -310,8 +316,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers]):
             for name in losses:
                 self._optimizer[name].step()
             if ACTOR in losses and self._following is not None:
-                assert isinstance(self._rates, TargetConfig)
-                self._following.follow(self._followed.vector, self._rates.target_share)
+                assert isinstance(self._policy, TargetConfig)
+                self._following.follow(self._followed.vector, self._policy.target_share)
         self._updates += 1
         return LearnResult(metrics, losses[CRITICS].priorities)
 

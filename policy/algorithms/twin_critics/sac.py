@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import nn
 
 from remuda.config.algorithms.actor_critic import SacConfig, TemperedConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import TwinCriticLayout, sac_layout, target_entropy
+from remuda.policy.algorithms.twin_critics.entries import sac_layout, target_entropy
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
@@ -24,39 +26,17 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.policy.transitions import Transitions
 
+Tempered = TypeVar("Tempered", bound=TemperedConfig)
 
-class TemperedLearner(TwinCriticLearner):
+
+class TemperedLearner(TwinCriticLearner[Tempered]):
     """Actor, critics and temperature. A subclass defines the losses of actor and critics, and may override
     `temperature_loss` and `target_entropy`."""
-
-    def __init__(
-        self,
-        config: ExperimentConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        seed: int,
-        *,
-        layout: TwinCriticLayout,
-        followed: str | None,
-    ) -> None:
-        """See TwinCriticLearner."""
-        policy = config.policy
-        assert isinstance(policy, TemperedConfig), policy.type
-        super().__init__(
-            config,
-            observation,
-            action,
-            seed,
-            layout=layout,
-            temperature=policy.initial_temperature if policy.temperature is None else None,
-            followed=followed,
-        )
-        self._tempered = policy
 
     @property
     def alpha(self) -> float | torch.Tensor:
         """The temperature, without a graph: fixed, or a tensor [1]."""
-        fixed = self._tempered.temperature
+        fixed = self._policy.temperature
         return self._parts[TEMPERATURE].vector.exp() if fixed is None else fixed
 
     def _update(self, rows: Transitions, critic: Loss, actor: Loss | None) -> LearnResult:
@@ -77,18 +57,17 @@ class TemperedLearner(TwinCriticLearner):
 
     def target_entropy(self, rows: Transitions) -> float | torch.Tensor:
         """Target entropy of a learned temperature for these rows."""
-        return target_entropy(self._tempered, self.action)
+        return target_entropy(self._policy, self.action)
 
 
-class SacLearner(TemperedLearner):
+class SacLearner(TemperedLearner[SacConfig]):
     """SAC's target critics, for both kinds of actions."""
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         policy = config.policy
         assert isinstance(policy, SacConfig), policy.type
         layout = sac_layout(policy, action)
-        super().__init__(config, observation, action, seed, layout=layout, followed="critics")
-        self._policy = policy
+        super().__init__(config, policy, observation, action, seed, layout=layout, followed="critics")
 
 
 class Sac(SacLearner):

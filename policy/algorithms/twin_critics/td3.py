@@ -21,7 +21,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
 
-class Td3(TwinCriticLearner):
+class Td3(TwinCriticLearner[Td3Config]):
     """Learns values of actions, and an actor that maximises the first critic, for a Box.
 
     Every `policy_delay` updates the actor takes a step as well, and the target networks follow. A subclass may override
@@ -32,8 +32,7 @@ class Td3(TwinCriticLearner):
         policy = config.policy
         assert isinstance(policy, Td3Config), policy.type
         layout = td3_layout(policy, action)
-        super().__init__(config, observation, action, seed, layout=layout, temperature=None, followed="")
-        self._policy = policy
+        super().__init__(config, policy, observation, action, seed, layout=layout, followed="")
         self._target_actor, self._target_critics = map(self._target.get_submodule, (ACTOR, CRITICS))
 
     def portable(self) -> PortableTwinCritics:

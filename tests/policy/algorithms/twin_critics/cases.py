@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterable
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ def config(policy: Policy, learner: LearnerConfig = UNCLIPPED) -> ExperimentConf
 
 def made(
     policy: Policy, action: ActionSpec = PUSH, *, learner: LearnerConfig = UNCLIPPED, seed: int = 0
-) -> TwinCriticLearner:
+) -> TwinCriticLearner[Any]:
     algorithm = make_algorithm(config(policy, learner), OBSERVATION, action, seed)
     assert isinstance(algorithm, TwinCriticLearner)
     return algorithm
@@ -72,7 +72,7 @@ def unit(actions: torch.Tensor) -> torch.Tensor:
     return torch.stack((actions[:, 0] / 2.0, actions[:, 1] / 5.0 - 1.0), dim=1)
 
 
-def networks(algorithm: TwinCriticLearner) -> tuple[TwinCriticNetwork, TwinCriticNetwork]:
+def networks(algorithm: TwinCriticLearner[Any]) -> tuple[TwinCriticNetwork, TwinCriticNetwork]:
     """Copies of the network and the target network, for autograd."""
     assert isinstance(algorithm.network, TwinCriticNetwork)
     online = copy.deepcopy(algorithm.network).eval()  # so its layers are torch's own
@@ -106,7 +106,7 @@ def entropy(logits: torch.Tensor) -> torch.Tensor:
 class NormalisedNetworks:
     """CrossQ's actor and critics of torch's own modules, with the first weights of an algorithm."""
 
-    def __init__(self, algorithm: TwinCriticLearner, hidden: tuple[int, ...]) -> None:
+    def __init__(self, algorithm: TwinCriticLearner[Any], hidden: tuple[int, ...]) -> None:
         self.actor = _normalised(3, hidden, 4)
         self.critics = torch.nn.ModuleList([_normalised(5, hidden, 1) for _ in range(2)])
         self._parts = {"actor.0.": self.actor.eval(), "critics.": self.critics.eval()}

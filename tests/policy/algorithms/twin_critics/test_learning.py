@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[Policy, ActionSpec]] = {
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def learner(kind: str, *, seed: int = 0) -> TwinCriticLearner:
+def learner(kind: str, *, seed: int = 0) -> TwinCriticLearner[Any]:
     policy, action = KINDS[kind]
     return made(policy, action, seed=seed)
 
@@ -41,7 +41,7 @@ def told(result: LearnResult, metric: str) -> float:
 
 
 def assert_same_networks(
-    algorithm: TwinCriticLearner, online: torch.nn.Module, target: Mapping[str, torch.Tensor]
+    algorithm: TwinCriticLearner[Any], online: torch.nn.Module, target: Mapping[str, torch.Tensor]
 ) -> None:
     for name, parameter in online.named_parameters():
         np.testing.assert_allclose(algorithm.acting_state()[name], parameter.detach(), atol=2e-5, err_msg=name)
@@ -217,7 +217,7 @@ def test_an_update_of_td3_equals_the_textbook_in_plain_torch() -> None:
 # --- gradients
 
 
-def losses(algorithm: TwinCriticLearner, action: ActionSpec) -> dict[str, Callable[[], torch.Tensor]]:
+def losses(algorithm: TwinCriticLearner[Any], action: ActionSpec) -> dict[str, Callable[[], torch.Tensor]]:
     """Loss of each part, with the same rows and noise in float64."""
     given = algorithm._rows(batch(np.random.default_rng(0), action))
     columns = {name: column for name, column in vars(given).items() if torch.is_tensor(column)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from traceback import format_exc
 
 from msgspec import Struct
 
@@ -170,6 +171,11 @@ class Broken:
     experiment: str
     reason: str
     traceback: str
+
+    @staticmethod
+    def by(error: Exception, experiment: str) -> Broken:
+        """Return the end of this experiment by the exception that is being handled."""
+        return Broken(experiment, f"{type(error).__name__}: {error}", format_exc())
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.catalog import Catalog
-from remuda.coordinator.effects import Broken, DeleteChunks, PolicyEffect, SendToLease, Step
+from remuda.coordinator.effects import Broken, DeleteChunks, PolicyEffect, Reply, SendToLease, Step
 from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.training.effects import Emit
+from remuda.coordinator.leases import Sender
+from remuda.training.effects import Emit, LogLine
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import FinishedRun, RunSnapshot
 from remuda.wire.messages import (
@@ -19,6 +19,7 @@ from remuda.wire.messages import (
     Batches,
     BatchRequest,
     ChunkMeta,
+    ChunkReady,
     CollectorReport,
     EvaluationFilmed,
     LearnerReport,
@@ -93,7 +94,7 @@ class Journaling:
             try:
                 entries.append(self._entry(experiment, newest_lease, now_s))
             except Exception as error:
-                self.broken.append(Broken(id, f"{type(error).__name__}: {error}", traceback.format_exc()))
+                self.broken.append(Broken.by(error, id))
         return entries
 
     def _entry(self, experiment: Experiment, newest_lease: int, now_s: float) -> JournalEntry:
@@ -115,6 +116,25 @@ def recovered_run(run: Recovered, now_s: float) -> RecoveredRun:
     experiment = Experiment([part.snapshot.identity for part in parts], config, now_s)
     experiment.restore(parts, now_s)
     return RecoveredRun(experiment, run.snapshot, _whole([part.uncounted for part in parts]))
+
+
+def adopt(experiment: Experiment, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
+    """Count a chunk found in data/ after a restart, since the worker may have ended without a coordinator. `metas` has
+    the part of every policy. If the worker still announces the chunk, it counts once all the same."""
+    first, ledger, id = metas[0], experiment.policies[0].replay.ledger, experiment.identity.id
+    lease = ledger.lease_of_missing(first.chunk)
+    if lease is None:
+        return []
+    sender = Sender(first.chunk.worker, first.chunk.incarnation)
+    message = ChunkReady(lease, first, list(metas[1:]))
+    why = experiment.refusal(message, sender)
+    if why is not None:
+        return [LogLine(id, f"payload {first.file} is left aside: {why}", "warning")]
+    before = ledger.env_step
+    steps = [step for step in experiment.receive(message, sender, now_s) if not isinstance(step, Reply)]
+    if ledger.env_step > before:
+        steps.append(LogLine(id, f"counts {first.file}, which nobody had announced"))
+    return steps
 
 
 def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:

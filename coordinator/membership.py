@@ -178,13 +178,15 @@ class Membership:
 
     def _drains(self, worker: Worker) -> bool:
         experiment = self._assignments.experiment_of(worker)
-        return experiment is not None and experiment.drains(worker.lease)
+        lease = None if experiment is None else experiment.leases.open_leases.get(worker.lease)
+        return lease is not None and lease.draining
 
     def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
         experiment = self._assignments.experiment_of(worker)
         if experiment is None:
             return worker.status(now_s)
-        draining, work_share = self._drains(worker), experiment.work_share(worker.uuid)
+        shares = (policy.vitals.work_share(worker.uuid) for policy in experiment.policies)
+        draining, work_share = self._drains(worker), next((share for share in shares if share is not None), None)
         return worker.status(now_s, experiment=experiment.identity.id, draining=draining, work_share=work_share)
 
     # --- they go ---

@@ -68,7 +68,7 @@ class CoordinatorShutdown:
 
     def tick(self, now_s: float) -> list[Step]:
         """Once every experiment is over, send the workers away and end after they have left."""
-        if self.reason is None and self._idle_for_long(now_s):
+        if self.reason is None and self._idle_end_s is not None and self._idle_for_long(self._idle_end_s, now_s):
             return self.begin(f"there has been no run for {self._idle_end_s:g} s", now_s)
         if self.reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.active):
             return []
@@ -82,12 +82,12 @@ class CoordinatorShutdown:
             return [Exit()]
         return []
 
-    def _idle_for_long(self, now_s: float) -> bool:
-        if self._idle_end_s is None or self._catalog.active or self._catalog.preparing:
+    def _idle_for_long(self, longest_s: float, now_s: float) -> bool:
+        if self._catalog.active or self._catalog.preparing:
             self._idle_since_s = None
             return False
         self._idle_since_s = now_s if self._idle_since_s is None else self._idle_since_s
-        return now_s - self._idle_since_s > self._idle_end_s
+        return now_s - self._idle_since_s > longest_s
 
     def _is_waited_for(self, experiment: Experiment, now_s: float) -> bool:
         return experiment.held_up is None or not self._is_late(now_s)
@@ -119,6 +119,7 @@ class Handover:
 
     def tick(self) -> list[Step]:
         """End once no save is under way. A run whose disk accepts no writes is not waited for."""
-        if not self._begun or any(each.is_saving for each in self._catalog.active if each.held_up is None):
+        if not self._begun:
             return []
-        return [Exit()]
+        active = (each for each in self._catalog.active if each.held_up is None)
+        return [] if any(policy.is_saving for each in active for policy in each.policies) else [Exit()]

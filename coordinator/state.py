@@ -48,7 +48,7 @@ from remuda.coordinator.events import (
 )
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.messages import UNDER_A_LEASE
-from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling
+from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling, adopt
 from remuda.coordinator.leases import Sender, sender_at
 from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.membership import FilesOffer, Membership
@@ -58,6 +58,7 @@ from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
 from remuda.training.effects import Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun
+from remuda.training.vitals import COORDINATOR
 from remuda.wire.codec import Envelope
 from remuda.wire.door import Refusals
 from remuda.wire.messages import (
@@ -152,8 +153,8 @@ class Coordinator:
                 return self._perform(self._handover.begin(event.reason, now_s), now_s)
             case SelfVitals():
                 self._client_requests.load = event.load
-                for experiment in self._catalog.active:
-                    experiment.measured(event.vitals)
+                for policy in (policy for experiment in self._catalog.active for policy in experiment.policies):
+                    policy.vitals.add(COORDINATOR, COORDINATOR, event.vitals)
                 return []
             case _:
                 return self._handle_disk_event(event, now_s)
@@ -208,7 +209,7 @@ class Coordinator:
             self._set_hold(run.experiment, run.hold)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
             for metas in run.uncounted:
-                steps += run.experiment.adopt(metas, now_s)
+                steps += adopt(run.experiment, metas, now_s)
                 self._journaling.touched.add(run.experiment.identity.id)
             if run.experiment.over:
                 self._catalog.retire(run.experiment.identity.id, now_s)

@@ -61,11 +61,14 @@ class RunState:
         self.before_s, self.since_s = self.wall_s(now_s), None
         self.reason, self.state, self.over = end.reason, end.state, True
 
-    def restore(self, state: ExperimentState, reason: str | None, wall_s: float, now_s: float) -> None:
-        """Continue from a restart."""
-        self.state, self.reason, self.before_s = state, reason, wall_s
-        self.over = state in OVER
-        self.since_s = None if state == "queued" or self.over else now_s
+    def restore(self, states: Sequence[ExperimentState], reason: str | None, wall_s: float, now_s: float) -> None:
+        """Continue from a restart, with the state of each policy."""
+        if states[0] in OVER or len(set(states)) == 1:
+            self.state = states[0]
+        else:
+            self.state = "stopping" if "stopping" in states else "starting"
+        self.reason, self.before_s, self.over = reason, wall_s, self.state in OVER
+        self.since_s = None if self.state == "queued" or self.over else now_s
 
     def wall_s(self, now_s: float) -> float:
         """Return the seconds of the run so far."""

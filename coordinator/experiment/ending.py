@@ -128,8 +128,7 @@ class ExperimentShutdown:
         lacks = self._leases.learner_of(policy.policy_index) is None
         return in_time and not self._is_alone(self._last_work[policy.policy_index], now_s, lacks=lacks)
 
-    def begin(self, end: End, now_s: float) -> list[Step]:
-        """Begin the end: something has ended the run."""
+    def _begin(self, end: End, now_s: float) -> list[Step]:
         self.enter("draining", now_s)
         steps: list[Step] = [*self._last_work[0].policy.dispatch.outcomes.run_ends(end)]
         for policy in (each.policy for each in self._last_work):
@@ -144,9 +143,9 @@ class ExperimentShutdown:
         """End sooner, without letting learners catch up."""
         return self._stop_open_learners() if self.stage == "draining" else []
 
-    def advance(self, now_s: float) -> list[Step]:
-        """Continue through every completed stage."""
-        steps: list[Step] = []
+    def advance(self, end: End, now_s: float) -> list[Step]:
+        """Begin, or continue through every completed stage. `end` is the reason for the end of the run."""
+        steps = self._begin(end, now_s) if self.stage == "working" else list[Step]()
         if self.stage == "draining" and not any(self._catches_up(each.policy, now_s) for each in self._last_work):
             steps += self._stop_open_learners()
             if not self._leases.count("collector") or self._is_late(now_s):

@@ -9,7 +9,6 @@ Pure: every method takes an event and a clock reading, and returns steps to be c
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec
@@ -17,7 +16,7 @@ from typing import Concatenate, ParamSpec
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, CloseRun, Reply, Step
+from remuda.coordinator.effects import Broken, CloseRun, Step
 from remuda.coordinator.experiment.collecting import Collecting
 from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.messages import MessageHandlers
@@ -29,25 +28,21 @@ from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.tensorboard import results_of
 from remuda.training.commander.end import ON_REQUEST, End
-from remuda.training.commander.together import all_solved, last_returns
+from remuda.training.commander.together import end_all, joined_end, last_returns, share_end
 from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
-from remuda.training.snapshot import FailuresSnapshot, LeaseBookSnapshot, LeaseHolder, Rows
+from remuda.training.snapshot import LeaseHolder, Rows
 from remuda.training.status import RunState, joined_status
-from remuda.training.vitals import COORDINATOR
 from remuda.wire.messages import (
-    OVER,
     AnyMessage,
     ChunkMeta,
-    ChunkReady,
     ExperimentState,
     ExperimentStatus,
     Phase,
     Role,
-    WorkerVitals,
 )
 
 GENERATIONS_PER_RUN = 1_000
@@ -67,13 +62,9 @@ def guarded(
         try:
             return method(self, *arguments, **named)
         except Exception as error:
-            return [_broken(self.identity, error)]
+            return [Broken.by(error, self.identity.id)]
 
     return contained
-
-
-def _broken(identity: Identity, error: Exception) -> Broken:
-    return Broken(identity.id, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 class Experiment:
@@ -147,12 +138,7 @@ class Experiment:
     @property
     def ending(self) -> End | None:
         """Reason for the end; None while the run continues. A failure counts more than other reasons."""
-        found: End | None = None
-        for commander in self._commanders:
-            end = commander.ending
-            if end is not None and (found is None or (end.state == "failed" and found.state != "failed")):
-                found = end
-        return found
+        return joined_end(self._commanders)
 
     def status(self, now_s: float) -> ExperimentStatus:
         """Return the status shown by `remuda status`."""
@@ -177,21 +163,6 @@ class Experiment:
         """Return the entries of the time series for this event."""
         concerned = (each for each in self.policies if happened.policy in (None, each.identity.policy))
         return [step for policy in concerned for step in policy.events(happened, now_s)]
-
-    def work_share(self, worker: str) -> float | None:
-        """Share of the last seconds in which this worker did not wait; None before the first report."""
-        shares = (policy.vitals.work_share(worker) for policy in self.policies)
-        return next((share for share in shares if share is not None), None)
-
-    def measured(self, vitals: WorkerVitals) -> None:
-        """Record the coordinator's own use of resources."""
-        for policy in self.policies:
-            policy.vitals.add(COORDINATOR, COORDINATOR, vitals)
-
-    def drains(self, number: int) -> bool:
-        """True if the worker with this lease is about to end its work."""
-        lease = self.leases.open_leases.get(number)
-        return lease is not None and lease.draining
 
     # --- its workers ---
 
@@ -236,8 +207,7 @@ class Experiment:
     @guarded
     def back(self, number: int, now_s: float) -> list[Step]:
         """Repeat possibly lost messages to a worker that is back after a restart of the coordinator."""
-        lease = self.leases.open_leases.get(number)
-        return [] if lease is None else self._workers.back(lease, now_s)
+        return self._workers.back(number, now_s)
 
     # --- what happens ---
 
@@ -246,7 +216,7 @@ class Experiment:
         try:
             return self._messages.receive(message, sender, now_s) + self._do_due(now_s)
         except Exception as error:
-            return [_broken(self.identity, error)]
+            return [Broken.by(error, self.identity.id)]
 
     @guarded
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
@@ -257,7 +227,7 @@ class Experiment:
             self.failures.died(lease, died, now_s)
             hopeless = self.failures.hopeless_deaths(now_s)
             if hopeless is not None:
-                self._end_all(End(hopeless, hopeless), skip_final_evaluation=True)
+                end_all(self._commanders, End(hopeless, hopeless), skip_final_evaluation=True)
         return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
 
     @guarded
@@ -267,22 +237,13 @@ class Experiment:
             return []
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
         hurried = self._shutdown.hurry()
-        self._end_all(End(ON_REQUEST, explanation), skip_final_evaluation=now)
+        end_all(self._commanders, End(ON_REQUEST, explanation), skip_final_evaluation=now)
         return hurried + self._do_due(now_s)
-
-    def _end_all(self, end: End, *, skip_final_evaluation: bool) -> None:
-        for commander in self._commanders:
-            commander.end(end, skip_final_evaluation=skip_final_evaluation)
 
     @guarded
     def save_now(self, now_s: float) -> list[Step]:
         """Have all learners save their updates since the last checkpoints, unless the run ends."""
         return [step for policy in self.policies for step in policy.save_now(now_s)]
-
-    @property
-    def is_saving(self) -> bool:
-        """True while a present learner has not answered a request to save."""
-        return any(policy.is_saving for policy in self.policies)
 
     def break_off(self, reason: str, now_s: float) -> None:
         """Mark the run as failed; no more is written of it."""
@@ -313,7 +274,7 @@ class Experiment:
         if has_tasks and not self._serial:
             steps += self.begin_tasks(now_s)
         if self._has_names:
-            self._share_end()
+            share_end(self._commanders, self._stop_value)
         if self._commanders[0].ending is not None:
             steps += self._end(now_s)
         for policy in self.policies:
@@ -330,30 +291,19 @@ class Experiment:
             return []
         return begun + self._collecting.repeat(lease.number for lease in self.leases.ready("collector"))
 
-    def _share_end(self) -> None:
-        """End all policies with the first that ends, or once all have reached stop.stop_value."""
-        ended = [commander for commander in self._commanders if commander.ending is not None]
-        end = ended[0].ending if ended else all_solved(self._commanders, self._stop_value)
-        if end is not None:
-            skips = any(commander.skips_final_evaluation for commander in ended)
-            for commander in self._commanders:
-                if commander.ending is None:
-                    commander.end(end, skip_final_evaluation=skips)
-
     def _end(self, now_s: float) -> list[Step]:
-        end, steps = self.ending, list[Step]()
+        end = self.ending
         assert end is not None, "a policy has ended"
         if self.state == "queued":
-            return self._finish(end, now_s)
-        if self._shutdown.stage == "working":
+            steps = list[Step]()
+        else:
             self._run.state = "stopping"
-            steps += self._shutdown.begin(end, now_s)
-        steps += self._shutdown.advance(now_s)
-        return steps + self._finish(end, now_s) if self._shutdown.complete else steps
-
-    def _finish(self, end: End, now_s: float) -> list[Step]:
+            steps = self._shutdown.advance(end, now_s)
+            if not self._shutdown.complete:
+                return steps
         self._run.finish(end, now_s)
-        steps = [step for policy in self.policies for step in policy.last_steps(end, now_s)]
+        for policy in self.policies:
+            steps += policy.last_steps(end, now_s)
         if self._has_names:
             steps.append(CloseRun(self.identity.id, frozenset(), results_of(self._status(None, now_s))))
         return steps
@@ -371,73 +321,55 @@ class Experiment:
         out. The entry of the first policy has the leases, credit and failures."""
         whole, self._rows_are_journaled = not self._rows_are_journaled, True
         return [
-            self._entry(policy, newest_lease, now_s, boot=boot, with_priorities=with_priorities, whole=whole)
+            JournalEntry(
+                self.identity.id,
+                RunSnapshot(FORMAT, replace(policy.identity), self.snapshot(now_s, policy), newest_lease, boot),
+                self._changes(policy, now_s, whole=whole),
+                *policy.replay.news(),
+                policy.replay.index.priorities() if with_priorities else None,
+                policy.progress.news(),
+            )
             for policy in self.policies
         ]
-
-    def _entry(
-        self, policy: PolicyTraining, newest_lease: int, now_s: float, *, boot: str, with_priorities: bool, whole: bool
-    ) -> JournalEntry:
-        changes = self._changes(policy, now_s)
-        added, gone = policy.replay.news()
-        return JournalEntry(
-            self.identity.id,
-            RunSnapshot(FORMAT, replace(policy.identity), self.snapshot(now_s, policy), newest_lease, boot),
-            self.rows(now_s, policy) if whole else changes,
-            added,
-            gone,
-            policy.replay.index.priorities() if with_priorities else None,
-            policy.progress.news(),
-        )
 
     def snapshot(self, now_s: float, policy: PolicyTraining | None = None) -> ExperimentSnapshot:
         """Return the state of a policy (None: the first) and of the run for a restarted coordinator, without rows."""
         policy = policy or self.policies[0]
-        is_first, failures = policy.policy_index == 0, self.failures
-        return ExperimentSnapshot(
-            state="running" if self.state == "starting" and policy.begun else self.state,
-            reason=self._run.reason,
-            stage=self._shutdown.stage,
-            failures=failures.in_a_row,
-            wall_s=self._run.wall_s(now_s),
-            replay=policy.replay.snapshot(),
-            flow=policy.flow.snapshot(),
-            leases=self.leases.snapshot() if is_first else LeaseBookSnapshot(),
-            dispatch=policy.dispatch.snapshot(now_s),
-            progress=policy.progress.snapshot(),
-            workers_failures=failures.snapshot(now_s) if is_first else FailuresSnapshot(),
-            deaths=failures.deaths(now_s) if is_first else [],
-            reanalysis=policy.reanalysis.snapshot(),
-            stage_left_s=self._shutdown.left_s(now_s),
-            callbacks=policy.callbacks.book.snapshot(),
+        known = policy.snapshot(now_s, self._shutdown.stage, self._shutdown.left_s(now_s))
+        if policy.policy_index:
+            return known
+        return replace(
+            known,
+            failures=self.failures.in_a_row,
+            leases=self.leases.snapshot(),
+            workers_failures=self.failures.snapshot(now_s),
+            deaths=self.failures.deaths(now_s),
         )
 
-    def _changes(self, policy: PolicyTraining, now_s: float) -> Changes:
-        own = Changes(counted=policy.replay.ledger.changes(), reanalysis=policy.reanalysis.changes())
-        if policy.policy_index:
-            return own
-        return replace(
-            own,
-            lease=self.leases.changes(),
-            place=self.leases.changed_indices(),
-            account=self._collecting.credit.changes(),
-            rest=self.failures.changes(now_s),
-        )
+    def _changes(self, policy: PolicyTraining, now_s: float, *, whole: bool) -> Changes:
+        """Return the rows changed since the last call, or all with `whole`."""
+        changes = policy.changes()
+        if not policy.policy_index:
+            changes = replace(
+                changes,
+                lease=self.leases.changes(),
+                place=self.leases.changed_indices(),
+                account=self._collecting.credit.changes(),
+                rest=self.failures.changes(now_s),
+            )
+        return self.rows(now_s, policy) if whole else changes
 
     def rows(self, now_s: float, policy: PolicyTraining | None = None) -> Changes:
         """All rows of a policy (None: the first), with those of the run for the first."""
         policy = policy or self.policies[0]
-        counted, reanalysis = Rows(policy.replay.ledger.rows_of_leases()), Rows(policy.reanalysis.all_rows())
         if policy.policy_index:
-            return Changes(counted=counted, reanalysis=reanalysis, whole=True)
-        return Changes(
+            return policy.rows()
+        return replace(
+            policy.rows(),
             lease=Rows(self.leases.rows()),
             place=Rows(self.leases.rows_of_indices()),
             account=Rows(self._collecting.credit.rows()),
-            counted=counted,
             rest=Rows(self.failures.rows(now_s)),
-            reanalysis=reanalysis,
-            whole=True,
         )
 
     # --- after a restart ---
@@ -447,7 +379,7 @@ class Experiment:
         may come back."""
         snapshots = [each.snapshot.experiment for each in recovered]
         first, *others = snapshots
-        self._run.restore(_state_of(snapshots), first.reason, first.wall_s, now_s)
+        self._run.restore([each.state for each in snapshots], first.reason, first.wall_s, now_s)
         self._shutdown.enter(first.stage, now_s, first.stage_left_s)
         self.failures.restore(first.workers_failures, first.failures, first.deaths, now_s)
         self.leases.restore([each.leases for each in snapshots])
@@ -458,47 +390,10 @@ class Experiment:
             policy.restore(each, [lease.number for lease in self.leases], now_s)
         self._rows_are_journaled = not any(each.leases.leases for each in others)  # as earlier versions wrote them
 
-    def resume(
-        self,
-        recovered: Sequence[Recovered],
-        now_s: float,
-        *,
-        late: Iterable[Sequence[ChunkMeta]] = (),
-        progress_rows: Sequence[int | None] | None = None,
-    ) -> None:
+    def resume(self, recovered: Sequence[Recovered], now_s: float, *, late: Iterable[Sequence[ChunkMeta]] = ()) -> None:
         """Continue a resumed run with all earlier experience; the learners start from the checkpoints. `late` chunks
-        were written but never announced, or announced but no longer counted; each has the parts of all policies.
-        `progress_rows` is the length of each progress.txt if possibly above the length in the snapshot: then the last
-        row of the file shows all."""
+        were written but never announced, or announced but no longer counted; each has the parts of all policies."""
         self.leases.restore([replace(each.snapshot.experiment.leases, leases=[]) for each in recovered])
         parts = list(zip(*late, strict=True)) or [()] * len(self.policies)
-        lengths = progress_rows or [None] * len(self.policies)
-        for policy, each, metas, rows in zip(self.policies, recovered, parts, lengths, strict=True):
-            policy.resume(each, metas, now_s, progress_rows=rows)
-
-    @guarded
-    def adopt(self, metas: Sequence[ChunkMeta], now_s: float) -> list[Step]:
-        """Count a chunk found in data/ after a restart, since the worker may have ended without a coordinator. `metas`
-        has the part of every policy. If the worker still announces the chunk, it counts once all the same."""
-        first, ledger, id = metas[0], self.policies[0].replay.ledger, self.identity.id
-        lease = ledger.lease_of_missing(first.chunk)
-        if lease is None:
-            return []
-        sender = Sender(first.chunk.worker, first.chunk.incarnation)
-        message = ChunkReady(lease, first, list(metas[1:]))
-        why = self.refusal(message, sender)
-        if why is not None:
-            return [LogLine(id, f"payload {first.file} is left aside: {why}", "warning")]
-        before = ledger.env_step
-        steps: list[Step] = [step for step in self.receive(message, sender, now_s) if not isinstance(step, Reply)]
-        if ledger.env_step > before:
-            steps.append(LogLine(id, f"counts {first.file}, which nobody had announced"))
-        return steps
-
-
-def _state_of(snapshots: Sequence[ExperimentSnapshot]) -> ExperimentState:
-    """Return the state of a run from the state of each policy."""
-    states: list[ExperimentState] = [each.state for each in snapshots]
-    if states[0] in OVER or len(set(states)) == 1:
-        return states[0]
-    return "stopping" if "stopping" in states else "starting"
+        for policy, each, metas in zip(self.policies, recovered, parts, strict=True):
+            policy.resume(each, metas, now_s)

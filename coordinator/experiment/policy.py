@@ -24,7 +24,8 @@ from remuda.training.identity import Identity
 from remuda.training.journal_entry import Recovered
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
 from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import ExperimentSnapshot
+from remuda.training.run_snapshot import Changes, ExperimentSnapshot
+from remuda.training.snapshot import LeaseBookSnapshot, Rows, Stage
 from remuda.training.status import Rate, RunState
 from remuda.training.vitals import Vitals
 from remuda.wire.messages import Acting, ChunkMeta, Counters, ExperimentStatus
@@ -244,7 +245,36 @@ class PolicyTraining:
         document = self.vitals.document(report.wall_s)
         return [Emit(self.identity.id, report), WriteTimers(self.identity.id, document)]
 
-    # --- after a restart ---
+    # --- over a restart ---
+
+    def snapshot(self, now_s: float, stage: Stage, stage_left_s: float | None) -> ExperimentSnapshot:
+        """Return the state for a restarted coordinator, without its rows, and without leases and failures of the
+        run."""
+        run = self._run
+        return ExperimentSnapshot(
+            state="running" if run.state == "starting" and self.begun else run.state,
+            reason=run.reason,
+            stage=stage,
+            failures=0,
+            wall_s=run.wall_s(now_s),
+            replay=self.replay.snapshot(),
+            flow=self.flow.snapshot(),
+            leases=LeaseBookSnapshot(),
+            dispatch=self.dispatch.snapshot(now_s),
+            progress=self.progress.snapshot(),
+            reanalysis=self.reanalysis.snapshot(),
+            stage_left_s=stage_left_s,
+            callbacks=self.callbacks.book.snapshot(),
+        )
+
+    def changes(self) -> Changes:
+        """Return the rows changed since the last call."""
+        return Changes(counted=self.replay.ledger.changes(), reanalysis=self.reanalysis.changes())
+
+    def rows(self) -> Changes:
+        """All rows."""
+        ledger, reanalysis = self.replay.ledger, self.reanalysis
+        return Changes(counted=Rows(ledger.rows_of_leases()), reanalysis=Rows(reanalysis.all_rows()), whole=True)
 
     def restore(self, recovered: Recovered, leases: Sequence[int], now_s: float) -> None:
         """Continue from a journal, with these leases still open."""
@@ -261,7 +291,8 @@ class PolicyTraining:
     def resume(
         self, recovered: Recovered, late: Sequence[ChunkMeta], now_s: float, *, progress_rows: int | None = None
     ) -> None:
-        """Continue a resumed run with all earlier experience; see Experiment."""
+        """Continue a resumed run with all earlier experience; `late`: see Experiment. `progress_rows` is the length of
+        progress.txt if possibly above the length in the snapshot: then the last row of the file shows all."""
         snapshot: ExperimentSnapshot = recovered.snapshot.experiment
         deletable = [*self.replay.resume(snapshot.replay, recovered.chunks, now_s)]
         if progress_rows in (None, snapshot.progress.epoch):

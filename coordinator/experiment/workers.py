@@ -221,9 +221,11 @@ class ExperimentWorkers:
         event = self._happened("worker_died" if died else "worker_left", lease, text)
         return [self._log(text, "warning"), event, *self._do_without(lease)]
 
-    def back(self, lease: Lease, now_s: float) -> list[Step]:
+    def back(self, number: int, now_s: float) -> list[Step]:
         """Repeat possibly lost messages to a worker with a new connection, or after a restart of the coordinator."""
-        number = lease.number
+        lease = self._leases.open_leases.get(number)
+        if lease is None:
+            return []
         text = f"{lease.role} {lease.worker} is back"
         steps: list[Step] = [self._log(text), self._happened("worker_back", lease, text)]
         policy = self._policies[lease.policy_index]

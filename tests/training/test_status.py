@@ -26,7 +26,7 @@ def test_its_time_runs_while_it_goes_on() -> None:
 @pytest.mark.parametrize(("state", "wall_s"), [("queued", 7.0), ("running", 9.0), ("failed", 7.0)])
 def test_another_coordinator_goes_on_with_its_time(state: ExperimentState, wall_s: float) -> None:
     run = RunState()
-    run.restore(state, None, 7.0, 1_000.0)
+    run.restore([state], None, 7.0, 1_000.0)
     assert run.wall_s(1_002.0) == wall_s
 
 

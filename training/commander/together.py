@@ -37,6 +37,31 @@ def mean_return(returns: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(returns) else None
 
 
+def joined_end(commanders: Sequence[Commander]) -> End | None:
+    """Reason for the end of the run; None while the run continues. A failure counts more than other reasons."""
+    found: End | None = None
+    for commander in commanders:
+        end = commander.ending
+        if end is not None and (found is None or (end.state == "failed" and found.state != "failed")):
+            found = end
+    return found
+
+
+def end_all(commanders: Sequence[Commander], end: End, *, skip_final_evaluation: bool) -> None:
+    """End all policies."""
+    for commander in commanders:
+        commander.end(end, skip_final_evaluation=skip_final_evaluation)
+
+
+def share_end(commanders: Sequence[Commander], bound: float | None) -> None:
+    """End all policies with the first that ends, or once all have reached `bound`, the `stop.stop_value`."""
+    ended = [commander for commander in commanders if commander.ending is not None]
+    end = ended[0].ending if ended else all_solved(commanders, bound)
+    if end is not None and len(ended) < len(commanders):
+        skips = any(commander.skips_final_evaluation for commander in ended)
+        end_all([each for each in commanders if each.ending is None], end, skip_final_evaluation=skips)
+
+
 def all_solved(commanders: Sequence[Commander], bound: float | None) -> End | None:
     """Return the end of a run whose policies have all reached `bound`, the `stop.stop_value`."""
     returns = last_returns(commanders)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import CloseRun, SendToLease
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.journaling import adopt
 from remuda.coordinator.leases import Sender
 from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
 from remuda.training.effects import Happened, LogLine
@@ -157,7 +158,7 @@ def test_payloads_that_nobody_has_announced_count_if_all_policies_have_theirs() 
     world = world_of()
     _, ready, sender = collecting(world)
     before = env_steps(world)
-    team(world).adopt([ready.meta, *ready.others], world.now_s)
+    adopt(team(world), [ready.meta, *ready.others], world.now_s)
     assert env_steps(world) == [before[0] + ready.meta.env_steps] * 2
     team(world).receive(ready, sender, world.now_s)
     assert env_steps(world) == [before[0] + ready.meta.env_steps] * 2, "its worker lives and announces it"

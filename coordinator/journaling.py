@@ -131,7 +131,7 @@ def adopt(experiment: Experiment, metas: Sequence[ChunkMeta], now_s: float) -> l
     if why is not None:
         return [LogLine(id, f"payload {first.file} is left aside: {why}", "warning")]
     before = ledger.env_step
-    steps = [step for step in experiment.receive(message, sender, now_s) if not isinstance(step, Reply)]
+    steps: list[Step] = [step for step in experiment.receive(message, sender, now_s) if not isinstance(step, Reply)]
     if ledger.env_step > before:
         steps.append(LogLine(id, f"counts {first.file}, which nobody had announced"))
     return steps

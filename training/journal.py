@@ -132,7 +132,7 @@ def open_for_policies(
     `together`. A damaged file is put aside and replaced by a new file: the last value is a text about the damage.
     Raises JournalError, also if another process has the file open."""
     try:
-        journals = _opened(path, policies)
+        journals = open_journals(path, policies)
         try:
             return [(journal, journal.read()) for journal in journals], None
         except JournalError:
@@ -143,7 +143,7 @@ def open_for_policies(
         for suffix in ("", "-wal"):  # a journal must not find the writes of another beside it
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{path}{suffix}", f"{aside}{suffix}")
-        return [(journal, None) for journal in _opened(path, policies)], f"{error}; it is kept as {aside.name}"
+        return [(journal, None) for journal in open_journals(path, policies)], f"{error}; it is kept as {aside.name}"
 
 
 def journaled_policies(path: Path) -> list[str]:
@@ -167,7 +167,9 @@ def _prefix(policy: str) -> str:
     return f"of_{policy}__" if policy else ""
 
 
-def _opened(path: Path, policies: Sequence[str]) -> list[RunJournal]:
+def open_journals(path: Path, policies: Sequence[str]) -> list[RunJournal]:
+    """Open the journals of the policies of a run, which share a file; the first journal closes the file. Raises
+    JournalError, also if another process has the file open."""
     first = RunJournal(path, policy=policies[0])
     return [first, *(RunJournal(path, policy=policy, beside=first) for policy in policies[1:])]
 

@@ -25,7 +25,7 @@ from remuda.storage.fence import sweep_claims
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder, policy_of
 from remuda.training.effects import Level, LogLine, RecordEffect
-from remuda.training.journal import RunJournal, together
+from remuda.training.journal import RunJournal, open_journals, together
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.recording import open_logbook, record
@@ -102,10 +102,9 @@ class RunFiles:
         if opened:
             write_turns([files.journal for files in opened], turns)
             return
-        with closing(RunJournal(self.folder.journal, policy=policy_of(self.folder))) as journal:
-            names = [policy_of(each.folder) for each in self._all[1:]]
-            beside = [RunJournal(self.folder.journal, policy=name, beside=journal) for name in names]
-            write_turns([journal, *beside], turns)
+        journals = open_journals(self.folder.journal, [policy_of(each.folder) for each in self._all])
+        with closing(journals[0]):
+            write_turns(journals, turns)
 
     @property
     def files(self) -> OpenFiles | None:

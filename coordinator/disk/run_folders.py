@@ -42,7 +42,7 @@ from remuda.storage.existing_folder import RunFolderError, discard, prepare, sub
 from remuda.storage.folder_token import FolderToken
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
-from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
+from remuda.storage.run_folder import RunFolder, folder_of_policy
 from remuda.training.journal import RunJournal, journaled_policies, open_for_policies
 from remuda.training.journal_database import JournalDamagedError, JournalError
 from remuda.training.journal_entry import Recovered
@@ -209,12 +209,8 @@ class RunFolders:
                 raise JournalDamagedError(_gone(folder))
             names = journaled_policies(folder.journal) or [""]
             folders = [folder_of_policy(run_dir, name) for name in names]
-            journal = RunJournal(folder.journal, policy=policy_of(folders[0]))
-            undo.callback(journal.close)
-            journals = [
-                journal,
-                *(RunJournal(folder.journal, policy=policy_of(own), beside=journal) for own in folders[1:]),
-            ]
+            journals = open_journals(folder.journal, names)
+            undo.callback(journals[0].close)
             found = [each.read() for each in journals]
             known = [one for one in found if one is not None]
             if len(known) < len(found):

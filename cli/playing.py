@@ -29,7 +29,8 @@ from remuda.environments.make import make_parallel
 from remuda.environments.rebuild import distrusted_environment, rebuild, trusted_source_dir
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator import evaluate as evaluating
-from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report, outcome
+from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report
+from remuda.evaluator.play_policy import outcome
 from remuda.evaluator.player import players_against
 from remuda.logbook.lines import grid
 from remuda.policy.files.playable import NewestPolicy, Playable, evaluated_at, require_fit

@@ -12,7 +12,7 @@ from remuda.buffer.chunk import REANALYSIS_SUFFIX, ChunkError, Columns, read_chu
 from remuda.buffer.frames import FRAMES, index_name
 from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator
-from remuda.evaluator.evaluate import evaluate
+from remuda.evaluator.play_policy import evaluate
 from remuda.policy.base import Actor
 from remuda.policy.export.deployable import Recorded
 from remuda.policy.files.playable import Playable, require_fit

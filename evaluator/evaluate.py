@@ -16,12 +16,10 @@ from remuda.environments.assignment import agent_columns
 from remuda.environments.copies import LocalCopies
 from remuda.environments.films import Camera
 from remuda.environments.lanes import AGENT, DISCOUNTED_RETURN, Bools, Lanes, of_single
-from remuda.environments.legal_actions import ACTION_MASK, Components, Legal, components_of, without_any
-from remuda.environments.make import SingleEnv
+from remuda.environments.legal_actions import ACTION_MASK, Components, components_of, without_any
 from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array, column_layout
 from remuda.logbook.episode_reports import EpisodeReport
-from remuda.logbook.statistics import Statistics, merged
 from remuda.policy.base import Actor
 
 
@@ -151,38 +149,6 @@ def play(
             if waiting:
                 playing.begin(index, waiting.popleft())
     return [games[position] for position in range(len(seeds))]
-
-
-def evaluate(
-    envs: Sequence[SingleEnv],
-    policy: Actor,
-    *,
-    seeds: Sequence[int],
-    rng: np.random.Generator,
-    exploration: Mapping[str, float] | None = None,
-    max_episode_steps: int | None = None,
-    episode_info: Sequence[str] = (),
-    discount: float | None = None,
-    progress: Progress = lambda env_steps: None,
-    finished: Callable[[Episode, int], None] = lambda episode, count: None,
-) -> list[Episode]:
-    """Play episodes of environments with one agent; see `play`. The policy is deterministic without `exploration`.
-    Raises ValueError without environments, and like `play`."""
-    if not envs:
-        raise ValueError("an evaluation needs at least one environment")
-    player, only = Player(policy, exploration), (AGENT,)
-    games = play(
-        LocalCopies.of_one_agent(envs),
-        lambda position: {AGENT: player},
-        seeds=seeds,
-        rng=rng,
-        discounts=None if discount is None else {AGENT: discount},
-        max_episode_steps=max_episode_steps,
-        episode_info=episode_info,
-        progress=progress,
-        finished=lambda game, count: finished(game.of_policy(only), count),
-    )
-    return [game.of_policy(only) for game in games]
 
 
 @dataclass(frozen=True)
@@ -333,16 +299,12 @@ class _GroupPlaying:
         """Return the actions [lanes, …] of the next step; 0 in lanes without a player. Raises EvaluationError."""
         if self._player_lanes is None or (self._may_leave and (self._over != self.lanes.over).any()):
             self._player_lanes = self._group_lanes()
-        of_all: Array | None = None
+        if isinstance(self._played_lanes, slice) and len(self._player_lanes) == 1:
+            return self._act(self._player_lanes[0], jobs, length)
+        of_all = np.zeros((len(self.lanes), *self._shape), self._dtype)
         for played in self._player_lanes:
-            actions = self._act(played, jobs, length)
-            self._acted(actions)
-            if isinstance(played.index, slice):
-                return actions
-            if of_all is None:
-                of_all = np.zeros((len(self.lanes), *self._shape), self._dtype)
-            of_all[played.index] = actions
-        return np.zeros((len(self.lanes), *self._shape), self._dtype) if of_all is None else of_all
+            of_all[played.index] = self._act(played, jobs, length)
+        return of_all
 
     def _group_lanes(self) -> list[_PlayerLanes]:
         count = len(self.lanes)
@@ -355,9 +317,7 @@ class _GroupPlaying:
             _PlayerLanes(player, lanes, _index(lanes, count), *self._needs(player))
             for player, lanes in of_player.values()
         ]
-        self._played_lanes = groups[0].index if groups else np.zeros(0, np.intp)
-        if len(groups) > 1:
-            self._played_lanes = _index(sorted(lane for one in groups for lane in one.lanes), count)
+        self._played_lanes = _index(sorted(lane for one in groups for lane in one.lanes), count)
         return groups
 
     def _needs(self, player: Player) -> tuple[np.dtype[Any], Components]:
@@ -375,25 +335,16 @@ class _GroupPlaying:
         seen = self.lanes.observations[played.index]  # of a slice no copy, and the next step overwrites it
         seen = seen.astype(played.dtype, copy=isinstance(played.index, slice))
         legal = self.lanes.legal(played.components, played.lanes) if played.components else None
-        if legal is not None:
-            self._require_some(legal, played, jobs, length)
+        if legal is not None and (stuck := without_any(legal, played.components)).any():
+            why = f"has no legal action (info[{ACTION_MASK!r}]), and its episode goes on, after"
+            raise self._error(why, played.lanes[int(stuck.argmax())], jobs, length)
         state = np.stack([self._states[lane] for lane in played.lanes]) if actor.state_size else None
         greedy = player.exploration is None
         actions = actor.act(seen, player.exploration or {}, self._rng, deterministic=greedy, legal=legal, state=state)
         if state is not None:
             self._states.update(zip(played.lanes, state, strict=True))
+        self._acted(actions)
         return actions
-
-    def _require_some(
-        self, legal: Legal, played: _PlayerLanes, jobs: Mapping[int, EpisodeJob], length: Sequence[int]
-    ) -> None:
-        stuck = without_any(legal, played.components)
-        if stuck.any():
-            index, who = self._named(played.lanes[int(stuck.argmax())])
-            raise EvaluationError(
-                f"{who} has no legal action (info[{ACTION_MASK!r}]) after step {length[index]} of the episode with "
-                f"seed {jobs[index].seed}, which goes on"
-            )
 
     def add(self, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> None:
         """Add the rewards of the newest step. Raises EvaluationError."""
@@ -413,19 +364,15 @@ class _GroupPlaying:
         if math.isfinite(np.vdot(values, values)):  # of finite numbers it may be infinite
             return
         bad = ~np.isfinite(values)
-        if not bad.any():
-            return
-        index, who = self._named(int(np.argwhere(bad)[0][0]))
-        raise EvaluationError(
-            f"{who} got a reward or an observation that is not finite at step {length[index]} of the episode with seed "
-            f"{jobs[index].seed}"
-        )
+        if bad.any():
+            why = "got a reward or an observation that is not finite at"
+            raise self._error(why, int(np.argwhere(bad)[0][0]), jobs, length)
 
-    def _named(self, lane: int) -> tuple[int, str]:
-        """The copy of a lane, and the lane for people."""
+    def _error(self, why: str, lane: int, jobs: Mapping[int, EpisodeJob], length: Sequence[int]) -> EvaluationError:
         agents = self.lanes.group.agents
         index, agent = divmod(lane, len(agents))
-        return index, f"environment {index}" if agents == (AGENT,) else f"agent {agents[agent]} of environment {index}"
+        who = f"environment {index}" if agents == (AGENT,) else f"agent {agents[agent]} of environment {index}"
+        return EvaluationError(f"{who} {why} step {length[index]} of the episode with seed {jobs[index].seed}")
 
 
 def _index(lanes: Sequence[int], count: int) -> Array | slice:
@@ -434,18 +381,6 @@ def _index(lanes: Sequence[int], count: int) -> Array | slice:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
-    """Return the `info` of the episodes, in order, by name."""
-    return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
-
-
-def outcome(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Summarise episodes, under the names of the evaluator's log."""
-    returns = Statistics.of([episode.return_ for episode in episodes]).named("reward")
-    lengths = Statistics.of([episode.length for episode in episodes]).named("length")
-    return {"episodes": len(episodes), **returns, **lengths}
 
 
 def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: int) -> EpisodeReport:
@@ -457,15 +392,4 @@ def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: i
         final_reward=episode.return_,
         episode=count,
         cut_after=episode.length if episode.cut else None,
-    )
-
-
-def cut_warning(episodes: Sequence[Episode]) -> str | None:
-    """Return the warning about cut episodes; None without any."""
-    cut = [episode.length for episode in episodes if episode.cut]
-    if not cut:
-        return None
-    return (
-        f"{len(cut)} of {len(episodes)} evaluation episodes had not ended after {max(cut)} steps and were cut: their "
-        "returns are what they had brought by then; raise evaluator.max_episode_steps where episodes are longer"
     )

@@ -1,18 +1,60 @@
-"""Plays a policy given as a plain function, for scripts."""
+"""Plays environments with one agent: an actor, or a policy given as a plain function, for scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
+from remuda.environments.copies import LocalCopies
+from remuda.environments.lanes import AGENT
 from remuda.environments.make import SingleEnv
 from remuda.environments.seeding import episode_seed
-from remuda.evaluator.evaluate import Episode, episode_report, evaluate, outcome
+from remuda.evaluator.evaluate import Episode, Player, Progress, episode_report, play
 from remuda.logbook.lines import grid
+from remuda.logbook.statistics import Statistics
 from remuda.policy.base import Actor
 from remuda.policy.files.functions import GetAction
+
+
+def evaluate(
+    envs: Sequence[SingleEnv],
+    policy: Actor,
+    *,
+    seeds: Sequence[int],
+    rng: np.random.Generator,
+    exploration: Mapping[str, float] | None = None,
+    max_episode_steps: int | None = None,
+    episode_info: Sequence[str] = (),
+    discount: float | None = None,
+    progress: Progress = lambda env_steps: None,
+    finished: Callable[[Episode, int], None] = lambda episode, count: None,
+) -> list[Episode]:
+    """Play episodes of environments with one agent; see `play`. The policy is deterministic without `exploration`.
+    Raises ValueError without environments, and like `play`."""
+    if not envs:
+        raise ValueError("an evaluation needs at least one environment")
+    player, only = Player(policy, exploration), (AGENT,)
+    games = play(
+        LocalCopies.of_one_agent(envs),
+        lambda position: {AGENT: player},
+        seeds=seeds,
+        rng=rng,
+        discounts=None if discount is None else {AGENT: discount},
+        max_episode_steps=max_episode_steps,
+        episode_info=episode_info,
+        progress=progress,
+        finished=lambda game, count: finished(game.of_policy(only), count),
+    )
+    return [game.of_policy(only) for game in games]
+
+
+def outcome(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Summarise episodes, under the names of the evaluator's log."""
+    returns = Statistics.of([episode.return_ for episode in episodes]).named("reward")
+    lengths = Statistics.of([episode.length for episode in episodes]).named("length")
+    return {"episodes": len(episodes), **returns, **lengths}
 
 
 def run_policy(

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
-from remuda.evaluator.evaluate import Episode, cut_warning, episode_report, merged_info
+from remuda.evaluator.evaluate import Episode, episode_report
 from remuda.evaluator.player import EpisodePlayer, require_evaluated
 from remuda.logbook.book import Logbook
 from remuda.logbook.episode_reports import EvaluationReport
+from remuda.logbook.statistics import merged
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.policy.files.playable import load_checkpoint_policy
@@ -208,7 +209,7 @@ class EvaluatorWork:
             [episode.return_ for episode in episodes],
             [episode.length for episode in episodes],
             self._clock() - started_s,
-            merged_info(episodes),
+            merged({name: [value] for name, value in episode.info.items()} for episode in episodes),
             dict(evaluated.actions),
             sum(episode.cut for episode in episodes),
             message.policy_index,
@@ -288,3 +289,14 @@ def _report(message: Evaluate, done: EvaluationDone, *, env_restarts: int, has_t
 
 def _called(policy: str, file: str) -> str:
     return f"{policy}/{file}" if policy else file
+
+
+def cut_warning(episodes: Sequence[Episode]) -> str | None:
+    """Return the warning about cut episodes; None without any."""
+    cut = [episode.length for episode in episodes if episode.cut]
+    if not cut:
+        return None
+    return (
+        f"{len(cut)} of {len(episodes)} evaluation episodes had not ended after {max(cut)} steps and were cut: their "
+        "returns are what they had brought by then; raise evaluator.max_episode_steps where episodes are longer"
+    )

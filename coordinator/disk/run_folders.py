@@ -43,7 +43,7 @@ from remuda.storage.folder_token import FolderToken
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, folder_of_policy
-from remuda.training.journal import RunJournal, journaled_policies, open_for_policies
+from remuda.training.journal import RunJournal, journaled_policies, open_for_policies, open_journals
 from remuda.training.journal_database import JournalDamagedError, JournalError
 from remuda.training.journal_entry import Recovered
 from remuda.training.recovery import catch_up, show_again

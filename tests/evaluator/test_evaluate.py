@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.environments.make import SingleEnv
-from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
+from remuda.evaluator.evaluate import Episode, EvaluationError
+from remuda.evaluator.play_policy import evaluate
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
 
 

@@ -14,8 +14,8 @@ from remuda.config.environment import EnvConfig
 from remuda.environments.make import SingleEnv
 from remuda.environments.seeding import episode_seed
 from remuda.environments.spaces import Array
-from remuda.evaluator.evaluate import EvaluationError, evaluate
-from remuda.evaluator.play_policy import run_policy
+from remuda.evaluator.evaluate import EvaluationError
+from remuda.evaluator.play_policy import evaluate, run_policy
 from remuda.policy.files.functions import GetAction
 from remuda.policy.files.playable import Playable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -68,7 +68,7 @@ class Stuck(Choosy):
 
 
 def test_an_environment_that_forbids_everything_is_named_with_the_step() -> None:
-    said = r"environment 0 has no legal action .* after step 2 of the episode with seed 7, which goes on"
+    said = r"environment 0 has no legal action .* and its episode goes on, after step 2 of the episode with seed 7"
     with pytest.raises(EvaluationError, match=said):
         evaluate([Stuck()], Careful(), seeds=[7], rng=np.random.default_rng(0))
 

@@ -14,8 +14,9 @@ from remuda.config.workers import EvaluatorConfig, LogConfig
 from remuda.environments import copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
-from remuda.evaluator.evaluate import Episode, cut_warning
+from remuda.evaluator.evaluate import Episode
 from remuda.evaluator.player import EpisodePlayer
+from remuda.evaluator.service import cut_warning
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
 from remuda.policy.files.playable import load_checkpoint_policy

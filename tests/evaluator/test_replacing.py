@@ -15,7 +15,8 @@ from remuda.environments.make import SingleEnv
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.seeding import replacement_seed
 from remuda.environments.spaces import Array
-from remuda.evaluator.evaluate import Episode, evaluate
+from remuda.evaluator.evaluate import Episode
+from remuda.evaluator.play_policy import evaluate
 from remuda.tests.environments.counting import Counting, CountsAlong, LosesCount
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
 

@@ -16,7 +16,8 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import service
-from remuda.evaluator.evaluate import Episode, evaluate
+from remuda.evaluator.evaluate import Episode
+from remuda.evaluator.play_policy import evaluate
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner import checkpoint
 from remuda.policy.files.checkpoint_file import CheckpointError

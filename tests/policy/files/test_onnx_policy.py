@@ -12,7 +12,7 @@ import pytest
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.environments.make import make_single
-from remuda.evaluator.evaluate import evaluate
+from remuda.evaluator.play_policy import evaluate
 from remuda.policy.base import Actor
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policies import description_of, onnx_actor

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from remuda.environments.spaces import Array
-from remuda.evaluator.evaluate import evaluate
+from remuda.evaluator.play_policy import evaluate
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, search_settings
 from remuda.policy.algorithms.muzero.search.rules import SearchSettings
 from remuda.policy.algorithms.muzero.search.search import new_tree, search

@@ -226,10 +226,7 @@ class CollectorWork:
         rest = self._rollout.flush()
         if any(collected.rows for collected in rest):
             self._hand_in(rest)
-        for policy_index, own in enumerate(self._policies):
-            report = own.summary.last(train_iter=_acting(own).train_iter, env_step=self._taken)
-            if report is not None:
-                self._report(report, policy_index)
+        self._report_due(last=True)
 
     @property
     def drained(self) -> bool:
@@ -312,15 +309,17 @@ class CollectorWork:
             self._log.goes_on()
             self._unacknowledged.add(chunk)
             self._link.send(ChunkReady(self._assign.lease, metas[0], metas[1:]))
-            self._summarise(collected)
+            for own, one in zip(self._policies, collected, strict=True):
+                own.summary.add(one)
+            self._report_due()
 
     def _next_chunk(self) -> ChunkId:
         return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
 
-    def _summarise(self, collected: Sequence[Collected]) -> None:
-        for policy_index, (own, one) in enumerate(zip(self._policies, collected, strict=True)):
-            own.summary.add(one)
-            report = own.summary.due(train_iter=_acting(own).train_iter, env_step=self._taken)
+    def _report_due(self, *, last: bool = False) -> None:
+        for policy_index, own in enumerate(self._policies):
+            assert own.acting.acting is not None, "it has collected"
+            report = own.summary.due(train_iter=own.acting.acting.train_iter, env_step=self._taken, last=last)
             if report is not None:
                 self._report(report, policy_index)
 
@@ -349,8 +348,3 @@ class CollectorWork:
 
     def _stepped(self, env_steps: int) -> None:
         self._link.progress(self._link.progressed + env_steps)
-
-
-def _acting(own: _PolicyParts) -> PolicyRef:
-    assert own.acting.acting is not None, "it has collected"
-    return own.acting.acting

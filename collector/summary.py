@@ -57,22 +57,18 @@ class CollectSummary:
         self._env_restarts += collected.env_restarts
         self._task = collected.task
 
-    def due(self, *, train_iter: int, env_step: int) -> CollectReport | None:
-        """Return the due report, or None. `train_iter` belongs to the acting policy."""
+    def due(self, *, train_iter: int, env_step: int, last: bool = False) -> CollectReport | None:
+        """Return the due report, or None. `train_iter` belongs to the acting policy. `last`, at the end of a lease,
+        returns a report of all steps since the report before."""
         now = self._env_steps if self._in_env_steps else train_iter
         passed = self._reported is None or now - self._reported >= self._interval
-        if not passed or not any(collected.episode_returns for collected in self._window):
+        if last:
+            is_due = any(collected.env_steps for collected in self._window)
+        else:
+            is_due = passed and any(collected.episode_returns for collected in self._window)
+        if not is_due:
             return None
         self._reported = now
-        return self._report(train_iter, env_step)
-
-    def last(self, *, train_iter: int, env_step: int) -> CollectReport | None:
-        """Return the last report, at the end of a lease; None without steps since the report before."""
-        if not any(collected.env_steps for collected in self._window):
-            return None
-        return self._report(train_iter, env_step)
-
-    def _report(self, train_iter: int, env_step: int) -> CollectReport:
         window, self._window = self._window, []
         return CollectReport(
             train_iter=train_iter,

@@ -23,11 +23,11 @@ from remuda.learner.loop import DivergedError
 from remuda.logbook.book import Logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.logbook.timers import Timers
+from remuda.policy.row_plan import joint_plan
 from remuda.runner.building import Built, Member
 from remuda.runner.link import SERIAL_WORKER, ExperimentBrokenError, SerialLink
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.commander.together import joined_counters
 from remuda.training.vitals import Vitals
 from remuda.wire.messages import (
@@ -221,13 +221,6 @@ class SerialLoop:
         now_s = self._hooks.clock()
         return joined_counters([each.training.counters(now_s) for each in self._members])
 
-    def results(self) -> dict[str, tuple[Counters, BestCheckpoint | None]]:
-        """Return counters and best checkpoint of each policy, by name."""
-        now_s = self._hooks.clock()
-        return {
-            each.built.name: (each.training.counters(now_s), each.training.commander.best) for each in self._members
-        }
-
     def _status(self) -> ExperimentStatus:
         return structs.replace(self._run.status(self._hooks.clock()), waiting_for=self._link.evaluation)
 
@@ -244,12 +237,13 @@ class SerialLoop:
         if not self._collects:
             return False
         replays = [each.training.replay for each in self._members]
-        exact = [replay.plan.chunk_slots for replay in replays if replay.plan.on_policy]
-        wanted = [min(replay.plan.chunk_slots, replay.env_steps_left()) for replay in replays]
+        slots = joint_plan([replay.plan for replay in replays]).chunk_slots
+        if not any(replay.plan.on_policy for replay in replays):
+            slots = min(slots, replays[0].env_steps_left())
         acting = [each.training.acting() for each in self._members]
         behaviors = [Behavior(each.exploration, each.policy) for each in acting]
         with self._timers("collect"):
-            chunks = self._collector.collect(exact[0] if exact else max(wanted), behaviors)
+            chunks = self._collector.collect(slots, behaviors)
         with self._timers("insert"):
             at_task = self._task.number
             self._announce([replace(collected, task=at_task) for collected in chunks] if at_task else chunks)
@@ -262,22 +256,21 @@ class SerialLoop:
         metas = [collected.meta(chunk) for collected in chunks]
         self._link.send(ChunkReady(self._link.collecting_lease, metas[0], metas[1:]))
         self._sequence += 1
-        for learner, meta, collected in zip(self._link.learners, metas, chunks, strict=True):
+        for learner, summary, meta, collected in zip(self._link.learners, self._summaries, metas, chunks, strict=True):
             learner.memory.insert(meta, collected.columns)
-        for each, summary, collected in zip(self._members, self._summaries, chunks, strict=True):
             summary.add(collected)
+        self._report_collected()
+
+    def _report_collected(self, *, last: bool = False) -> None:
+        for each, summary in zip(self._members, self._summaries, strict=True):
             train_iter, env_step = each.training.flow.policy.train_iter, each.training.replay.ledger.env_step
-            report = summary.due(train_iter=train_iter, env_step=env_step)
+            report = summary.due(train_iter=train_iter, env_step=env_step, last=last)
             if report is not None:
                 each.logbook.emit(report)
 
     def _stop_collecting(self) -> None:
         self._collects = False
-        for each, summary in zip(self._members, self._summaries, strict=True):
-            train_iter, env_step = each.training.flow.policy.train_iter, each.training.replay.ledger.env_step
-            report = summary.last(train_iter=train_iter, env_step=env_step)
-            if report is not None:
-                each.logbook.emit(report)
+        self._report_collected(last=True)
         self._link.send(Drained(self._link.collecting_lease))
 
     def _do_due_work(self) -> None:

@@ -19,6 +19,7 @@ from remuda.config.errors import NoExit
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.environments.copies import agents_of
 from remuda.learner.callback import Callback
 from remuda.learner.callbacks import CallbackLike, make_callbacks
@@ -167,7 +168,7 @@ def run(
         collector = built.environments.rollout(acting, index=0, generation=generation, clock=clock, timers=timers)
         _continue_exploration(found, collector)
         loop = SerialLoop(experiment, members, collector, built, RunHooks(stop, on_progress, clock), timers)
-        return _run_to_the_end(loop, folder)
+        return _run_to_the_end(loop, folder, {one.built.name: one.training for one in members})
 
 
 def _take_weights(policies: Sequence[BuiltPolicy]) -> None:
@@ -297,7 +298,7 @@ def _continue_exploration(found: Sequence[_PolicyFiles], collector: Rollout) -> 
         restore_rngs(newest, {EXPLORATION: collector.rng})
 
 
-def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
+def _run_to_the_end(loop: SerialLoop, folder: RunFolder, policies: Mapping[str, PolicyTraining]) -> RunResult:
     failed = False
     try:
         with NoExit():
@@ -306,9 +307,10 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
         failed = True
         end = loop.fail(error, traceback.format_exc())
     failed = failed or end.state == "failed"  # by a callback
-    results = {name: PolicyResult(*result) for name, result in loop.results().items()}
+    counters = loop.counters()
+    results = {name: PolicyResult(own.counters(0.0), own.commander.best) for name, own in policies.items()}
     best = results.pop("").best if "" in results else None
-    return RunResult(end.reason, end.explanation, failed, loop.counters(), best, folder.root, results)
+    return RunResult(end.reason, end.explanation, failed, counters, best, folder.root, results)
 
 
 def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: ExperimentConfig) -> _Continued:

@@ -418,13 +418,13 @@ def test_at_the_end_the_rest_is_reported_once_due_or_not() -> None:
     summary = CollectSummary(100)
     summary.add(chunk(3.0))
     assert summary.due(train_iter=0, env_step=10) is not None
-    assert summary.last(train_iter=0, env_step=10) is None, "nothing has come since"
+    assert summary.due(train_iter=0, env_step=10, last=True) is None, "nothing has come since"
     summary.add(chunk())
     assert summary.due(train_iter=1, env_step=20) is None
-    report = summary.last(train_iter=1, env_step=20)
+    report = summary.due(train_iter=1, env_step=20, last=True)
     assert report is not None
     assert (report.window.env_steps, report.window.episode_returns) == (10, [])
-    assert summary.last(train_iter=1, env_step=20) is None
+    assert summary.due(train_iter=1, env_step=20, last=True) is None
 
 
 @pytest.mark.parametrize(("inference", "at"), [(True, [40, 140, 240]), (False, [40])])
@@ -451,7 +451,7 @@ def test_a_resumed_run_s_totals_go_on() -> None:
     assert (fields["episode_count"], fields["envstep_count"], fields["train_sample_count"]) == (2, 20, 18)
     assert (fields["reward_mean"], fields["collect_time"]) == (4.0, 0.5)
     summary.add(chunk(1.0))
-    report = summary.last(train_iter=0, env_step=0)
+    report = summary.due(train_iter=0, env_step=0, last=True)
     assert report is not None
     totals = report.totals
     assert (totals.env_steps, totals.train_samples, totals.episodes, totals.duration_s) == (1_030, 1_027, 23, 0.75)

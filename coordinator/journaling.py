@@ -53,11 +53,6 @@ class Journaling:
         process loses nothing."""
         return snapshot.boot in ("", self._boot)
 
-    @property
-    def has_news(self) -> bool:
-        """True if anything has changed since the last `take`."""
-        return bool(self.touched)
-
     def handled(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
         """Record the handling of a message in MAY_BE_SOFT. Credit, a save, a row of progress, the end, and rows never
         to be drawn again must be journaled at once."""

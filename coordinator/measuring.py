@@ -124,7 +124,7 @@ class Measuring:
             descriptor_limit=load.descriptor_limit,
             rss_bytes=self._process.memory_info().rss,
             cpu_s=time.process_time(),
-            workers=self._coordinator.worker_counts,
+            workers=self._coordinator.membership.counts(),
             refusals=refusals,
             malformed=malformed,
             journal_lag_s=self._disk.lag_s,

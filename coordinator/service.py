@@ -310,7 +310,7 @@ class Service:
     def _look_at_keys(self) -> None:
         """End the connections of revoked or replaced keys, and log refusals."""
         changed = self._key_watch.changed(time.monotonic())
-        for peer in self._coordinator.peers_of(changed) if changed else ():
+        for peer in self._coordinator.connections.of(changed) if changed else ():
             self._socket.connections.hang_up(peer)
         if self._complaints_of_refusals.due and (news := self._refusals.news()) is not None:
             self._complaints_of_refusals.say(news)
@@ -340,7 +340,7 @@ class Service:
     def _carry_out(self) -> None:
         """Hand over the writes of each run, and send messages. A message waits for the journal of the run if needed."""
         entries: list[JournalEntry] = []
-        while self._coordinator.has_news:
+        while self._coordinator.journaling.touched:
             entries += self._coordinator.journal_entries(time.monotonic())
         effects, self._effects = self._effects, []
         lost = self._coordinator.unjournaled

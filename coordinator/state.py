@@ -9,7 +9,7 @@ shutdown. These parts return steps; here the steps become envelopes to workers a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import get_args
 from uuid import uuid4
 
@@ -74,14 +74,12 @@ from remuda.wire.messages import (
     Prioritize,
     Register,
     Rejected,
-    Role,
     Shutdown,
     Status,
     StatusRequest,
     StopExperiment,
     Submit,
     WorkerFailed,
-    WorkerState,
     shortened,
 )
 
@@ -119,21 +117,23 @@ class Coordinator:
         after `idle_end_s` seconds without a run."""
         limits = limits or Limits()
         self._refusals = refusals or Refusals()
-        self._registry = Registry(limits)
-        self._connections = Connections(self._registry.has)
-        self._catalog = Catalog()
-        self._journaling = Journaling(self._catalog, boot)
-        self._assignments = Assignments(self._registry, self._catalog, self._journaling, newest_lease=leases)
+        self.registry = Registry(limits)
+        """The herd."""
+        self.connections = Connections(self.registry.has)
+        self.experiments = Catalog()
+        """All known experiments, oldest first."""
+        self.journaling = Journaling(self.experiments, boot)
+        self._assignments = Assignments(self.registry, self.experiments, self.journaling, newest_lease=leases)
         self._files = files or FilesOffer()
-        self._membership = Membership(id, self._registry, self._assignments, self._files)
-        self._shutdown = CoordinatorShutdown(self._catalog, self._registry, self._journaling, idle_end_s=idle_end_s)
-        self._handover = Handover(self._catalog, self._journaling)
+        self.membership = Membership(id, self.registry, self._assignments, self._files)
+        self._shutdown = CoordinatorShutdown(self.experiments, self.registry, self.journaling, idle_end_s=idle_end_s)
+        self._handover = Handover(self.experiments, self.journaling)
         self._client_requests = ClientRequests(
             About(id, address, pid, now_s),
-            catalog=self._catalog,
-            membership=self._membership,
+            catalog=self.experiments,
+            membership=self.membership,
             shutdown=self._shutdown,
-            journaling=self._journaling,
+            journaling=self.journaling,
             refusals=self._refusals,
             new_id=new_id,
         )
@@ -153,7 +153,7 @@ class Coordinator:
                 return self._perform(self._handover.begin(event.reason, now_s), now_s)
             case SelfVitals():
                 self._client_requests.load = event.load
-                for policy in (policy for experiment in self._catalog.active for policy in experiment.policies):
+                for policy in (policy for experiment in self.experiments.active for policy in experiment.policies):
                     policy.vitals.add(COORDINATOR, COORDINATOR, event.vitals)
                 return []
             case _:
@@ -177,22 +177,17 @@ class Coordinator:
 
     def journal_entries(self, now_s: float) -> list[JournalEntry]:
         """Return the journal entries to write before any effect since the last call is carried out."""
-        entries = self._journaling.take(self._assignments.newest_lease, now_s)
+        entries = self.journaling.take(self._assignments.newest_lease, now_s)
         for each in entries:
             if each.snapshot.experiment.state in OVER:
-                self._catalog.retire(each.experiment, now_s)
+                self.experiments.retire(each.experiment, now_s)
         return entries
 
     @property
     def unjournaled(self) -> frozenset[str]:
         """Experiments with an error raised in `journal_entries`: all effects of this turn are dropped, and the
         experiments fail at the next tick."""
-        return frozenset(broken.experiment for broken in self._journaling.broken)
-
-    @property
-    def has_news(self) -> bool:
-        """True if `journal_entries` would return anything."""
-        return self._journaling.has_news
+        return frozenset(broken.experiment for broken in self.journaling.broken)
 
     def recover(self, runs: Iterable[RecoveredRun | FinishedRun], now_s: float, *, late: bool = False) -> list[Effect]:
         """Recover the runs of an earlier coordinator, oldest first.
@@ -203,38 +198,23 @@ class Coordinator:
         steps: list[Step] = []
         for run in runs:
             if isinstance(run, FinishedRun):
-                self._catalog.add_finished(run)
+                self.experiments.add_finished(run)
                 continue
-            self._catalog.add(run.experiment)
+            self.experiments.add(run.experiment)
             self._set_hold(run.experiment, run.hold)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
             for metas in run.uncounted:
                 steps += adopt(run.experiment, metas, now_s)
-                self._journaling.touched.add(run.experiment.identity.id)
+                self.journaling.touched.add(run.experiment.identity.id)
             if run.experiment.over:
-                self._catalog.retire(run.experiment.identity.id, now_s)
+                self.experiments.retire(run.experiment.identity.id, now_s)
             steps += self._shutdown.added(run.experiment, now_s)
         return self._perform(steps + self._assignments.end_left_over(now_s), now_s)
-
-    @property
-    def experiments(self) -> Catalog:
-        """All known experiments, oldest first."""
-        return self._catalog
-
-    @property
-    def registry(self) -> Registry:
-        """The herd."""
-        return self._registry
 
     @property
     def ending(self) -> bool:
         """True during shutdown."""
         return self._shutdown.reason is not None
-
-    @property
-    def worker_counts(self) -> dict[Role, dict[WorkerState, int]]:
-        """Number of workers by role and state."""
-        return self._membership.counts()
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """Return the status of everything, or of an experiment."""
@@ -245,21 +225,21 @@ class Coordinator:
     def _received(self, event: Received, now_s: float) -> list[Effect]:
         if type(event.envelope.message) not in MAY_SAY[event.who.right]:
             return self._forbid(event)
-        if self._catalog.held_up and self._must_wait(event):
+        if self.experiments.held_up and self._must_wait(event):
             return []
-        arrived = self._connections.receive(event.peer, event.envelope, now_s, event.who.name)
+        arrived = self.connections.receive(event.peer, event.envelope, now_s, event.who.name)
         if arrived is None:
             return self._taken(event)
         received, repeated = arrived
         message = received.message
         if message is None:
             return [*repeated]
-        worker = self._registry.by_peer.get(event.peer)
+        worker = self.registry.by_peer.get(event.peer)
         if worker is not None:
             worker.last_message_s = now_s
         elif not isinstance(message, _FROM_ANYBODY):
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
-            return [*self._connections.post(event.peer, UNKNOWN, now_s, once=True)]
+            return [*self.connections.post(event.peer, UNKNOWN, now_s, once=True)]
         requester = Requester(event.peer, received.id, event.who.name)
         tells_of_run = not isinstance(message, _NOT_FOR_THE_DISK)
         after = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "") if tells_of_run else ""
@@ -269,14 +249,14 @@ class Coordinator:
             steps = self._dispatch(message, worker, requester, now_s)
         effects = self._perform(steps, now_s, requester, after)
         if Reply not in map(type, steps) and not isinstance(message, _ANSWERED_LATER):
-            effects += self._connections.acknowledge(event.peer, received.id, after=after)
+            effects += self.connections.acknowledge(event.peer, received.id, after=after)
         if self._shutdown.reason is not None:  # somebody waits for the end: it does not come with the next tick only
             effects += self._perform(self._shutdown.tick(now_s), now_s)
         return effects
 
     def _forbid(self, event: Received) -> list[Effect]:
         """Refuse a message; keep no state for its sender."""
-        if self._connections.is_taken(event.peer, event.who.name):
+        if self.connections.is_taken(event.peer, event.who.name):
             return self._taken(event)
         rejected = forbidden(event.who, event.envelope.message)
         self._refusals.note("forbidden", rejected.reason)
@@ -287,27 +267,23 @@ class Coordinator:
         self._refusals.note("taken_identity", f"key {event.who.name} speaks in the place of another peer")
         return []
 
-    def peers_of(self, names: Collection[str]) -> list[bytes]:
-        """Peers connected with the keys of these names."""
-        return self._connections.of(names)
-
     def _must_wait(self, event: Received) -> bool:
         """True for work of a run whose disk accepts no writes: the message is ignored now, and sent again later. The
         amount of data waiting for the disk stays bounded, and every answer is journaled."""
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
-        worker = self._registry.by_peer.get(event.peer)
+        worker = self.registry.by_peer.get(event.peer)
         experiment = None if worker is None else self._assignments.experiment_of(worker)
         return experiment is not None and experiment.held_up is not None and not experiment.held_up.journals
 
     def _dispatch(self, message: AnyMessage, worker: Worker | None, requester: Requester, now_s: float) -> list[Step]:
         match message:
             case Beat() if worker is not None:
-                return self._membership.beat(worker, message, now_s)
+                return self.membership.beat(worker, message, now_s)
             case Bye():
-                return [] if worker is None else self._membership.goodbye(worker, message.reason, now_s)
+                return [] if worker is None else self.membership.goodbye(worker, message.reason, now_s)
             case Register():
-                return self._shutdown.refusal(message) or self._membership.register(message, requester.peer, now_s)
+                return self._shutdown.refusal(message) or self.membership.register(message, requester.peer, now_s)
             case Submit() | StatusRequest() | StopExperiment() | Prioritize() | LogRequest() | Shutdown():
                 return self._client_requests.handle(message, requester, now_s)
             case _:
@@ -316,7 +292,7 @@ class Coordinator:
     def _under_a_lease(self, message: AnyMessage, worker: Worker | None, peer: bytes, now_s: float) -> list[Step]:
         """Handle a worker's message about its work, if the message can be true and concerns the worker's lease."""
         id = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "")
-        experiment = self._catalog.known.get(id)
+        experiment = self.experiments.known.get(id)
         match experiment:
             case Experiment():
                 sender = sender_at(peer) if worker is None else Sender(worker.uuid, worker.incarnation)
@@ -325,9 +301,9 @@ class Coordinator:
                     return self._reject(message, worker, why, now_s)
                 steps = experiment.receive(message, sender, now_s)
                 if type(message) in MAY_BE_SOFT:
-                    self._journaling.handled(experiment, message, steps)
+                    self.journaling.handled(experiment, message, steps)
                 else:
-                    self._journaling.touched.add(id)
+                    self.journaling.touched.add(id)
                 return steps
             case FinishedRun():
                 return _late(message, experiment)
@@ -338,34 +314,34 @@ class Coordinator:
         steps: list[Step] = [refused(message, why)] if isinstance(message, ChunkReady) else []
         if worker is None:
             return steps
-        steps += self._membership.reject(worker, shortened(why), now_s)
+        steps += self.membership.reject(worker, shortened(why), now_s)
         return steps + self._assignments.schedule(now_s)
 
     def drop(self, peer: bytes, now_s: float) -> list[Effect]:
         """End a conversation because of a message that cannot be handled."""
-        worker = self._registry.by_peer.get(peer)
+        worker = self.registry.by_peer.get(peer)
         why = "a message cannot be handled; see the coordinator's log"
         if worker is None:
-            effects: list[Effect] = [*self._connections.post(peer, Rejected("malformed", why), now_s, once=True)]
+            effects: list[Effect] = [*self.connections.post(peer, Rejected("malformed", why), now_s, once=True)]
         else:
-            effects = self._perform(self._membership.dismiss(worker, why, now_s), now_s)
-        self._connections.forget(peer)
+            effects = self._perform(self.membership.dismiss(worker, why, now_s), now_s)
+        self.connections.forget(peer)
         return effects
 
     def _unresponsive(self, peer: bytes, now_s: float) -> list[Effect]:
         """Dismiss a worker that does not confirm messages, since unconfirmed messages are kept."""
-        worker = self._registry.by_peer.get(peer)
+        worker = self.registry.by_peer.get(peer)
         if worker is None:
             return []
-        steps = self._membership.reject(worker, "it does not confirm its messages", now_s)
+        steps = self.membership.reject(worker, "it does not confirm its messages", now_s)
         effects = self._perform(steps, now_s)
-        self._connections.forget(peer)
+        self.connections.forget(peer)
         return effects
 
     # --- one run's trouble ---
 
     def _held_up(self, event: HeldUp, now_s: float) -> list[Step]:
-        experiment = self._catalog.active_experiment(event.experiment)
+        experiment = self.experiments.active_experiment(event.experiment)
         if experiment is None:
             return []
         before, id = experiment.held_up, event.experiment
@@ -380,41 +356,41 @@ class Coordinator:
 
     def _set_hold(self, experiment: Experiment, hold: Hold | None) -> None:
         experiment.held_up = hold
-        held_up = self._catalog.held_up
+        held_up = self.experiments.held_up
         (held_up.discard if hold is None else held_up.add)(experiment.identity.id)
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
         """End this run as failed, whatever the state: workers leave as fast as possible."""
-        experiment = self._catalog.active_experiment(broken.experiment)
+        experiment = self.experiments.active_experiment(broken.experiment)
         if experiment is None:
             return []
-        holders = [self._registry.holders.get(lease) for lease in experiment.leases.open_leases]
+        holders = [self.registry.holders.get(lease) for lease in experiment.leases.open_leases]
         experiment.break_off(broken.reason, now_s)
         text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
         steps: list[Step] = [LogLine(broken.experiment, text, "error")]
         for worker in holders:
             if worker is not None:
-                steps += self._membership.dismiss(worker, "its run has failed", now_s)
-        self._journaling.forget(broken.experiment)
-        finished = self._catalog.retire(broken.experiment, now_s)
+                steps += self.membership.dismiss(worker, "its run has failed", now_s)
+        self.journaling.forget(broken.experiment)
+        finished = self.experiments.retire(broken.experiment, now_s)
         return [*steps, Abandon(broken.experiment, finished), *self._assignments.schedule(now_s)]
 
     # --- time ---
 
     def _tick(self, now_s: float) -> list[Effect]:
-        broken, self._journaling.broken = self._journaling.broken, []
-        steps: list[Step] = [*broken, *self._membership.tick(now_s)]
-        for experiment in self._catalog.active:
+        broken, self.journaling.broken = self.journaling.broken, []
+        steps: list[Step] = [*broken, *self.membership.tick(now_s)]
+        for experiment in self.experiments.active:
             ticked = experiment.tick(now_s)
-            self._journaling.ticked(experiment, ticked)
+            self.journaling.ticked(experiment, ticked)
             steps += ticked
-        self._journaling.tick(now_s)
+        self.journaling.tick(now_s)
         effects = self._perform(steps + self._assignments.tick(now_s), now_s)
         effects += self._perform(self._shutdown.tick(now_s) + self._handover.tick(), now_s)
-        for peer in self._connections.take_unresponsive():
+        for peer in self.connections.take_unresponsive():
             effects += self._unresponsive(peer, now_s)
-        self._connections.expire(now_s, keep=lambda peer: self._registry.by_peer.get(peer) is not None)
-        return [*effects, *self._connections.due(now_s)]
+        self.connections.expire(now_s, keep=lambda peer: self.registry.by_peer.get(peer) is not None)
+        return [*effects, *self.connections.due(now_s)]
 
     # --- steps to effects ---
 
@@ -430,17 +406,17 @@ class Coordinator:
                 case Reply():
                     assert requester is not None, "an answer outside a conversation"
                     known_to = step.after or after
-                    effects += self._connections.answer(
+                    effects += self.connections.answer(
                         requester.peer, step.message, now_s, to=requester.message_id, after=known_to
                     )
                 case SendToLease():
                     effects += self._send_to_lease(step, now_s)
                 case SendToPeer():
-                    effects += self._connections.post(step.peer, step.message, now_s)
+                    effects += self.connections.post(step.peer, step.message, now_s)
                 case ForgetPeer():
-                    self._connections.forget(step.peer)
+                    self.connections.forget(step.peer)
                 case Release():
-                    effects += self._perform(self._membership.release(step, now_s), now_s)
+                    effects += self._perform(self.membership.release(step, now_s), now_s)
                 case Broken() | Happened():
                     effects += self._perform_of_run(step, now_s)
                 case _:
@@ -448,17 +424,17 @@ class Coordinator:
         return effects
 
     def _send_to_lease(self, step: SendToLease, now_s: float) -> list[Send]:
-        worker = self._registry.holders.get(step.lease)
+        worker = self.registry.holders.get(step.lease)
         if worker is None:
             return []
         message = self._files.granted(step.message, worker) if isinstance(step.message, Assign) else step.message
         known_to = self._assignments.experiment_ids.get(step.lease, "")
-        return self._connections.post(worker.peer, message, now_s, after=known_to)
+        return self.connections.post(worker.peer, message, now_s, after=known_to)
 
     def _perform_of_run(self, step: Broken | Happened, now_s: float) -> list[Effect]:
         if isinstance(step, Broken):
             return self._perform(self._break_off(step, now_s), now_s)
-        experiment = self._catalog.known.get(step.experiment)
+        experiment = self.experiments.known.get(step.experiment)
         return self._perform(experiment.events(step, now_s), now_s) if isinstance(experiment, Experiment) else []
 
 

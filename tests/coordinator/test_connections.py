@@ -109,7 +109,7 @@ def test_a_worker_that_confirms_nothing_loses_its_lease_and_its_run_goes_on() ->
     unresponsive = world.of("evaluator")[0]
     unresponsive.deaf = True
     for _ in range(connections_module.MOST_KEPT_OF_WORKERS + 10):
-        world.apply([*world.coordinator._connections.post(unresponsive.peer, Done(), world.now_s)])  # pyright: ignore[reportPrivateUsage]
+        world.apply([*world.coordinator.connections.post(unresponsive.peer, Done(), world.now_s)])
     world.steps(10)
     assert all(worker.uuid != unresponsive.uuid for worker in world.coordinator.registry)
     assert world.experiment().state == "running"

@@ -81,7 +81,7 @@ def test_what_a_right_does_not_allow_is_answered_and_leaves_nothing(who: Identit
     assert (answer.peer, answer.envelope.reply_to) == (PEER, 7)
     assert isinstance(answer.envelope.message, Rejected)
     assert answer.envelope.message.code == "forbidden"
-    assert world.coordinator.peers_of({who.name}) == [], "no conversation is kept"
+    assert world.coordinator.connections.of({who.name}) == [], "no conversation is kept"
     assert not world.coordinator.registry.has(PEER)
     assert world.status().coordinator.refusals == RefusalCounts(forbidden=1)
 

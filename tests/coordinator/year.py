@@ -218,8 +218,8 @@ class Year(World):
         turns = [self._turn_operations() for _ in range(5)]
         coordinator, long = self.coordinator, self._long_run()
         objects, of_long_run = size_of(coordinator), size_of(long)
-        peers = len(coordinator._connections)  # pyright: ignore[reportPrivateUsage]
-        lost = len(coordinator._membership._lost)  # pyright: ignore[reportPrivateUsage]
+        peers = len(coordinator.connections)
+        lost = len(coordinator.membership._lost)  # pyright: ignore[reportPrivateUsage]
         leases = len(coordinator._assignments.experiment_ids)  # pyright: ignore[reportPrivateUsage]
         journal = self.files[long.identity.id]
         journal.close()

@@ -92,7 +92,7 @@ class Run:
         policy = PolicyTraining(
             identity, on_policy_config(lag=0), RunState(), LeaseBook(), 0.0, None, policy_index=0, serial=False
         )
-        self.flow, self.plan = policy.flow, policy.replay.plan
+        self.flow, self.replay, self.plan = policy.flow, policy.replay, policy.replay.plan
         self.collecting = Collecting("run", [policy])
         self.requests = 0
         for lease in COLLECTORS:
@@ -116,7 +116,7 @@ class Run:
     def request(self, train_iter: int) -> list[Step]:
         self.requests += 1
         nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
-        loaded, rows = self.flow.announced_row, self.plan.rows_per_update
+        loaded, rows = self.replay.index.announced_row, self.plan.rows_per_update
         message = BatchRequest(LEARNER, self.requests, self.requests, 1, rows, train_iter, loaded, *nothing)
         return self.flow.requested(message) + self.collecting.extend()
 

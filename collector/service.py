@@ -49,14 +49,10 @@ class ActingPolicy:
         """`warn` gets a text for the log."""
         self._policy, self._store, self._exploration, self._warn = policy, store, exploration, warn
         self._newest = PolicyRef()
-        self._acting: PolicyRef | None = None
+        self.acting: PolicyRef | None = None
+        """Version in use; None before the first."""
         self._damaged = PolicyRef()
         """Newest version at the time of the last damaged file."""
-
-    @property
-    def acting(self) -> PolicyRef | None:
-        """Version in use; None before the first."""
-        return self._acting
 
     def note_newest(self, news: Acting) -> None:
         """Note the newest version and its exploration settings."""
@@ -67,23 +63,23 @@ class ActingPolicy:
     def behavior(self, loading: AbstractContextManager[None]) -> Behavior:
         """Return the behavior for the next chunk. Loads a newer version within `loading`; a damaged file keeps the
         version before. Raises PolicyFileError and NotNowError."""
-        if self._acting is None or self._newest > max(self._acting, self._damaged):
+        if self.acting is None or self._newest > max(self.acting, self._damaged):
             with loading:
                 loaded = self._load()
             if loaded is not None:
                 self._policy.load_state(loaded.state)
-                self._acting = loaded.ref
-        assert self._acting is not None, "credit comes only after the first policy was published"
-        return Behavior(self._exploration, self._acting)
+                self.acting = loaded.ref
+        assert self.acting is not None, "credit comes only after the first policy was published"
+        return Behavior(self._exploration, self.acting)
 
     def _load(self) -> LoadedPolicy | None:
         try:
-            return self._store.load(newer_than=self._acting)
+            return self._store.load(newer_than=self.acting)
         except PolicyFileError as error:
-            if self._acting is None:
+            if self.acting is None:
                 raise
             self._damaged = self._newest
-            self._warn(f"keeps the policy of version {self._acting.version}, until there is a sound one: {error}")
+            self._warn(f"keeps the policy of version {self.acting.version}, until there is a sound one: {error}")
             return None
 
 

@@ -91,7 +91,8 @@ class Service:
         self._settings = settings
         self._guard = guard
         self._throttled_lines, self._complaints_of_refusals = ThrottledLines(), ThrottledLines()
-        self._id = str(uuid4())
+        self.id = str(uuid4())
+        """Unique id of this coordinator, different from earlier ones on the same runs folder."""
         self._keys = KeysFolder(settings.keys_dir)
         self._keys.turn_over()
         authorized = AuthorizedKeys(self._keys.authorized)
@@ -105,9 +106,10 @@ class Service:
         authorized.look()
         self._key_watch = KeyWatch(authorized)
         self._refusals = door.refusals
-        self._address = reachable(self._socket.address, settings.advertised)
+        self.address = reachable(self._socket.address, settings.advertised)
+        """Public address of the coordinator."""
         self._streams = self._listen_for_streams()
-        self._published_files = PublishedFiles(settings, self._id)
+        self._published_files = PublishedFiles(settings, self.id)
         self._published_files.put_token()
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._wakeup = Wakeup()
@@ -118,8 +120,8 @@ class Service:
         self._disk = Disk(self._run_folders, self._runs_folder, self._wakeup.wake)
         self._held_replies = HeldReplies(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
-            id=self._id,
-            address=self._address,
+            id=self.id,
+            address=self.address,
             pid=os.getpid(),
             now_s=time.monotonic(),
             limits=settings.limits,
@@ -146,16 +148,6 @@ class Service:
         self._measuring = Measuring(self._coordinator, self._disk, self._watch)
         self._done = False
         self._asked_to_end = False
-
-    @property
-    def id(self) -> str:
-        """Unique id of this coordinator, different from earlier ones on the same runs folder."""
-        return self._id
-
-    @property
-    def address(self) -> str:
-        """Public address of the coordinator."""
-        return self._address
 
     @property
     def monitoring_lines(self) -> list[str]:
@@ -189,7 +181,7 @@ class Service:
             self._recover()
             end.enter_context(collecting_rarely())
             end.enter_context(_quick_switches())
-            self._published_files.put_connection_file(self._address, self._epoch, self._keys)
+            self._published_files.put_connection_file(self.address, self._epoch, self._keys)
             end.callback(self._remove_connection_file)
             self._turn_until_done()
 

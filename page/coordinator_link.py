@@ -61,7 +61,8 @@ class CoordinatorLink:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up the link; without a connection file the page has no coordinator."""
-        self._connection_file = connection_file
+        self.connection_file = connection_file
+        """Connection file of the coordinator; None without a coordinator."""
         self._make_client = make_client or _client
         self._clock = clock
         self._changed = threading.Condition()
@@ -74,14 +75,9 @@ class CoordinatorLink:
         self._actions = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    @property
-    def connection_file(self) -> Path | None:
-        """Connection file of the coordinator; None without a coordinator."""
-        return self._connection_file
-
     def look(self) -> LastStatus:
         """The newest; keeps the status up to date for some seconds. The first look waits for the first answer."""
-        if self._connection_file is None:
+        if self.connection_file is None:
             return self._seen
         with self._changed:
             self._wanted_until_s = self._clock() + WATCHED_S
@@ -109,11 +105,11 @@ class CoordinatorLink:
 
     def do(self, action: Callable[[Client], _Answer]) -> _Answer:
         """Send a request to the coordinator over a separate connection. Raises NoCoordinatorError, RefusedError."""
-        if self._connection_file is None:
+        if self.connection_file is None:
             raise NoCoordinatorError("this page shows stored runs and has no coordinator")
         with self._actions:
             try:
-                with self._make_client(self._connection_file) as client:
+                with self._make_client(self.connection_file) as client:
                     answer = action(client)
             except (UnreachableError, ConnectionFileError) as error:
                 raise NoCoordinatorError(f"the coordinator does not answer: {error}") from error
@@ -141,8 +137,8 @@ class CoordinatorLink:
                 begun_s = self._clock()
                 try:
                     if client is None:
-                        assert self._connection_file is not None, "the thread is started only with one"
-                        client = self._make_client(self._connection_file)
+                        assert self.connection_file is not None, "the thread is started only with one"
+                        client = self._make_client(self.connection_file)
                     self._note("up", client.status())
                 except (UnreachableError, ConnectionFileError, RefusedError) as error:
                     self._note("silent", None, str(error))

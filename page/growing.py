@@ -130,22 +130,14 @@ class Pyramid:
             kind: [at for at, one in enumerate(reductions) if one == kind] for kind in set(reductions)
         }
         self._most = most_buckets
-        self._width = 1
+        self.width = 1
+        """Rows of a full bucket: a power of 2."""
         self._full = np.empty((0, len(reductions)))
         self._open = np.empty((0, len(reductions)))
         """Bucket with less than `_width` rows, as one row; empty without rows."""
         self._in_open = 0
-        self._rows = 0
-
-    @property
-    def rows(self) -> int:
+        self.rows = 0
         """Number of added rows."""
-        return self._rows
-
-    @property
-    def width(self) -> int:
-        """Rows of a full bucket: a power of 2."""
-        return self._width
 
     @property
     def size_bytes(self) -> int:
@@ -157,12 +149,12 @@ class Pyramid:
         if rows.ndim != 2 or rows.shape[1] != len(self._reductions):
             raise ValueError(f"rows of shape {rows.shape} for {len(self._reductions)} columns")
         while len(rows):
-            room = (self._most - len(self._full)) * self._width - self._in_open
+            room = (self._most - len(self._full)) * self.width - self._in_open
             self._take(rows[:room])
             rows = rows[room:]
             if len(self._full) == self._most:
                 self._full = self._reduced(self._full, 2)
-                self._width *= 2
+                self.width *= 2
 
     def buckets(self, most: int | None = None) -> FloatArray:
         """Return float64 [buckets, columns] in the order of the rows, at most `most` (1 or more; None: all)."""
@@ -182,18 +174,18 @@ class Pyramid:
 
     def _take(self, rows: FloatArray) -> None:
         """Add rows that fit into the free buckets."""
-        self._rows += len(rows)
+        self.rows += len(rows)
         if self._in_open:
-            head, rows = rows[: self._width - self._in_open], rows[self._width - self._in_open :]
+            head, rows = rows[: self.width - self._in_open], rows[self.width - self._in_open :]
             self._in_open += len(head)
             together = np.concatenate([self._open, head])
             self._open = self._reduced(together, len(together))
-            if self._in_open == self._width:
+            if self._in_open == self.width:
                 self._full = np.concatenate([self._full, self._open])
                 self._close()
-        whole = len(rows) // self._width * self._width
+        whole = len(rows) // self.width * self.width
         if whole:
-            self._full = np.concatenate([self._full, self._reduced(rows[:whole], self._width)])
+            self._full = np.concatenate([self._full, self._reduced(rows[:whole], self.width)])
         if whole < len(rows):
             self._in_open = len(rows) - whole
             self._open = self._reduced(rows[whole:], self._in_open)

@@ -64,17 +64,13 @@ class Connector:
         self, connection: ConnectionFile, register: Register, look_again: Callable[[], ConnectionFile | None]
     ) -> None:
         """`look_again` returns the present connection file of the coordinator, or None without a file."""
-        self._connection = connection
+        self.connection = connection
+        """Connection file of the newest coordinator."""
         self._register = register
         self._look_again = look_again
         self._process = token_hex(8)
         self._session = 0
         self._keys: CallerKeys | None = None
-
-    @property
-    def connection(self) -> ConnectionFile:
-        """Connection file of the newest coordinator."""
-        return self._connection
 
     def connect(self) -> DealerSocket:
         """Return a new connection to the coordinator. Raises KeyFileError without a key for it."""
@@ -82,38 +78,38 @@ class Connector:
         identity = worker_identity(register.worker, register.incarnation, self._process, self._session)
         self._session += 1
         self._keys = self._newest_keys()
-        return DealerSocket(self._connection.address, identity, self._keys)
+        return DealerSocket(self.connection.address, identity, self._keys)
 
     def keys_changed(self) -> bool:
         """True if `connect` would show another key now than last time. Raises KeyFileError."""
-        return keys_again(self._connection, "worker") != self._keys
+        return keys_again(self.connection, "worker") != self._keys
 
     def _newest_keys(self) -> CallerKeys:
         """Return the keys in the files; if the files cannot be read, as while a file system is away, the former keys,
         if they are for the same coordinator."""
         try:
-            return caller_keys(self._connection, "worker")
+            return caller_keys(self.connection, "worker")
         except KeyFileError:
-            if self._keys is None or self._keys.server != self._connection.server_key:
+            if self._keys is None or self._keys.server != self.connection.server_key:
                 raise
             return self._keys
 
     @property
     def not_authorized(self) -> str:
         """Error text for a key that the coordinator does not know."""
-        return not_authorized(self._connection, self._newest_keys(), "worker")
+        return not_authorized(self.connection, self._newest_keys(), "worker")
 
     @property
     def no_exchange(self) -> str:
         """Error text for an address without the coordinator's key."""
-        return no_exchange(self._connection)
+        return no_exchange(self.connection)
 
     def coordinator_moved(self) -> bool:
         """True if the connection file now names another coordinator, to which the next `connect` goes."""
         found = self._look_again()
-        if found is None or found.coordinator == self._connection.coordinator:
+        if found is None or found.coordinator == self.connection.coordinator:
             return False
-        self._connection = found
+        self.connection = found
         return True
 
 
@@ -176,11 +172,6 @@ class Session:
         self._connect()
 
     @property
-    def socket(self) -> DealerSocket:
-        """The present connection."""
-        return self._socket
-
-    @property
     def unacknowledged(self) -> int:
         """Messages posted and not yet acknowledged."""
         return self._channel.unacknowledged + len(self._waiting)
@@ -194,14 +185,14 @@ class Session:
             return False
         envelope = self._channel.post(message, now_s)
         if sends:
-            self._socket.send(envelope)
+            self.socket.send(envelope)
         return sends
 
     def turn(self, now_s: float) -> None:
         """Deliver arrived messages, and send due ones. Raises CoordinatorLostError, RefusedError."""
         self._discount_own_pause(now_s)
         self._take_arrivals(now_s)
-        refusal = self._socket.refusal()
+        refusal = self.socket.refusal()
         if refusal is not None:
             self._not_let_in(refusal)
         if self._is_unknown:
@@ -209,7 +200,7 @@ class Session:
         if now_s >= self.due_s(now_s):
             self._renew_if_silent(now_s)
             for envelope in self._channel.due(now_s):
-                self._socket.send(envelope)
+                self.socket.send(envelope)
             self._beat_and_listen(now_s)
 
     def due_s(self, now_s: float) -> float:
@@ -225,7 +216,7 @@ class Session:
 
     def close(self) -> None:
         """End the connection."""
-        self._socket.close()
+        self.socket.close()
 
     def _discount_own_pause(self, now_s: float) -> None:
         """Do not count time in which this process was stopped as silence of the coordinator."""
@@ -244,12 +235,13 @@ class Session:
         undelivered = [*cast("list[WorkerMessage]", self._channel.pending()), *self._waiting]
         self._waiting = deque(m for m in undelivered if not isinstance(m, Register | BatchRequest))
         self._channel, self._joined, self._is_unknown = Channel(), False, False
-        self._socket = self._connector.connect()
+        self.socket = self._connector.connect()
+        """The present connection."""
         register = replace(self._register, lease=self._pulse.lease)
-        self._socket.send(self._channel.post(register, time.monotonic()))
+        self.socket.send(self._channel.post(register, time.monotonic()))
 
     def _reconnect(self) -> None:
-        self._socket.close()
+        self.socket.close()
         self._connect()
 
     def _not_let_in(self, refusal: NotLetIn) -> None:
@@ -266,7 +258,7 @@ class Session:
     # --- in ---
 
     def _take_arrivals(self, now_s: float) -> None:
-        while not self._is_unknown and (event := self._socket.receive()) is not None:
+        while not self._is_unknown and (event := self.socket.receive()) is not None:
             self._patience.heard(now_s - self._heard_s)
             self._heard_s = now_s
             if isinstance(event, Malformed):
@@ -276,7 +268,7 @@ class Session:
                 continue  # before Registered: perhaps from a coordinator that is dead; otherwise it comes again
             received = self._channel.take(event.envelope, now_s)
             for envelope in received.answers:
-                self._socket.send(envelope)
+                self.socket.send(envelope)
             if received.message is not None:
                 self._on_reply(received.message, now_s)
 
@@ -303,7 +295,7 @@ class Session:
                 self._registered, self._joined = message, True
                 self._beat_interval_s, self._next_beat_s = message.beat_interval_s, now_s
                 while self._waiting:
-                    self._socket.send(self._channel.post(self._waiting.popleft(), now_s))
+                    self.socket.send(self._channel.post(self._waiting.popleft(), now_s))
             case _:
                 pass
         self._deliver(message)
@@ -313,7 +305,7 @@ class Session:
         error, where = shortened(f"dismissed: {reason}"), stacks()[-LONGEST_STACKS:]
         failed = WorkerFailed(self._pulse.lease, error, where, hung=True)
         with contextlib.suppress(CodecError):
-            self._socket.send(self._channel.post(failed, now_s))
+            self.socket.send(self._channel.post(failed, now_s))
 
     # --- out ---
 
@@ -327,7 +319,7 @@ class Session:
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + self._beat_interval_s
             if self._joined and not self._leaving:
-                self._socket.send(self._channel.post(self._beat(), now_s))
+                self.socket.send(self._channel.post(self._beat(), now_s))
             if silence_s > SILENT_BEATS * self._beat_interval_s and self._connector.coordinator_moved():
                 self._reconnect()
 
@@ -335,7 +327,7 @@ class Session:
         """Connect again after a long silence: something in between may keep a connection open and drop all data."""
         if now_s - max(self._heard_s, self._renewed_s) > max(sockets.SILENCE_S, SILENT_BEATS * self._beat_interval_s):
             self._renewed_s = self._next_beat_s = now_s  # the answer to a beat tells whether it does
-            self._socket.renew()
+            self.socket.renew()
             self._channel.hurry(now_s)
 
     def _beat(self) -> Beat:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,17 +72,13 @@ class SweepBook:
         self._path = folder / FILE
         self._name = name
         self._mode: Mode = mode
-        self._runs = {record.name: record for record in self._read()}
-
-    @property
-    def runs(self) -> Mapping[str, RunRecord]:
+        self.runs = {record.name: record for record in self._read()}
         """Records by name, including runs that are no longer in the grid."""
-        return self._runs
 
     def write(self, records: Iterable[RunRecord]) -> None:
         """Replace the records with the same names by these."""
-        self._runs |= {record.name: record for record in records}
-        content = _SweepFile(1, self._name, self._mode, tuple(self._runs.values()))
+        self.runs |= {record.name: record for record in records}
+        content = _SweepFile(1, self._name, self._mode, tuple(self.runs.values()))
         write_bytes(self._path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", durable=True)
 
     def _read(self) -> tuple[RunRecord, ...]:

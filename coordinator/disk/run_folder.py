@@ -80,7 +80,8 @@ class RunFiles:
         self.folder = folder
         self._config = config
         self._begins_at = begins_at
-        self._files = files
+        self.files = files
+        """The open files, if any."""
         self._missed = missed
         self._all: tuple[RunFiles, ...] = (self,)
         self._ended: Logbook | None = None
@@ -93,10 +94,10 @@ class RunFiles:
     def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Commit the state to know after a crash. Raises JournalError if the disk refuses, RunGoneError if the folder
         was removed, and FolderOwnedError if another process has taken the folder of a queued run."""
-        if self._files is None:
+        if self.files is None:
             _refuse_gone(self.folder)
         state = turns[-1].snapshot.experiment.state
-        if self._files is None and state != "queued" and state not in OVER:
+        if self.files is None and state != "queued" and state not in OVER:
             self._open_all()
         opened = [each.files for each in self._all if each.files is not None]
         if opened:
@@ -106,19 +107,14 @@ class RunFiles:
         with closing(journals[0]):
             write_turns(journals, turns)
 
-    @property
-    def files(self) -> OpenFiles | None:
-        """The open files, if any."""
-        return self._files
-
     def carry_out(self, effect: RunEffect) -> None:
         """Carry out an effect. A line about the whole herd goes to the coordinator's log of this run. If the run's
         files were removed, the effect is logged and skipped. Raises OSError if the disk refuses, so the caller can try
         again."""
         match effect:
             case LogLine(experiment=None):
-                if self._files is not None:
-                    self._files.log.say("coordinator", effect.text, level=effect.level, at=effect.at)
+                if self.files is not None:
+                    self.files.log.say("coordinator", effect.text, level=effect.level, at=effect.at)
             case PolicyEffect():
                 for each in self._all:
                     if policy_of(each.folder) == effect.policy:
@@ -145,10 +141,10 @@ class RunFiles:
         """Prove to remote hosts a living owner of the run, and restore a removed or replaced journal file. Raises
         RunGoneError if the folder was removed."""
         _refuse_gone(self.folder)
-        if self._files is not None:
-            if self._files.ownership is not None:
-                self._files.ownership.confirm()
-            self._put_back(self._files.journal)
+        if self.files is not None:
+            if self.files.ownership is not None:
+                self.files.ownership.confirm()
+            self._put_back(self.files.journal)
 
     def _put_back(self, journal: RunJournal) -> None:
         disturbed = journal.put_back()
@@ -166,13 +162,13 @@ class RunFiles:
         """Close everything. May be called again."""
         for each in reversed(self._all[1:]):  # the first has the file of all journals
             each.close()
-        if self._files is not None:
+        if self.files is not None:
             try:
-                self._put_back(self._files.journal)
+                self._put_back(self.files.journal)
             except (JournalError, OSError) as error:  # nobody tries again: it is the end, or the folder is gone
                 print(f"{self.folder.journal} is not whole: {error}", file=sys.stderr, flush=True)
-            self._files.close()
-            self._ended, self._files = self._files.log, None
+            self.files.close()
+            self._ended, self.files = self.files.log, None
 
     @property
     def ended(self) -> list[Logbook]:
@@ -195,7 +191,7 @@ class RunFiles:
 
     def take(self, files: OpenFiles) -> None:
         """From now on these are open."""
-        self._files, self._begins_at, self._missed = files, EVERYTHING, None
+        self.files, self._begins_at, self._missed = files, EVERYTHING, None
 
     def _do(self, effect: OwnEffect) -> None:
         match effect:
@@ -206,8 +202,8 @@ class RunFiles:
             case LogLine():
                 self._say(effect.text, effect.level, effect.at)
             case CloseRun():
-                if self._files is not None:
-                    self._files.log.conclude(settings_of(self._config), effect.results)
+                if self.files is not None:
+                    self.files.log.conclude(settings_of(self._config), effect.results)
                 self._sweep(effect.keep)
             case _:
                 with self._opened() as files:
@@ -223,8 +219,8 @@ class RunFiles:
     @contextmanager
     def _opened(self) -> Generator[OpenFiles]:
         """The files; opened for a moment if the run is not active yet."""
-        if self._files is not None:
-            yield self._files
+        if self.files is not None:
+            yield self.files
             return
         files = self.open(None)
         self._begins_at, self._missed = EVERYTHING, None
@@ -247,8 +243,8 @@ class RunFiles:
         return files
 
     def _say(self, text: str, level: Level, at: SourceLine | None = None) -> None:
-        if self._files is not None:
-            self._files.log.say("commander", text, level=level, at=at)
+        if self.files is not None:
+            self.files.log.say("commander", text, level=level, at=at)
             return
         with closing(TextLog(self.folder.commander_log)) as log:
             log.write(LEVELS[level], text, at)

@@ -101,7 +101,8 @@ class RunThread:
         self._given_up = threading.Event()
         self._resting = False
         self._thread: threading.Thread | None = None
-        self._refusal: str | None = None
+        self.refusal: str | None = None
+        """The disk's last error; None without an error, also if the disk does not answer."""
         self._said: set[int] = set()
         """Ids of waiting effects carried out early; see `_say_what_is_wrong`."""
         self.room = Room(clock)
@@ -148,11 +149,6 @@ class RunThread:
         """Seconds since anything was written while something waits; 0 if nothing waits."""
         with self._changed:
             return now_s - self._since_s if self._turns else 0.0
-
-    @property
-    def refusal(self) -> str | None:
-        """The disk's last error; None without an error, also if the disk does not answer."""
-        return self._refusal
 
     def rest(self) -> None:
         """Write all queued turns, then close the run's files and end the thread, until the next turn."""
@@ -268,13 +264,13 @@ class RunThread:
             try:
                 action()
             except (JournalError, OSError) as error:
-                self._refusal = str(error)
+                self.refusal = str(error)
                 self._say_what_is_wrong()
                 if self._given_up.wait(pause_s):
                     raise _GivenUpError from error
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
-                self._refusal, self._since_s = None, self._clock()
+                self.refusal, self._since_s = None, self._clock()
                 return
 
 

@@ -65,7 +65,8 @@ class CreditBook:
         """Leases with fewer outstanding steps than allowed."""
         self._candidates: list[_Candidate] = []
         """A heap with a current entry for every wanting lease, and outdated entries."""
-        self._outstanding = 0
+        self.outstanding = 0
+        """Environment steps granted, not yet counted and still waited for, over all collectors."""
         self._grants = 0
         self._changed = ChangedRows[int]()
 
@@ -80,7 +81,7 @@ class CreditBook:
         stay limited by the grant."""
         account = self._accounts.get(lease)
         if account is not None and not account.closed:
-            self._outstanding -= account.outstanding
+            self.outstanding -= account.outstanding
             account.closed, account.outstanding = True, 0
             self._wanting.discard(lease)
             self._changed.put.add(lease)
@@ -107,7 +108,7 @@ class CreditBook:
         for lease, account in late:
             account.late, account.outstanding = True, 0
             self._wanting.discard(lease)
-        self._outstanding = 0
+        self.outstanding = 0
         return len(late)
 
     def granted(self, lease: int) -> int:
@@ -120,11 +121,6 @@ class CreditBook:
         account = self._accounts.get(lease)
         return account is not None and account.arrived + env_steps > account.granted + ANNOUNCED_AHEAD * self._chunk
 
-    @property
-    def outstanding(self) -> int:
-        """Environment steps granted, not yet counted and still waited for, over all collectors."""
-        return self._outstanding
-
     def extend(self, allowance: int) -> list[int]:
         """Grant chunks while `allowance` environment steps exceed the outstanding steps, first to collectors with the
         fewest.
@@ -133,7 +129,7 @@ class CreditBook:
         never stops all collectors. Grants at most GRANTS_PER_TURN: call again soon.
         """
         grown: set[int] = set()
-        free = allowance - self._outstanding
+        free = allowance - self.outstanding
         for _ in range(GRANTS_PER_TURN):
             lease = self._next() if free > 0 else None
             if lease is None:
@@ -193,7 +189,7 @@ class CreditBook:
         if account.closed:
             return
         outstanding = account.outstanding = 0 if account.late else max(0, granted - arrived)
-        self._outstanding += outstanding - before
+        self.outstanding += outstanding - before
         if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
             self._wanting.discard(lease)
         elif lease not in self._wanting or outstanding != before:

@@ -81,7 +81,8 @@ class Core(nn.Module):
             Outputs [n, steps, units], and the states after the last step.
         """
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        some, keeps = begins.any(0).tolist(), (~begins).to(encoded.dtype).unsqueeze(2)
+        steps, keeps = begins.shape[1], (~begins).to(encoded.dtype).unsqueeze(2)
+        some = begins.any(0).tolist() if begins.is_cpu else [True] * steps  # a look would wait for another device
         output, cells = state.chunk(2, dim=1) if self._lstm else (state, state)
         outputs: list[torch.Tensor] = []
         for step, (seen, restarts) in enumerate(zip(encoded.unbind(1), some, strict=True)):

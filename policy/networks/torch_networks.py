@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,6 +16,7 @@ from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.program import Dense, Dueling, Normalise, Steps
 from remuda.policy.networks.reading import Names, steps_of
+from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.networks.trunks import ConvolutionTrunk, CustomTrunk, lowered
 
 
@@ -249,13 +251,14 @@ class RunningMoments(nn.Module):
 
     def load(self) -> Moments:
         """Copy the moments to the host."""
-        mean, variance, count = (buffer.cpu().numpy().copy() for buffer in (self.mean, self.variance, self.count))
+        numbers = torch.cat((self.mean, self.variance, self.count)).cpu().numpy()  # one transfer
+        mean, variance, count = np.split(numbers, [len(self.mean), -1])
         return Moments(mean, variance, float(count[0]))
 
     def store(self, moments: Moments) -> None:
         """Copy moments of the same size into these."""
-        self.mean.copy_(torch.from_numpy(moments.mean))
-        self.variance.copy_(torch.from_numpy(moments.variance))
+        self.mean.copy_(to_tensor(moments.mean, self.mean.device))
+        self.variance.copy_(to_tensor(moments.variance, self.mean.device))
         self.count.fill_(moments.count)
 
 

@@ -225,7 +225,7 @@ def part_vector(part: PackedPart, rows: torch.Tensor, offsets: torch.Tensor | No
     if not part.counts:
         return entries.float() * scale(part)
     offsets = torch.from_numpy(one_hot_offsets(part)) if offsets is None else offsets
-    at = entries.long() + offsets.to(rows.device)
+    at = entries.long() + offsets.to(rows.device, non_blocking=True)
     return torch.zeros(at.shape[0], width(part), device=rows.device).scatter(1, at, 1.0)
 
 

@@ -49,9 +49,11 @@ class Impala(ActorCritic):
         if not segments.whole:
             return self._result()
         losses = self.loss(segments)
-        means, moved = losses.means, self._moved(losses.log_ratio.cpu().numpy())
+        # Read before the backward pass, which nothing waits for then.
+        log_ratio, values, targets = torch.stack((losses.log_ratio, losses.values, losses.targets)).cpu().numpy()
+        means, moved = losses.means, self._moved(log_ratio)
         grad_norm = self._descend(losses.total, len(segments.steps), *means, moved)
-        explained = explained_variance(self.ranks, losses.values.cpu().numpy(), losses.targets.cpu().numpy())
+        explained = explained_variance(self.ranks, values, targets)
         return self._result(
             means,
             approx_kl=moved[0],

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
@@ -188,7 +189,7 @@ class Ppo(ActorCritic):
             if epoch and self._policy.recompute_advantages:
                 steps = self._with_new_advantages(steps, segments)
             if isinstance(steps.observations, Unrolled):
-                yield from self._of_segments(steps, steps.observations, rng)
+                yield from self._of_segments(steps, steps.observations, segments.outcome.valid, rng)
                 continue
             if minibatches == 1:  # the whole batch, in whatever order
                 yield steps
@@ -198,11 +199,13 @@ class Ppo(ActorCritic):
             drawn = to_tensor(order, self._device)
             yield from steps.at(steps.observations.index_select(0, drawn), drawn).split(sizes)
 
-    def _of_segments(self, steps: Steps, seen: Unrolled, rng: np.random.Generator) -> Iterator[Steps]:
-        """Yield one epoch for a recurrent network: every segment once, in shares of whole segments."""
-        assert seen.steps is not None
+    def _of_segments(
+        self, steps: Steps, seen: Unrolled, valid: NDArray[np.bool_], rng: np.random.Generator
+    ) -> Iterator[Steps]:
+        """Yield one epoch for a recurrent network: every segment once, in shares of whole segments. `valid` [B, T]
+        marks the slots of `steps`."""
         segments, slots = seen.begins.shape
-        segment, slot = np.divmod(seen.steps.cpu().numpy(), slots)
+        segment, slot = np.nonzero(valid)
         for share in np.array_split(rng.permutation(segments), min(self._policy.minibatches, segments)):
             own = np.flatnonzero(np.isin(segment, share))
             if not len(own):  # nothing but resets

@@ -80,10 +80,12 @@ class R2d2(QLearner[Network]):
         error = (target - q_value) * valid
         of_sequences = 0.5 * error.square().sum(1) / valid.sum(1).clamp(min=1)
         error = error.detach()
+        counted = self._tensor(np.flatnonzero(batch["valid"][:, learned]))  # not by [valid], which waits for the device
+        found, aimed, missed = (part.flatten().index_select(0, counted) for part in (q_value.detach(), target, error))
         metrics: dict[str, float | torch.Tensor] = {
-            "q_value": self._unscaled(q_value.detach()[valid]),
-            "target_q_value": self._unscaled(target[valid]),
-            "td_error": error[valid].abs(),
+            "q_value": self._unscaled(found),
+            "target_q_value": self._unscaled(aimed),
+            "td_error": missed.abs(),
         }
         priorities = sequence_priorities(error, valid, eta=self._policy.priority_eta)
         return Loss((self._tensor(batch["weights"]) * of_sequences).mean(), metrics, priorities)

@@ -18,10 +18,21 @@ from remuda.policy.network_learner import shuffled
 from remuda.policy.saved_state import StateMismatchError
 from remuda.tests.learner.ranks.test_equality import flat
 from remuda.tests.policy.algorithms.every import CASES, Case
+from remuda.tests.policy.algorithms.reads import Reads
 
 every = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 LATER = {"analysis/dormant_ratio_encoder", "analysis/dormant_ratio_dynamics", "analysis/latent_state_l2_norms"}
 """Metrics of only some updates."""
+VALUES, MOMENTS, GRADIENT_STEPS, SEARCHES, SIMULATIONS = 1, 1, 6, 1, 6
+READS = {
+    "ppo": VALUES + GRADIENT_STEPS,  # of target_kl, which may end the update before each step
+    "ppo, continuous": VALUES + MOMENTS,
+    "pqn": VALUES,
+    "impala": VALUES + MOMENTS + 2,  # log probabilities for V-trace, and once what its metrics need
+    "muzero": VALUES,
+    "muzero, searched again": VALUES + SEARCHES * (2 + 3 * SIMULATIONS),
+}
+"""Reads per batch where returns, moments or searches are computed on the host; 0 for all other algorithms."""
 
 
 def numbers(algorithm: Algorithm) -> dict[str, np.ndarray]:
@@ -120,6 +131,16 @@ def test_metrics_are_those_declared_and_read_only_columns_are_taken(case: Case) 
     reported = {name for _ in range(2) for name in algorithm.learn(rows).metrics}
     declared = declaration(case.config)
     assert reported | (LATER & {*declared.monitored}) == {*declared.monitored}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_update_waits_for_its_device_only_where_the_host_computes_a_part_of_it(name: str) -> None:
+    """Metrics, priorities and norms of gradients stay on the device."""
+    case = CASES[name]
+    algorithm = after(case.made(), case, range(2))
+    with Reads() as reads:
+        algorithm.learn(case.draw(np.random.default_rng(2)))
+    assert reads.found.total() == READS.get(name, 0), reads.found
 
 
 @every

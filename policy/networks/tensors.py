@@ -62,7 +62,15 @@ def weights_from(seed: int) -> Generator[None]:
 def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """Move an array to the device; on the CPU they share memory if possible."""
     # torch warns of read-only memory (a message's frame, a collector's shared columns); a copy costs less than that.
-    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+    return sent(torch.from_numpy(array if array.flags.writeable else array.copy()), device)
+
+
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Move a tensor of the host to the device. A GPU takes it after its earlier work, while the host goes
+    on: from pinned memory, which torch keeps until then. With other memory the host would wait for all that work."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def model_misfits(network: torch.nn.Module, state: Mapping[str, object], part: str) -> list[str]:

@@ -28,6 +28,7 @@ from remuda.policy.networks.layouts import (
 from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.program import Flatten, Parts, ReadPixels, Steps
 from remuda.policy.networks.reading import Names, joined
+from remuda.policy.networks.tensors import sent
 
 _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Numbers of as many bytes: a row of a block is moved at once."""
@@ -225,7 +226,7 @@ def part_vector(part: PackedPart, rows: torch.Tensor, offsets: torch.Tensor | No
     if not part.counts:
         return entries.float() * scale(part)
     offsets = torch.from_numpy(one_hot_offsets(part)) if offsets is None else offsets
-    at = entries.long() + offsets.to(rows.device, non_blocking=True)
+    at = entries.long() + sent(offsets, rows.device)
     return torch.zeros(at.shape[0], width(part), device=rows.device).scatter(1, at, 1.0)
 
 

@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples soak effective docs site lint types mypy pyright unit collected-unit clean
+.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples gpu soak effective docs site lint types mypy pyright unit collected-unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -92,6 +92,16 @@ sinks: setup  ## Weights & Biases and MLflow into .venv, and the tests that need
 bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
 	$(BENCHMARKS)
 
+# torch is the machine's own where it has one: another would be gigabytes. pip asks no index where PIP_NO_INDEX and
+# PIP_FIND_LINKS say so.
+gpu: .venv-gpu/.ready  ## on a machine with a GPU: every algorithm beside the CPU and plain torch, runs beside LeanRL's, a Pong (eight minutes)
+	PYTHONPATH=$(CURDIR)/.typing .venv-gpu/bin/python -m remuda.benchmarks.gpu
+
+.venv-gpu/.ready: pyproject.toml setup.py $(COMPILED)
+	test -x .venv-gpu/bin/python || $(PYTHON) -m venv --system-site-packages .venv-gpu
+	.venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check -e '.[atari,mujoco]'
+	touch $@
+
 soak: setup  ## half an hour of training: does it keep its pace and its memory?
 	REMUDA_SOAK_MINUTES=30 $(BENCHMARKS) soak
 
@@ -127,4 +137,4 @@ site: setup  ## build the pages of docs/, with references of the Python API and 
 	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove the virtual environments and caches (never runs/)
-	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz *.egg-info build buffer/*.so policy/algorithms/muzero/search/*.so
+	rm -rf site .site .venv .venv-gpu .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz *.egg-info build buffer/*.so policy/algorithms/muzero/search/*.so

@@ -12,7 +12,7 @@ import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.in_run import POLL_S, START_DEADLINE_S, Reading, bare, busy_core, rate_in_run, steady_rate
-from remuda.benchmarks.plain_dqn import PlainDqn
+from remuda.benchmarks.plain_updates import PlainDqn
 from remuda.config.schema import ExperimentConfig
 from remuda.wire.messages import ExperimentStatus
 

@@ -6,7 +6,7 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import psutil
 
@@ -25,6 +25,8 @@ class Machine(TypedDict):
     python: str
     versions: dict[str, str]
     peers: dict[str, dict[str, str]]
+    gpu: NotRequired[str]
+    """Of measurements on a GPU."""
 
 
 def facts() -> Machine:

@@ -12,7 +12,7 @@ from remuda.benchmarks.machine import Machine
 from remuda.storage.atomic import write_bytes
 
 RESULTS = Path(__file__).parent / "results"
-Kind = Literal["ours", "peers"]
+Kind = Literal["ours", "peers", "gpu"]
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -1,21 +1,16 @@
-"""Updates per second of every built-in algorithm, at the sizes of its examples, on the CPU and on a GPU.
+"""Updates of every built-in algorithm at the sizes of its examples, on the CPU and on a GPU: weights, waits and rates.
 
 Each algorithm first learns from the same batch on both devices: the weights must agree. The batches are real: a short
-serial run of the example collects them. Random numbers of an update are drawn on the CPU for both devices. Without a
-GPU only the updates per second of one thread of the CPU are printed.
-
-    python -m remuda.benchmarks.updates                    # every case, one JSON line each
-    python -m remuda.benchmarks.updates pendulum_sac       # some cases
+serial run of the example collects them. Random numbers of an update are drawn on the CPU for both devices. A part of
+`remuda.benchmarks.gpu`.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +21,8 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from remuda.benchmarks.figure import Figure, Goal, to_json
+from remuda.benchmarks.figure import Figure, Goal
+from remuda.benchmarks.plain_updates import plain
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.spaces import Space
@@ -42,25 +38,30 @@ CASES: Mapping[str, Sequence[str]] = {
     "cartpole_dqn": (),
     "cartpole_rainbow": (),
     "cartpole_r2d2": (),
+    "cartpole_pqn": (),
+    "cartpole_sac": (),
     "cartpole_ppo": (),
     "hopper_ppo": (),
     "cartpole_impala": (),
     "cartpole_muzero": ("policy.precision=float32",),
     "pendulum_td3": (),
+    "pendulum_crossq": (),
     "half_cheetah_sac": ("policy.random_env_steps=null",),
     "pong_dqn": ("buffer.capacity=4000", "buffer.min_rows=500", "collector.chunk_env_steps=128"),
     "pong_ppo": (),
     "pong_impala": (),
 }
 """Examples by name, with the settings that let an update come early."""
-BATCHES = 8
-WARM_UP_S, MEASURED_S = 0.5, 2.0
+BATCHES = 4
+WARM_UP = 0.25
+"""Share of the measured seconds before them."""
+ONE_THREAD, PLAIN = "one thread of the CPU, float32", "a plain torch loop, float32"
 SAME = 0.02
 """The largest accepted distance between the weights of both devices, as a share of the distance that they moved."""
 
 
 class Recorder:
-    """Keeps the first batches that an algorithm is given, and then asks the run to end."""
+    """Keeps the first batches that an algorithm is given instead of learning, and then asks the run to end."""
 
     reason = "all batches are recorded"
 
@@ -77,12 +78,11 @@ class Recorder:
     def make(self, config: ExperimentConfig, observation: Space, action: Space) -> Algorithm:
         """Make an algorithm whose batches are kept."""
         self.algorithm = algorithm = new_algorithm(config, observation, action)
-        learn = algorithm.learn
 
         def recording(batch: Arrays) -> LearnResult:
             if not self.ending:
                 self.batches.append({name: column.copy() for name, column in batch.items()})
-            return learn(batch)
+            return LearnResult({})
 
         algorithm.learn = recording  # type: ignore[method-assign]
         return algorithm
@@ -155,36 +155,67 @@ def distance(name: str, recorded: Recorded, device: str) -> float:
     return float(np.linalg.norm(weights[3] - weights[1]) / np.linalg.norm(weights[1] - weights[0]))
 
 
-def updates_per_s(name: str, recorded: Recorded, device: str, precision: str = "float32") -> float:
+def updates_per_s(name: str, recorded: Recorded, device: str, *, seconds: float, precision: str = "float32") -> float:
     """Gradient updates per second from batches in the memory of the host."""
     algorithm = made(name, recorded, device)
     if algorithm.products is not None:
         algorithm.products.precision = "bfloat16" if precision == "bfloat16" else "float32"
-    where = torch.device(device)
-    for seconds in (WARM_UP_S, MEASURED_S):
+    return _rate(lambda batch: algorithm.learn(batch).updates, recorded, device, seconds)
+
+
+def plain_updates_per_s(name: str, recorded: Recorded, device: str, *, seconds: float) -> float | None:
+    """The same of a plain torch loop, in float32; None if there is none for this algorithm."""
+    update = plain(configured(name, device=device), made(name, recorded, device))
+    return None if update is None else _rate(update.learn, recorded, device, seconds)
+
+
+def _rate(learn: Callable[[Arrays], int], recorded: Recorded, device: str, seconds: float) -> float:
+    where, rate = torch.device(device), 0.0
+    for length_s in (WARM_UP * seconds, seconds):
         begin_s, updates, batch = device_clock(where), 0, 0
-        while time.perf_counter() - begin_s < seconds:
-            updates += algorithm.learn(recorded.batches[batch % len(recorded.batches)]).updates
+        while not updates or time.perf_counter() - begin_s < length_s:
+            updates += learn(recorded.batches[batch % len(recorded.batches)])
             batch += 1
         rate = updates / (device_clock(where) - begin_s)
     return rate
 
 
-def measured(names: Sequence[str], device: str) -> Iterator[Figure]:
-    """Check and measure each case on the device beside one thread of the CPU."""
+def waits(name: str, recorded: Recorded, device: str) -> int:
+    """Number of times that the host waits for a GPU while it learns from a batch."""
+    algorithm = made(name, recorded, device)
+    algorithm.learn(recorded.batches[0])
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            algorithm.learn(recorded.batches[1])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing" in str(one.message) for one in found)
+
+
+def measured(names: Sequence[str], device: str, *, seconds: float) -> Iterator[Figure]:
+    """Check each case on the device against the CPU, and measure it for so many seconds beside one thread of the CPU
+    and a plain torch loop."""
     torch.set_num_threads(1)
     for name in names:
-        recorded = record(configured(name), BATCHES)
-        reference = updates_per_s(name, recorded, "cpu")
-        if device == "cpu":
-            print(json.dumps({"case": name, "updates_per_s": round(reference, 2)}), flush=True)
-            continue
-        apart = distance(name, recorded, device)
-        yield _figure(f"{name} on {device}: weights apart", "share", apart, SAME, "at most", "<= 1")
-        for precision in ("float32", "bfloat16"):
-            ours = updates_per_s(name, recorded, device, precision)
-            label = f"{name} on {device}: updates, {precision}"
-            yield _figure(label, "updates/s", ours, reference, "one thread of the CPU, float32", ">= 0")
+        recorded, case = record(configured(name), BATCHES), f"{name} on {device}"
+        yield _figure(f"{case}: weights apart", "share", distance(name, recorded, device), SAME, "at most", "<= 1")
+        if device != "cpu":
+            yield _figure(f"{case}: waits", "per batch", waits(name, recorded, device), 1.0, "one per batch", ">= 0")
+        yield from _rates(name, recorded, device, seconds)
+
+
+def _rates(name: str, recorded: Recorded, device: str, seconds: float) -> Iterator[Figure]:
+    references: dict[str, float | None] = {PLAIN: plain_updates_per_s(name, recorded, device, seconds=seconds)}
+    if device != "cpu":
+        references[ONE_THREAD] = updates_per_s(name, recorded, "cpu", seconds=seconds)
+    for precision in ("float32",) if device == "cpu" else ("float32", "bfloat16"):
+        ours = updates_per_s(name, recorded, device, seconds=seconds, precision=precision)
+        for reference_name, reference in references.items():
+            if reference is not None:
+                label = f"{name} on {device}: updates, {precision}"
+                yield _figure(label, "updates/s", ours, reference, reference_name, ">= 0")
 
 
 def _figure(name: str, unit: str, ours: float, reference: float, reference_name: str, goal: str) -> Figure:
@@ -205,20 +236,3 @@ def _exact() -> Generator[None]:
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = before
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one JSON line per figure. Returns 1 if the weights of a case are too far apart."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)} (default: all)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options = parser.parse_args(arguments)
-    missed = 0
-    for figure in measured(options.cases, options.device):
-        print(to_json(figure), flush=True)
-        missed += not figure.met
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -26,10 +26,11 @@ from tabulate import tabulate
 from remuda.benchmarks import process
 from remuda.benchmarks.figure import Figure, to_json
 from remuda.benchmarks.in_run import Reading, rate_in_run
-from remuda.benchmarks.learning.runs import curve_of
+from remuda.benchmarks.learning.runs import PROGRESS, STEPS, curve_of
 from remuda.benchmarks.machine import facts
 from remuda.benchmarks.records import RESULTS, Record, parse, store
 from remuda.benchmarks.updates import CASES, EXAMPLES, measured
+from remuda.client.plots.runs import read_progress
 from remuda.config.load import load_config
 from remuda.wire.messages import ExperimentStatus
 
@@ -121,9 +122,13 @@ def pong(options: Options, device: str) -> Iterator[Figure]:
         done = process.run([*command, "--run-dir", str(run_dir)], deadline_s=seconds + GRACE_S)
         if done.status != 0:
             raise RuntimeError(f"remuda launch ended with status {done.status}: {done.errors[-1_000:]}")
-        steps, last = curve_of(run_dir)[-1]
+        steps = float(read_progress(run_dir / PROGRESS)[STEPS][-1])  # after the last evaluation
+        curve = curve_of(run_dir)
     name = f"pong_ppo on {device}, {seconds:g} s"
     yield _figure(f"{name}: steps", "env steps/s", steps / seconds, FORMER_PONG_STEPS_PER_S, FORMER)
+    if not curve:
+        raise RuntimeError(f"no evaluation ended within {seconds:g} s and the grace after them")
+    _, last = curve[-1]
     yield _figure(f"{name}: return above the worst", "points", last - WORST, PERFECT - WORST, "a perfect game")
 
 

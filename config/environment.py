@@ -39,7 +39,7 @@ class EnvConfig(Section):
     """A gymnasium id, for example CartPole-v1. Give exactly one of `id` and `make`."""
     make: str | None = None
     """Your own environment: `module:function`. The module is looked up in the folder of the config file first; the
-    function is called with `kwargs` and returns a gymnasium.Env."""
+    function is called with `kwargs` and returns a gymnasium.Env or a dm_env.Environment."""
     kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Keyword arguments for the environment's constructor, or for your own function."""
     num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool), or_auto(10_000)] = 8

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 from typing import Any, TypeAlias, cast
 
 import gymnasium
@@ -17,6 +18,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import NAMESPACE, AtariGame, atari_settings, is_atari, register_atari
+from remuda.environments.dm_env import DmEnv, is_dm_env
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
 from remuda.environments.lanes import ParallelEnv
 from remuda.environments.packing import PackObservations, is_structured
@@ -94,10 +96,13 @@ def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | No
     try:
         with NoExit():
             built = function(**kwargs)
+            built = DmEnv(built) if is_dm_env(built) else built
     except Exception as error:  # anything that the user's function raises
         raise unbuildable(env, error) from error
     if not isinstance(built, gymnasium.Env):
-        raise EnvironmentBuildError(f"env.make = {env.make!r} returned {built!r}, which is not a gymnasium.Env")
+        raise EnvironmentBuildError(
+            f"env.make = {env.make!r} returned {built!r}, which is not a gymnasium.Env or dm_env.Environment"
+        )
     single = cast(SingleEnv, built)
     if env.max_episode_steps is not None:
         single = gymnasium.wrappers.TimeLimit(single, env.max_episode_steps)
@@ -140,11 +145,22 @@ def known_spec(env: EnvConfig) -> EnvSpec:
         if module:
             with NoExit():
                 importlib.import_module(module)
+        _register_namespace(name.rpartition("/")[0])
         return gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
         near = get_close_matches(name, registry, n=1)
         hint = f"did you mean {near[0]}?" if near else "install the package that registers it (or write module:Name-v0)"
         raise EnvironmentBuildError(f"env.id = {env.id!r} is not a known environment: {hint} ({error})") from error
+
+
+def _register_namespace(namespace: str) -> None:
+    """Let the package of a namespace, such as MinAtar, register its environments. Packages name a function for this in
+    their metadata, which gymnasium 1 no longer reads."""
+    if any(id.startswith(f"{namespace}/") for id in registry):
+        return
+    for entry in entry_points(group="gymnasium.envs", name=namespace):
+        with NoExit():
+            entry.load()()
 
 
 def obstacle_to_native(env: EnvConfig) -> str | None:

@@ -130,6 +130,26 @@ def test_ids_that_resemble_nothing_and_missing_packages() -> None:
         vector_of(EnvConfig(id="no_such_package:Thing-v0"))
 
 
+def test_a_package_registers_the_ids_of_its_namespace(tmp_path: Path) -> None:
+    """As MinAtar does, by a function that its metadata name."""
+    about = tmp_path / "shelf-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[gymnasium.envs]\nShelf = shelf_games:register\n")
+    (tmp_path / "shelf_games.py").write_text(
+        "import gymnasium\n"
+        "def register():\n"
+        "    gymnasium.register('Shelf/Cart-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        assert make_single(EnvConfig(id="Shelf/Cart-v0"), source_dir=None).observation_space.shape == (4,)
+        with pytest.raises(EnvironmentBuildError, match=r"did you mean Shelf/Cart-v0"):
+            make_single(EnvConfig(id="Shelf/Card-v0"), source_dir=None)
+    finally:
+        del gymnasium.registry["Shelf/Cart-v0"]
+
+
 def test_spaces_that_are_not_one_array_are_refused() -> None:
     with pytest.raises(EnvironmentBuildError, match=r"observation space Sequence.*FlattenObservation"):
         make_single(EnvConfig(id="Sequence-v0"), source_dir=None)

@@ -21,15 +21,17 @@ class SpeakerListener:
 
     def __init__(self) -> None:
         self.agents: list[str] = []
+        self._seen_by = {agent: gymnasium.spaces.Box(0.0, 1.0, (DOORS + 1,)) for agent in self.possible_agents}
+        self._chosen_by = {agent: gymnasium.spaces.Discrete(DOORS) for agent in self.possible_agents}
 
     def observation_space(self, agent: str) -> gymnasium.spaces.Box:
         """Return the space: the door (speaker) or the word (listener) as a one-hot vector, and a flag for the presence
         of a word."""
-        return gymnasium.spaces.Box(0.0, 1.0, (DOORS + 1,), np.float32)
+        return self._seen_by[agent]
 
     def action_space(self, agent: str) -> gymnasium.spaces.Discrete:
         """A word, or a door."""
-        return gymnasium.spaces.Discrete(DOORS)
+        return self._chosen_by[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
         if seed is not None:

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import ale_py
 import numpy as np
 import psutil
 import pytest
+from ale_py import roms
 
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
@@ -95,6 +97,38 @@ def test_a_single_game_is_the_vectors_game_and_starts_anew_at_any_time() -> None
             np.testing.assert_array_equal(observation, seen[0])
             assert (reward, terminated, truncated) == (rewards[0], ends[0], cuts[0])
             ended = terminated or truncated
+
+
+def shares(pixels: int, into: int) -> Array:
+    """float64 [into, pixels]: the share of each pixel in each of fewer pixels, by area."""
+    edges = np.arange(into + 1) * (pixels / into)
+    begin, end = edges[:-1, None], edges[1:, None]
+    overlap = np.minimum(end, np.arange(pixels) + 1) - np.maximum(begin, np.arange(pixels))
+    return np.asarray(np.clip(overlap, 0.0, None) * (into / pixels))
+
+
+@pytest.mark.parametrize("name", ["pong", "breakout"])
+def test_each_pixel_is_that_of_the_bare_emulator(name: str) -> None:
+    """Mnih et al. 2015: the maximum of the last two of four frames in grey, scaled by area, the newest last."""
+    bare = ale_py.ALEInterface()
+    bare.setFloat("repeat_action_probability", 0.0)
+    bare.setInt("frame_skip", 1)
+    bare.setInt("random_seed", 3)
+    bare.loadROM(str(roms.get_rom_path(name)))
+    plain: dict[str, Any] = {"repeat_action_probability": 0.0, "noop_max": 1, "use_fire_reset": False}
+    game = make_single(EnvConfig(id=f"ALE/{name.title()}-v5", kwargs=plain), source_dir=None)
+    stack = [*game.reset(seed=3)[0]]
+    actions, rng = bare.getMinimalActionSet(), np.random.default_rng(0)
+    rows, columns = shares(210, 84), shares(160, 84)
+    for _ in range(60):
+        action = int(rng.integers(len(actions)))
+        scores, frames = zip(*((bare.act(actions[action]), bare.getScreenGrayscale()) for _ in range(4)), strict=True)
+        observation, reward, terminated, _, _ = game.step(action)
+        assert (reward, terminated) == (sum(scores), bare.game_over())
+        np.testing.assert_array_equal(observation[:-1], stack[1:])
+        exact = rows @ np.maximum(*frames[-2:]).astype(np.float64) @ columns.T
+        assert np.abs(observation[-1] - exact).max() < 0.5 + 1e-6, "the nearest byte"
+        stack = [*observation]
 
 
 def test_the_step_after_the_end_is_the_reset_and_nothing_else() -> None:

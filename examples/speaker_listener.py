@@ -21,6 +21,7 @@ class SpeakerListener:
 
     def __init__(self) -> None:
         self.agents: list[str] = []
+        self._word: int | None = None
         self._seen_by = {agent: gymnasium.spaces.Box(0.0, 1.0, (DOORS + 1,)) for agent in self.possible_agents}
         self._chosen_by = {agent: gymnasium.spaces.Discrete(DOORS) for agent in self.possible_agents}
 
@@ -33,14 +34,16 @@ class SpeakerListener:
         """A word, or a door."""
         return self._chosen_by[agent]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         self.agents = list(self.possible_agents)
         self._door, self._word = int(self._rng.integers(DOORS)), None
         return self._seen(), {agent: {} for agent in self.agents}
 
-    def step(self, actions: dict[str, int]) -> tuple[dict, dict, dict, dict, dict]:
+    def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
         over, reward = self._word is not None, 0.0
         if over:
             reward = float(actions["listener"] == self._door)

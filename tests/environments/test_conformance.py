@@ -81,7 +81,8 @@ class Hiding(SpeakerListener):
 
 
 def hiding() -> Any:
-    return MasksToInfos(Hiding())
+    game: Any = Hiding()
+    return MasksToInfos(game)
 
 
 @pytest.mark.parametrize("build", [SpeakerListener, hiding], ids=["an example", "masks in infos"])

@@ -9,10 +9,25 @@ from importlib import import_module  # bsuite and pandas have no types, and come
 from pathlib import Path
 from typing import Any
 
+from remuda import Callback, CallbackRun, Episodes
+
 NAME = "bsuite"
 _LONG = ("cartpole", "mountain_car")
 _LONGEST = 1_000
 """Steps of an episode of these families; others have as many steps in every episode."""
+
+
+class Enough(Callback):
+    """Ends a run after the number of episodes that bsuite scores."""
+
+    def __init__(self, episodes: int) -> None:
+        self._left = episodes
+
+    def on_episode(self, event: Episodes, run: CallbackRun) -> None:
+        """Count the episodes of training."""
+        self._left -= len(event.returns) + event.left_out
+        if self._left <= 0:
+            run.stop("bsuite scores no more episodes")
 
 
 def ids(family: str, indices: Sequence[int] | None) -> list[str]:
@@ -30,7 +45,11 @@ def env_steps(bsuite_id: str) -> int:
         steps, ended = 0, env.reset().last()
         while not ended:
             steps, ended = steps + 1, env.step(0).last()
-    return steps * int(import_module("bsuite.sweep").EPISODES[bsuite_id])
+    return steps * _episodes(bsuite_id)
+
+
+def _episodes(bsuite_id: str) -> int:
+    return int(import_module("bsuite.sweep").EPISODES[bsuite_id])
 
 
 def arguments(bsuite_id: str, folder: Path) -> tuple[str, ...]:
@@ -40,6 +59,7 @@ def arguments(bsuite_id: str, folder: Path) -> tuple[str, ...]:
         f"env.kwargs.bsuite_id={bsuite_id}",
         f"env.kwargs.results_dir={folder}",
         f"evaluator.env={{make: bsuite:load_from_id, kwargs: {{{named}}}}}",
+        f"callbacks=[{{make: {Enough.__module__}:Enough, kwargs: {{episodes: {_episodes(bsuite_id)}}}}}]",
     )
 
 

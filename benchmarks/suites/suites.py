@@ -50,8 +50,9 @@ SUITES: Mapping[str, Suite] = {
         (*WITHOUT_MEMORY, "r2d2", "muzero"),
         1_000_000,
         "score from 0 to 1 by bsuite's own analysis, of the episodes in training",
-        "Osband et al. 2020 show scores as a picture only, so no numbers stand here. The three families of MNIST are "
-        "left out, since they download.",
+        "Osband et al. 2020 show scores as a picture only, so no numbers stand here. A run of fewer "
+        "episodes than bsuite asks for is scored by those that it had. The three families of MNIST are left out, since "
+        "they download.",
         evaluations=1,
         episodes=1,
         settings=("env.num_envs=1", "env.vectorization=sync", "env.kwargs.overwrite=true"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from remuda.buffer.chunk import chunk_name
@@ -38,8 +39,8 @@ class Collected:
     are left out."""
     metrics: dict[str, MetricMean] = field(default_factory=dict[str, MetricMean])
     """Metrics of the policy for these steps; see Policy.collected_metrics."""
-    env_restarts: int = 0
-    """Environments that broke and were replaced."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """Counted events, by their names in logs and curves."""
     task: int = 0
     """Number of the task."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -314,8 +315,8 @@ class PolicyLanes:
         info = self._episode_info(over.returns, np.nonzero(counted)[1])
         numbers = {DISCOUNTED_RETURN: over.discounted.tolist(), **info}
         trace.shift()
-        restarts = self._replacements.count
-        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, restarts)
+        counts = Counter(env_restart_count=self._replacements.count)
+        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, counts)
 
     def flush(self) -> Collected:
         """Return the rows waiting for later steps, each cut at the last observation."""

@@ -322,9 +322,7 @@ class CollectorWork:
     def _report(self, report: CollectReport, policy_index: int) -> None:
         self._log.book.emit(report)
         self._opponents.log_drawn(policy_index)
-        statistics = report.window.statistics()
-        if report.totals.env_restarts:
-            statistics["env_restart_count"] = report.window.env_restarts
+        statistics = {**report.window.statistics(), **report.counts}
         if report.task is not None:
             statistics["task"] = report.task
         self._link.send(

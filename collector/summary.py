@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from remuda.collector.collected import Collected
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow
@@ -33,7 +35,7 @@ class CollectSummary:
         self._rows = start.env_step if rows is None else rows
         self._episodes = start.episode
         self._duration_s = 0.0
-        self._env_restarts = 0
+        self._counts = Counter[str]()
         self._has_tasks = has_tasks
         self._task = 0
 
@@ -54,7 +56,7 @@ class CollectSummary:
         self._rows += collected.rows
         self._episodes += len(collected.episode_returns)
         self._duration_s += collected.collect_s
-        self._env_restarts += collected.env_restarts
+        self._counts.update(collected.counts)
         self._task = collected.task
 
     def due(self, *, train_iter: int, env_step: int, last: bool = False) -> CollectReport | None:
@@ -81,14 +83,14 @@ class CollectSummary:
                 episode_lengths=[value for collected in window for value in collected.episode_lengths],
                 episode_info=merged(collected.episode_info for collected in window),
                 metrics=weighted_means(collected.metrics for collected in window),
-                env_restarts=sum(collected.env_restarts for collected in window),
+                counts=sum((collected.counts for collected in window), Counter[str]()),
             ),
             totals=CollectTotals(
                 env_steps=self._env_steps,
                 train_samples=self._rows,
                 episodes=self._episodes,
                 duration_s=self._duration_s,
-                env_restarts=self._env_restarts,
+                counts=self._counts.copy(),
             ),
             task=self._task if self._has_tasks or self._task else None,
         )

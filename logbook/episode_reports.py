@@ -29,8 +29,8 @@ class CollectWindow:
     """
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
     """Means over the steps, named by Declaration.collected."""
-    env_restarts: int = 0
-    """Environments that broke and were rebuilt."""
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Counted events by name, for example environments that broke and were rebuilt."""
 
     def statistics(self) -> dict[str, float]:
         """Return five statistics each of returns, lengths and further values."""
@@ -45,7 +45,7 @@ class CollectTotals:
     train_samples: int
     episodes: int
     duration_s: float
-    env_restarts: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,11 @@ class CollectReport(Report):
     totals: CollectTotals
     task: int | None = None
     """Number of the current task; None in runs with a single task."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Counts of the window. An event is shown from its first occurrence in the run on."""
+        return {name: self.window.counts.get(name, 0) for name, total in self.totals.counts.items() if total}
 
     def fields(self) -> dict[str, Value]:
         # Averages are over finished episodes, rates over the seconds of the window.
@@ -83,9 +88,8 @@ class CollectReport(Report):
             "total_episode_count": totals.episodes,
             "total_duration": totals.duration_s,
         }
-        if totals.env_restarts:
-            fields["env_restart_count"] = window.env_restarts
-            fields["total_env_restart_count"] = totals.env_restarts
+        for name, count in self.counts.items():
+            fields |= {name: count, f"total_{name}": totals.counts[name]}
         return {**fields, **_beyond(statistics, fields), **window.metrics}
 
     def text(self) -> str:

@@ -140,7 +140,7 @@ def test_a_copy_that_breaks_costs_only_the_step_in_which_it_broke(segments: bool
         own = [chunk[place] for chunk in chunks]
         rows = slots_of(own) if segments else steps_of([*own, rest[place]])
         assert rows == done_by(made, agents)
-        assert sum(chunk.env_restarts for chunk in own) == 2
+        assert sum(chunk.counts["env_restart_count"] for chunk in own) == 2
         returns = {value for chunk in own for value in chunk.episode_returns}
         assert returns == {{"a0": 3.0, "a1": 410.0}[agent] for agent in agents}, "of whole episodes only"
         if len(agents) > 1:

@@ -95,7 +95,7 @@ def test_every_good_step_is_a_row_once_and_no_window_reaches_over_a_broken_one(
     logs = makers.logs()
     assert_same_rows(rows_of(collected), [row for log in logs for row in naive_rows(log, [], n_step)])
     assert sum(chunk.rows for chunk in collected) == sum(chunk.env_steps for chunk in collected) == sum(map(len, logs))
-    assert sum(chunk.env_restarts for chunk in collected) == len(makers.built) - num_envs
+    assert sum(chunk.counts["env_restart_count"] for chunk in collected) == len(makers.built) - num_envs
     expected = sorted(episode for log in logs for episode in naive_episodes(log, []))
     np.testing.assert_allclose(sorted(episodes_of(collected)), expected, rtol=1e-9, atol=1e-9)
 

@@ -125,8 +125,9 @@ bench-peers: setup  ## install each peer in an environment of its own and measur
 	test ! -f $(<D)/no-deps.txt || $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(<D)/no-deps.txt
 	touch $@
 
-docs: setup  ## write docs/configuration.md and docs/examples.md again, from the schema and from stored runs
+docs: setup  ## write docs/configuration.md, docs/metrics.md and docs/examples.md again, from the code and from stored runs
 	$(BIN)/remuda config schema --markdown > docs/configuration.md
+	$(BIN)/python -m remuda.docs.metrics_page > docs/metrics.md
 	$(BENCHMARKS).learning.page > docs/examples.md
 
 site: setup  ## build the pages of docs/, with references of the Python API and of the messages, into site/ (installs mkdocs into .venv)

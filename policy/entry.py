@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar, cast
 
 from remuda.config.algorithms.base import AlgorithmConfig
@@ -98,6 +100,8 @@ class BuiltInEntry(AlgorithmEntry[Settings]):
 
     learner: str
     """`module:Class` of the learning side, imported only by `make_algorithm`, since it needs torch."""
+    meanings: Mapping[str, str] = MappingProxyType({})
+    """Meaning of each metric and of each exploration, by name, for docs/metrics.md."""
 
     def make_algorithm(self, setup: Setup[Settings], seed: int) -> Algorithm:
         return cast("Algorithm", imported(self.learner)(setup.config, setup.observation, setup.action, seed))

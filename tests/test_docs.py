@@ -18,12 +18,11 @@ from remuda import learning
 from remuda.cli.app import app
 from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.explain import all_keys, kinds_at
-from remuda.config.schema import ExperimentConfig
+from remuda.docs import metrics_page
 from remuda.environments.lanes import DISCOUNTED_RETURN
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport
-from remuda.policy.algorithms import declaration
 from remuda.tests.test_house import LAYERS
 from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
@@ -91,6 +90,15 @@ def test_every_example_is_on_the_page_of_examples() -> None:
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     for example in (ROOT / "examples").glob("*.yaml"):
         assert f"](../examples/{example.name})" in page, "make docs"
+
+
+def test_the_page_of_metrics_is_that_of_the_declarations() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page == metrics_page.markdown_text(), "make docs"
+    for kind in BUILT_IN:
+        for declared in metrics_page.declared(kind):
+            for name in (*declared.monitored, *declared.collected, *declared.exploration):
+                assert f"\n| `{name}` |" in page, f"{kind}: its entry says no meaning of {name}"
 
 
 @cache
@@ -214,10 +222,7 @@ def names() -> set[str]:
     row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info)
     known = {*row.values(), *row.record(), *ExperimentStatus.__struct_fields__, "nan"}
     known |= {*CheckpointRecord.__struct_fields__}
-    policies: list[dict[str, object]] = [{"type": kind} for kind in BUILT_IN]
-    for policy in (*policies, {"type": "muzero", "gumbel": True}):
-        config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": policy})
-        declared = declaration(config)
+    for declared in (one for kind in BUILT_IN for one in metrics_page.declared(kind)):
         known |= {*declared.loss_columns, *declared.told, *declared.exploration, *declared.collected}
         known |= {f"learner/{name}" for name in declared.told}
         known |= {f"learner_step/{name}_avg" for name in declared.monitored}

@@ -78,21 +78,24 @@ def recurrent_layout(config: PpoConfig | ImpalaConfig, observation: ObservationS
     )
 
 
-MONITORED = (
-    "cur_lr",
-    "total_loss",
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "approx_kl",
-    "clip_fraction",
-    "explained_variance",
-    "value",
-    "grad_norm",
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "cur_lr": "step size of the optimizer",
+        "total_loss": "loss of a gradient update",
+        "policy_loss": "part of the loss for the policy",
+        "value_loss": "part of the loss for the values",
+        "entropy": "entropy of the policy, in nats",
+        "approx_kl": "estimated KL divergence of the policy from the acting policy",
+        "clip_fraction": "share of actions whose probability ratio is beyond the clip",
+        "explained_variance": "share of the variance of the targets that the values predict",
+        "value": "values of the steps of a batch before its updates, on the scale of the environment's own rewards",
+        "grad_norm": "norm of the gradient before clipping",
+    }
 )
-"""The metrics of an update."""
-PPO_MONITORED = (*MONITORED, "stop_iter")
-"""Metrics of PPO. `stop_iter` is the number of gradient updates on a batch, which `target_kl` may end early."""
+"""Meanings of the metrics of an update, in the order of the logs."""
+PPO_METRICS: Mapping[str, str] = MappingProxyType(
+    {**METRICS, "stop_iter": "gradient updates on a batch: all, or until `policy.target_kl` stopped them"}
+)
 
 
 def make_actor_critic_policy(
@@ -222,8 +225,7 @@ ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
 class ActorCriticEntry(BuiltInEntry[ActorCriticSettings]):
     """The common part of both algorithms."""
 
-    monitored: tuple[str, ...] = MONITORED
-    """See Declaration."""
+    meanings = METRICS
     further_columns: Mapping[str, str] = MappingProxyType({})
     """Further columns of progress.txt."""
 
@@ -232,7 +234,7 @@ class ActorCriticEntry(BuiltInEntry[ActorCriticSettings]):
         return Declaration(
             rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
             reuse="once",
-            monitored=self.monitored,
+            monitored=tuple(self.meanings),
             loss_columns={
                 "AverageVVals": "value",
                 "StdVVals": "value_std",
@@ -261,7 +263,7 @@ class PpoEntry(ActorCriticEntry[PpoConfig]):
 
     settings = PpoConfig
     learner = "remuda.policy.algorithms.actor_critic.ppo:Ppo"
-    monitored = PPO_MONITORED
+    meanings = PPO_METRICS
     further_columns = MappingProxyType({"StopIter": "stop_iter"})
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.entries import PPO_MONITORED, network_shape, recurrent_layout
+from remuda.policy.algorithms.actor_critic.entries import PPO_METRICS, network_shape, recurrent_layout
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.network_learner import VectorLearner
 from remuda.policy.networks.custom import ActorAndCritic, reads
@@ -250,7 +250,7 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
         if losses:
             metrics.update(zip(("total_loss", "policy_loss", "value_loss", "entropy"), losses, strict=True))
         metrics["cur_lr"] = self._optimizer.learning_rate
-        reported = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
+        reported = {name: metrics[name] for name in PPO_METRICS if name in metrics}
         return LearnResult(reported, None, updates)
 
 

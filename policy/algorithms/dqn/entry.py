@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -23,7 +24,19 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 EPSILON = "epsilon"
 """Name of the exploration of Policy.act: the share of random actions."""
-MONITORED = ("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm")
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "cur_lr": "step size of the optimizer",
+        "total_loss": "loss of a gradient update",
+        "q_value": "values of the actions in the rows of a batch",
+        "target_q_value": "values that `q_value` is trained towards",
+        "td_error": "absolute differences between `q_value` and `target_q_value`; of R2D2 on the scale of "
+        "`policy.value_rescaling`",
+        "grad_norm": "norm of the gradient before clipping",
+    }
+)
+"""Meanings of the metrics of an update, in the order of the logs."""
+MEANINGS: Mapping[str, str] = MappingProxyType({**METRICS, EPSILON: "share of random actions"})
 WITH_STATISTICS = ("total_loss", "q_value", "td_error", "grad_norm")
 Q_VALUE_COLUMNS = {
     "AverageQVals": "q_value",
@@ -42,7 +55,7 @@ def declared(
     rows: RowShape,
     *,
     reuse: Literal["replay", "once"] = "replay",
-    monitored: tuple[str, ...] = MONITORED,
+    monitored: tuple[str, ...] = tuple(METRICS),
     exploration: Mapping[str, Schedule] | None = None,
 ) -> Declaration:
     """Declare an algorithm with action values that learns from these rows. Without `exploration` it is epsilon-greedy:
@@ -154,6 +167,7 @@ class DqnEntry(BuiltInEntry[DqnConfig]):
 
     settings = DqnConfig
     learner = "remuda.policy.algorithms.dqn.learning:Dqn"
+    meanings = MEANINGS
 
     def declaration(self, config: ExperimentConfig, settings: DqnConfig) -> Declaration:
         rows = Steps(n_step=settings.n_step, discount=settings.discount)
@@ -168,6 +182,7 @@ class PqnEntry(BuiltInEntry[PqnConfig]):
 
     settings = PqnConfig
     learner = "remuda.policy.algorithms.dqn.pqn:Pqn"
+    meanings = MEANINGS
 
     def declaration(self, config: ExperimentConfig, settings: PqnConfig) -> Declaration:
         rows = Segments(horizon_steps=settings.horizon_steps, discount=settings.discount)

@@ -10,7 +10,7 @@ from remuda.config.declaration import Declaration, Sequences
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
 from remuda.policy.acting.recurrent import RecurrentPolicy
-from remuda.policy.algorithms.dqn.entry import DqnPolicy, declared, hidden_layers, number_of_actions
+from remuda.policy.algorithms.dqn.entry import MEANINGS, DqnPolicy, declared, hidden_layers, number_of_actions
 from remuda.policy.base import Policy
 from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import RecurrentLayout, require_readable
@@ -72,6 +72,7 @@ class R2d2Entry(BuiltInEntry[R2d2Config]):
 
     settings = R2d2Config
     learner = "remuda.policy.algorithms.r2d2.learning:R2d2"
+    meanings = MEANINGS
 
     def declaration(self, config: ExperimentConfig, settings: R2d2Config) -> Declaration:
         rows = Sequences(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
-from remuda.policy.algorithms.dqn.entry import EPSILON, MONITORED, QPolicy, declared
+from remuda.policy.algorithms.dqn.entry import EPSILON, MEANINGS, METRICS, QPolicy, declared
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import require_readable
@@ -134,6 +135,14 @@ class RainbowEntry(BuiltInEntry[RainbowConfig]):
 
     settings = RainbowConfig
     learner = "remuda.policy.algorithms.rainbow.learning:Rainbow"
+    meanings = MappingProxyType(
+        {
+            **MEANINGS,
+            NOISE_SIGMA: "with `policy.noisy`: average size of the learned noise in the weights, at first "
+            "`policy.noisy_sigma`",
+            NOISE: "with `policy.noisy`: 1 if collectors act with noise in the weights, else 0",
+        }
+    )
 
     def declaration(self, config: ExperimentConfig, settings: RainbowConfig) -> Declaration:
         """Declare single steps; with `learner.inference` there is no noise."""
@@ -141,7 +150,7 @@ class RainbowEntry(BuiltInEntry[RainbowConfig]):
             config,
             settings,
             Steps(n_step=settings.n_step, discount=settings.discount),
-            monitored=(*MONITORED, NOISE_SIGMA) if settings.noisy else MONITORED,
+            monitored=(*METRICS, NOISE_SIGMA) if settings.noisy else tuple(METRICS),
             exploration=_exploration(config, settings),
         )
 

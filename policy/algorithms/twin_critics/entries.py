@@ -21,7 +21,7 @@ from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, 
 from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
 from remuda.policy.algorithms.dqn.entry import Q_VALUE_COLUMNS
 from remuda.policy.base import Algorithm, Arrays, Policy, imported
-from remuda.policy.entry import AlgorithmEntry, BuiltInEntry, Setup
+from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import PartsLayout, flat, has_images, input_layout
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
@@ -185,30 +185,46 @@ def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dic
     return {RANDOM: points}
 
 
+_RANDOM = {RANDOM: "share of collectors' actions that are random, at first"}
+_ACTOR = {
+    "cur_lr": "step size of the optimizer",
+    "critic_loss": "loss of both critics together",
+    "policy_loss": "loss of the actor; TD3 has one only in the updates that move the actor",
+}
+_CRITICS = {
+    "q_value": "values of the actions in the rows of a batch, by the first critic",
+    "target_q_value": "values that the critics are trained towards",
+    "td_error": "absolute differences between values and `target_q_value`, averaged over the critics",
+    "grad_norm": "norm of the gradient of critics and actor together, before clipping",
+    "actor_grad_norm": "norm of the actor's gradient, before clipping",
+}
+METRICS: Mapping[str, str] = MappingProxyType({**_ACTOR, **_CRITICS})
+"""Meanings of the metrics of an update, in the order of the logs."""
+TEMPERED_METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        **_ACTOR,
+        "temperature": "weight of the entropy in the reward",
+        "entropy": "entropy of the policy, in nats, for actions in -1 … 1",
+        **_CRITICS,
+    }
+)
+"""The same for soft actor-critics."""
+
+
 def declared(
     config: ExperimentConfig,
     settings: TwinCriticConfig,
     *,
-    further: tuple[str, ...] = (),
+    metrics: Mapping[str, str],
     columns: Mapping[str, str] = MappingProxyType({}),
     exploration: Mapping[str, Schedule] = MappingProxyType({}),
 ) -> Declaration:
-    """Declare an algorithm with an actor and twin critics, which learns from single steps. `further` are more metrics,
-    `columns` more columns of progress.txt, `exploration` comes in addition to random actions at first."""
+    """Declare an algorithm with an actor and twin critics, which learns from single steps. `columns` are more columns
+    of progress.txt; `exploration` comes in addition to random actions at first."""
     return Declaration(
         rows=Steps(n_step=settings.n_step, discount=settings.discount),
         reuse="replay",
-        monitored=(
-            "cur_lr",
-            "critic_loss",
-            "policy_loss",
-            *further,
-            "q_value",
-            "target_q_value",
-            "td_error",
-            "grad_norm",
-            "actor_grad_norm",
-        ),
+        monitored=tuple(metrics),
         loss_columns={**Q_VALUE_COLUMNS, "LossPi": "policy_loss", "LossQ": "critic_loss", **columns},
         with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
         exploration={**exploration, **random_at_first(config, settings)},
@@ -251,15 +267,16 @@ def declared_tempered(config: ExperimentConfig, settings: TemperedConfig) -> Dec
     return declared(
         config,
         settings,
-        further=("temperature", "entropy"),
+        metrics=TEMPERED_METRICS,
         columns={"Entropy": "entropy", "Temperature": "temperature"},
     )
 
 
-class SacEntry(AlgorithmEntry[SacConfig]):
+class SacEntry(BuiltInEntry[SacConfig]):
     """See AlgorithmEntry."""
 
     settings = SacConfig
+    meanings = MappingProxyType({**TEMPERED_METRICS, **_RANDOM})
 
     def declaration(self, config: ExperimentConfig, settings: SacConfig) -> Declaration:
         """Declare random actions at first; afterwards the policy draws its actions."""
@@ -293,6 +310,7 @@ class CrossQEntry(BuiltInEntry[CrossQConfig]):
 
     settings = CrossQConfig
     learner = "remuda.policy.algorithms.twin_critics.crossq:CrossQ"
+    meanings = MappingProxyType({**TEMPERED_METRICS, **_RANDOM})
 
     def declaration(self, config: ExperimentConfig, settings: CrossQConfig) -> Declaration:
         """Declare random actions at first; afterwards the policy draws its actions."""
@@ -325,10 +343,13 @@ class Td3Entry(BuiltInEntry[Td3Config]):
 
     settings = Td3Config
     learner = "remuda.policy.algorithms.twin_critics.td3:Td3"
+    meanings = MappingProxyType(
+        {**METRICS, **_RANDOM, NOISE: "standard deviation of the noise on collectors' actions, in -1 … 1"}
+    )
 
     def declaration(self, config: ExperimentConfig, settings: Td3Config) -> Declaration:
         """Random actions at first; then the actor's, with noise."""
-        return declared(config, settings, exploration={NOISE: ((0, settings.exploration_noise),)})
+        return declared(config, settings, metrics=METRICS, exploration={NOISE: ((0, settings.exploration_noise),)})
 
     def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         return make_td3_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
@@ -16,9 +18,11 @@ ResourceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:-]{0,99}$")
 
 
 class EngineConfig(Section):
-    """Settings of an engine that starts the processes of a run. Its launcher is the class `XyzLauncher` of
-    `deploy/xyz/launcher.py`, where `xyz` is the name of the setting in LaunchConfig."""
+    """Settings of an engine that starts the processes of a run; the engine's name is that of the setting in
+    LaunchConfig."""
 
+    launcher: ClassVar[str]
+    """`module:Class` of the launcher, imported on demand."""
     runs_dir_here: ClassVar[bool] = True
     """False if the runs folder is on a volume that this machine does not see."""
 
@@ -26,6 +30,8 @@ class EngineConfig(Section):
 class SlurmConfig(EngineConfig):
     """Jobs of `launch.on: slurm`: one job for coordinator and learner, and an array of jobs per further role. All nodes
     must see this installation of Remuda at the same path, and the node of the coordinator the runs folder."""
+
+    launcher: ClassVar[str] = "remuda.deploy.slurm.launcher:SlurmLauncher"
 
     partition: Word | None = None
     """The partition of all jobs; null is the cluster's default."""
@@ -75,6 +81,7 @@ class KubernetesConfig(EngineConfig):
     """Jobs of `launch.on: kubernetes`: one job for coordinator and learner, and one indexed job per further role. A
     volume is mounted at the path of the runs folder."""
 
+    launcher: ClassVar[str] = "remuda.deploy.kubernetes.launcher:KubernetesLauncher"
     runs_dir_here: ClassVar[bool] = False
 
     image: Word | None = None
@@ -128,6 +135,8 @@ class RayResources(Section):
 class RayConfig(EngineConfig):
     """Workers as actors of a Ray cluster (`on: ray`). Needs `pip install 'remuda[ray]'` on every node."""
 
+    launcher: ClassVar[str] = "remuda.deploy.ray.launcher:RayLauncher"
+
     address: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """Address of the cluster: host:port of the head node, `auto` for the cluster of this machine, or `local` for a
     cluster that starts here and ends with the run. Null is the environment variable RAY_ADDRESS, or `local` if unset.
@@ -172,9 +181,10 @@ class LaunchConfig(Section):
     @property
     def runs_dir_here(self) -> bool:
         """True if this machine sees the runs folder of the launcher."""
-        engine: object = getattr(self, self.on) if self.on in ENGINES else None
-        return engine.runs_dir_here if isinstance(engine, EngineConfig) else True
+        return ENGINES[self.on].runs_dir_here if self.on in ENGINES else True
 
 
-ENGINES = tuple(name for name, field in LaunchConfig.model_fields.items() if isinstance(field.default, EngineConfig))
-"""Names of Remuda's own launchers other than LOCAL: the settings of LaunchConfig with an EngineConfig."""
+ENGINES: Mapping[str, EngineConfig] = MappingProxyType(
+    {name: one.default for name, one in LaunchConfig.model_fields.items() if isinstance(one.default, EngineConfig)}
+)
+"""Default settings of Remuda's own engines by name: the settings of LaunchConfig with an EngineConfig."""

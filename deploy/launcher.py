@@ -144,7 +144,7 @@ def _own_class(on: str) -> str | None:
     """Return `module:Class` of one of Remuda's own launchers; the module is imported only on use."""
     if on == LOCAL:
         return "remuda.deploy.local:LocalLauncher"
-    return f"remuda.deploy.{on}.launcher:{on.capitalize()}Launcher" if on in ENGINES else None
+    return ENGINES[on].launcher if on in ENGINES else None
 
 
 def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher:

@@ -47,16 +47,6 @@ def test_evaluating_opens_it_only_when_told_to(terminal: Terminal, run: Path, op
 
 
 @evaluations
-def test_evaluating_leaves_it_alone_where_it_is_not_needed(
-    terminal: Terminal, run: Path, options: tuple[object, ...]
-) -> None:
-    poison = Poison.as_environment(run)
-    ended = terminal.remuda("evaluate", run, *options, "--trust-code")
-    assert ended.code == 0, ended.err
-    assert not poison.worked
-
-
-@evaluations
 def test_a_module_that_came_with_the_folder_runs_only_when_told_to(
     terminal: Terminal, run: Path, options: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ CALLS = ("mkdir", "rmdir", "rename", "replace", "unlink", "listdir", "scandir", 
 BEGINNING_CALLS = 10
 """Calls in which a learner begins: all pairs of these are tried, and all points of the older with
 the newer at its end."""
-STRIDE = 23
+STRIDE = 53
 """Tries every n-th of the other pairs; all (1) take half a minute."""
 
 

@@ -99,12 +99,13 @@ class Flag:
 
 @dataclass
 class Ticking:
-    """A clock on which a millisecond passes with every look."""
+    """A clock on which a moment passes with every look."""
 
     now_s: float = field(default=100.0)
+    tick_s: float = 0.001
 
     def __call__(self) -> float:
-        self.now_s += 0.001
+        self.now_s += self.tick_s
         return self.now_s
 
 

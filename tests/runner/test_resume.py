@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,16 +182,6 @@ def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
         assert {chunk.meta.file for chunk in found.chunks} == {file.name for file in folder.data.iterdir()}, at
         assert found.snapshot.counters.env_step == result.counters.env_step, at
     assert 0 < lost < len(moments) / 2
-
-
-def test_the_same_checkpoint_resumed_twice_gives_the_same_numbers_twice(user: Path, tmp_path: Path) -> None:
-    first = interrupted(user, tmp_path / "one")
-    shutil.copytree(first.run_dir, tmp_path / "two")
-    ends = [run_tiny(tiny_config(user), Start(tmp_path / name, "resume")) for name in ("one", "two")]
-    assert ends[0].counters.train_iter == ends[1].counters.train_iter
-    saved = [torch.load(RunFolder(end.run_dir).checkpoint(end.counters.train_iter), weights_only=True) for end in ends]
-    for part in ("model", "target_model"):
-        assert all(torch.equal(saved[0][part][name], saved[1][part][name]) for name in saved[0][part])
 
 
 def test_another_task_begins_a_new_best_though_its_returns_are_lower(

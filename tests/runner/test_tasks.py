@@ -125,7 +125,9 @@ def test_tasks_are_stepped_played_and_shown(tmp_path: Path) -> None:
     assert {value for _, value in points["evaluator_step/task"]} == {0.0, 1.0, 2.0, 3.0}
 
 
-@pytest.mark.parametrize("callbacks", [(), ("remuda.tests.callbacks:Climbs",)])
+@pytest.mark.parametrize(
+    "callbacks", [pytest.param((), marks=pytest.mark.faults_long), ("remuda.tests.callbacks:Climbs",)]
+)
 def test_a_run_killed_anywhere_goes_on_in_the_same_task_with_the_same_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callbacks: Sequence[str]
 ) -> None:

@@ -1,6 +1,6 @@
-"""19, 20. A policy file that is damaged or made to harm is refused, and the policy from before is kept; weights that
-are not finite are not published. (Checkpoints: test_checkpoints.py. Every flipped bit and every truncation:
-tests/policy/files/test_policy_file.py.)"""
+"""19, 20. A policy file that is damaged or made to harm is refused, and the policy from before is kept. (Checkpoints:
+test_checkpoints.py. Every flipped bit and every truncation: tests/policy/files/test_policy_file.py. Weights that are
+not finite: tests/learner/test_publisher.py.)"""
 
 from __future__ import annotations
 
@@ -8,38 +8,14 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from remuda.policy.files.policy_file import publish
-from remuda.policy.saved_state import NotFinite
 from remuda.tests.collector.test_service import Coordinator
 from remuda.tests.poison import Poison
-from remuda.tests.policy.files.published import REF, STATE, never
+from remuda.tests.policy.files.published import STATE, never
 from remuda.tests.worker.leases import EXPERIMENT
 from remuda.wire.messages import PolicyRef
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "policy_x_000001"
-
-
-@pytest.fixture
-def published(path: Path) -> Path:
-    publish(path, STATE, REF, warn=never)
-    return path
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_weights_that_are_not_finite_stay_unpublished(published: Path, value: float) -> None:
-    before = published.read_bytes()
-    with pytest.raises(NotFinite, match=r"a\.weight"):
-        publish(published, {"a.weight": np.array([1.0, value], np.float32), "b": np.ones(2)}, REF, warn=never)
-    assert published.read_bytes() == before
-
-
-# --- a collector keeps the policy that it has
 
 
 def flipped(content: bytes) -> bytes:

@@ -149,8 +149,8 @@ class RunOptions:
 
 
 def with_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that converts a function with a dataclass of options as first parameter for typer, with a
-    parameter per field: the first field, then the function's own parameters, then the remaining fields."""
+    """Return a decorator that prepares a command for typer. The command's first parameter, a dataclass of options,
+    becomes a parameter per field: the first field, then the command's own parameters, then the remaining fields."""
     types = get_type_hints(kind, include_extras=True)
     first, *others = (
         Parameter(

@@ -50,7 +50,7 @@ class PlayedPolicies:
     playables: Mapping[str, Playable]
     """Policies by name; the name is empty for a single policy."""
     record: CheckpointRecord | None = None
-    """Of the first, in index.json."""
+    """Record of the first policy, from index.json."""
     judged: str | None = None
     """Policy with one agent that plays against `others`."""
     others: Mapping[str, Playable] | None = None

@@ -128,7 +128,7 @@ class _GroupOpponents:
         components = components_of(group.action) if player.uses_legal_actions else ()
         legal = self.lanes.legal(components, played) if components else None
         if legal is not None:
-            legal[without_any(legal, components)] = True  # the environment refuses it, if it is one
+            legal[without_any(legal, components)] = True  # of a reset; in an episode the environment refuses it
         state = np.stack([self._states[lane] for lane in played]) if player.state_size else None
         actions = player.act(seen, exploration, rng, deterministic=False, legal=legal, state=state)
         if state is not None:

@@ -37,27 +37,8 @@ IN_COLLECTORS_LOG = frozenset({
 
 
 class Steps(Section):
-    """A row is one transition over `n_step` environment steps. A batch of B rows has the columns
-
-    obs       [B, …]
-    action    [B, …]  int64 for a Discrete action space, float32 for a Box
-    reward    [B]     float32: sum of the rewards of the steps, discounted by `discount`
-    next_obs  [B, …]
-    discount  [B]     float32: discount ** steps; 0 if the episode terminated, but not if truncated
-    weights   [B]     float32: importance weights of prioritized replay, else 1
-
-    Observations of float spaces are float32 (but see Actor.keeps_float64); all remaining spaces keep their dtype. Rows
-    of all shapes have one more column if the policy carries a state (Actor.state_size):
-
-    state     [B, size]  float32: before the first observation
-
-    If the environment reports legal actions and the policy uses them (Actor.uses_legal_actions), steps, segments and
-    sequences have further columns, with an entry per observation (segments [B, T + 1, actions], sequences [B, L + 1,
-    actions]):
-
-    legal       [B, actions]  bool: in obs; at least one is legal
-    next_legal  [B, actions]  bool: in next_obs; all True if the episode ended there without legal actions
-    """
+    """A row is one transition over `n_step` environment steps. Columns of batches: docs/algorithms.md#steps; the other
+    shapes are beside it."""
 
     kind: Literal["steps"] = "steps"
     """Name of this row shape."""
@@ -68,21 +49,7 @@ class Steps(Section):
 
 
 class Segments(Section):
-    """A row is T = `horizon_steps` consecutive time steps of one environment. A batch of B rows has the columns
-
-    obs         [B, T + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] the one after the
-                               step (the true last observation if the step ended an episode)
-    action      [B, T, …]      as recorded; a Box's may lie outside its bounds
-    reward      [B, T]         float32
-    terminated  [B, T]         bool: the episode terminated in the step
-    done        [B, T]         bool: the episode ended in the step, terminated or truncated
-    valid       [B, T]         bool: a step; False for a reset of the environment after a done
-    version     [B]            int64: of the acting policy
-    return_so_far [B]          float32: discounted sum of the episode's rewards before the segment
-    weights     [B]            float32: always 1
-
-    and the columns of `Policy.recorded`, [B, T, …].
-    """
+    """A row is `horizon_steps` consecutive time steps of one environment. Columns: docs/algorithms.md#segments."""
 
     kind: Literal["segments"] = "segments"
     """Name of this row shape."""
@@ -94,21 +61,9 @@ class Segments(Section):
 
 class Unrolls(Section):
     """A row is one environment step with the following steps of the episode, for algorithms with a learned model
-    (Schrittwieser et al. 2020): K = `unroll_steps` steps of the model, with a return over `n_step` steps after each.
-    The row looks W = K + `n_step` steps ahead. A batch of B rows has the columns
-
-    obs         [B, W + 1, …]  [:, k] is the observation before the action of step k, [:, k + 1] the next observation
-    action      [B, K, …]      int64 for a Discrete action space, float32 for a Box
-    reward      [B, W]         float32: of each step
-    steps       [B]            int32: number of the episode's steps in the row, 1 … W
-    terminated  [B]            bool: the episode terminated with the last step of the row; False if truncated, if the
-                               episode continues, and if no further step was collected
-    weights     [B]            float32: importance weights of prioritized replay, else 1
-
-    and the columns of `Policy.recorded`, [B, K + 1, …]: of the steps 0 … K. From step `steps` on the row is padded: obs
-    repeats the last observation (the true last observation of an ended episode), and actions, rewards and recorded
-    columns are 0. Every environment step has a row.
-    """
+    (Schrittwieser et al. 2020): `unroll_steps` steps of the model, with a return over `n_step` steps after each. From
+    the end of the episode on the row is padded: observations repeat the last observation, and actions, rewards and
+    recorded columns are 0. Every environment step has a row. Columns: docs/algorithms.md#unrolls."""
 
     kind: Literal["unrolls"] = "unrolls"
     """Name of this row shape."""
@@ -126,23 +81,10 @@ class Unrolls(Section):
 
 
 class Sequences(Section):
-    """A row is L = `slots` consecutive time steps of one environment, for recurrent networks with replay (Kapturowski
-    et al. 2019): `burn_in_steps` to bring the state of the network up to date, then `sequence_steps` to learn from,
-    then `n_step` - 1 steps for the rewards of the last of them. Rows of an environment begin every `period_slots`
-    steps, and overlap by `overlap_steps` of the steps to learn from. A batch of B rows has the columns
-
-    obs         [B, L + 1, …]  [:, t] is the observation before the action of step t, [:, t + 1] the one after the
-                               step (the true last observation if the step ended an episode)
-    action      [B, L, …]      as recorded
-    reward      [B, L]         float32
-    terminated  [B, L]         bool: the episode terminated in the step
-    done        [B, L]         bool: the episode ended in the step, terminated or truncated
-    valid       [B, L]         bool: a step; False for a reset of the environment: the next step is the first of an
-                               episode, and the state of the policy before it was 0
-    weights     [B]            float32: importance weights of prioritized replay, else 1
-
-    and the columns of `Policy.recorded`, [B, L, …].
-    """
+    """A row is `slots` consecutive time steps of one environment, for recurrent networks with replay (Kapturowski et
+    al. 2019): `burn_in_steps` to bring the state of the network up to date, then `sequence_steps` to learn from, then
+    `n_step` - 1 steps for the rewards of the last of them. Rows of an environment begin every `period_slots` steps, and
+    overlap by `overlap_steps` of the steps to learn from. Columns: docs/algorithms.md#sequences."""
 
     kind: Literal["sequences"] = "sequences"
     """Name of this row shape."""

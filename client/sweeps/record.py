@@ -65,7 +65,7 @@ def recorded_mode(folder: Path) -> Mode | None:
 
 
 class SweepBook:
-    """sweep.json in the folder of a sweep; every `write` is on disk at its return."""
+    """sweep.json in the folder of a sweep; `write` returns when the file is on disk."""
 
     def __init__(self, folder: Path, *, name: str, mode: Mode) -> None:
         """Read sweep.json, if the file exists. Raises SweepFileError."""

@@ -116,8 +116,8 @@ class NetworkMuZeroPolicy(Policy):
         self._frozen: FrozenNetwork | None = None
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on; ignores weights only for training. Raises StateMismatchError and keeps
-        the old weights."""
+        """Act with these weights from now on. Weights that only training needs are ignored. Raises StateMismatchError
+        and keeps the old weights."""
         given = {name: array for name, array in state.items() if not name.startswith(CONSISTENCY)}
         require_fit(self._shapes, given, what="policy")
         for name, tensor in self._network.state_dict().items():

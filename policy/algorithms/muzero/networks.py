@@ -238,8 +238,8 @@ class Consistency(nn.Module):
 
 
 def cosine(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Cosine [n] of the angle between rows [n, k]. By lengths and one product it reads the rows half as often as
-    torch's function, which divides rows first."""
+    """Cosine [n] of the angle between rows [n, k]. One product is divided by both lengths: this reads the rows half as
+    often as torch's function, which divides the rows first."""
     lengths: torch.Tensor = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=1)
     products: torch.Tensor = (one * other).sum(1)
     return products / lengths.clamp(min=1e-8)

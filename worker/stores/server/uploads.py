@@ -217,7 +217,7 @@ class Uploads:
 
 
 def _is_there(put: Put, path: Path) -> bool:
-    """True if the very file is in place already. A description may be written again."""
+    """True if this file is in place already. A description is always written again."""
     if put.kind == "description" or not os.path.lexists(path):
         return False
     try:
@@ -228,7 +228,7 @@ def _is_there(put: Put, path: Path) -> bool:
 
 
 def _open_temporary(path: Path) -> tuple[Path, int]:
-    """Return a new file with a name that is swept after its writer's death (see storage/atomic.py)."""
+    """Open a new file. Files with such names are removed after their writer's death (see storage/atomic.py)."""
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 

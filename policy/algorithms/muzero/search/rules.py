@@ -71,9 +71,9 @@ class SearchSettings:
         return 1.0 if self.players == 1 else -1.0
 
     def exploration(self) -> Doubles:
-        """Return the factor of the priors of a node of whose actions N simulations were made, for N = 0 … simulations.
+        """Return the factor of a node's priors after N simulations of its actions, for N = 0 … simulations.
 
-        (log((N + pb_c_base + 1) / pb_c_base) + pb_c_init) · sqrt(N), of appendix B of Schrittwieser et al. 2020.
+        Schrittwieser et al. 2020, appendix B: (log((N + pb_c_base + 1) / pb_c_base) + pb_c_init) · sqrt(N).
         """
         made = np.arange(self.simulations + 1, dtype=np.float64)
         return (np.log((made + self.pb_c_base + 1) / self.pb_c_base) + self.pb_c_init) * np.sqrt(made)
@@ -113,8 +113,8 @@ def begin(
 ) -> Roots:
     """Return the roots of a search with `shape` [n, actions]; the other arguments are those of Tree.reset.
 
-    Priors (and, for MuZero, noise) are scaled to a sum of 1 over the legal actions. Raises ValueError as Tree.reset
-    does, but does not check numbers that it returns unchanged: the trees do.
+    Priors (and, for MuZero, noise) are scaled to a sum of 1 over the legal actions. Numbers that
+    are returned unchanged are checked by the trees. Raises ValueError as Tree.reset does.
     """
     if legal is None and noise is None and settings.gumbel is None:
         return Roots(prior, value, np.empty((len(prior), 0)))
@@ -134,8 +134,8 @@ def begin(
 
 
 def check_nodes(shape: tuple[int, int], prior: Floats, value: Floats, reward: Floats | None = None) -> None:
-    """Raise ValueError unless these are priors [n, actions] and numbers [n], all finite, and no prior negative; and
-    TypeError and ValueError where they are not float32, side by side in memory."""
+    """Require priors [n, actions] and numbers [n] that are finite, float32 and contiguous, and no negative prior.
+    Raises TypeError for another type, else ValueError."""
     per_root = (value,) if reward is None else (reward, value)
     for array, wanted in ((prior, shape), *((each, shape[:1]) for each in per_root)):
         if array.dtype != np.float32:
@@ -149,7 +149,7 @@ def check_nodes(shape: tuple[int, int], prior: Floats, value: Floats, reward: Fl
 
 
 def logits_of(prior: Floats) -> Floats:
-    """Return the logarithms of priors, float32; of illegal actions, whatever number."""
+    """Return the logarithms of priors, float32. Numbers of illegal actions have no meaning."""
     logits: Floats = np.log(np.maximum(prior, SMALLEST))
     return logits
 

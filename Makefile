@@ -51,7 +51,7 @@ collected-unit: setup
 	@$(BIN)/pytest --collect-only -q > /dev/null || true
 	$(MAKE) --no-print-directory unit
 
-faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour and a half)
+faults: setup  ## the faults of docs/promises.md in their long form: schedules, then real processes (an hour and a half)
 	REMUDA_FAULTS=long $(BIN)/pytest tests/coordinator tests/runner/test_resume.py tests/runner/test_several_policies.py tests/runner/test_tasks.py \
 		-m "faults_long or not learning" -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200
 	REMUDA_FAULTS=long REMUDA_FAULTS_SOAK_S=$(SOAK_S) \

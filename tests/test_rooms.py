@@ -1,4 +1,5 @@
-"""The order of the rooms of a package: its folders, and the modules beside them. An import points down only."""
+"""Imports inside coordinator/, policy/ and training/ point down only, from room to room: folders, and modules beside
+them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from remuda.tests.test_house import ROOT, relative, source
 
@@ -48,3 +51,60 @@ class Rooms:
 
     def _room_of(self, path: Path) -> str:
         return path.relative_to(ROOT / self.package).parts[0].removesuffix(".py")
+
+
+ROOMS = [
+    Rooms(
+        "coordinator",
+        (
+            {"effects", "limits", "monitoring", "rights", "scheduler", "stream_server"},
+            {"connections", "leases", "settings"},
+            {"addresses", "failures", "registry"},
+            {"experiment"},
+            {"catalog"},
+            {"events"},
+            {"journaling"},
+            {"assignments", "disk"},
+            {"membership", "shutdown"},
+            {"client_requests"},
+            {"state"},
+            {"measuring"},
+            {"service"},
+            {"__main__"},
+        ),
+    ),
+    Rooms(
+        "policy",
+        (
+            {"ranks", "returns", "saved_state", "schedules", "spaces"},
+            {"networks"},
+            {"base"},
+            {"acting", "transitions"},
+            {"entry", "network_learner", "torch_distributions"},
+            {"algorithms"},
+            {"files", "row_plan"},
+            {"export", "opponent_pool"},
+        ),
+    ),
+    Rooms(
+        "training",
+        (
+            {"effects", "identity", "journal_database", "next_command", "snapshot", "vitals"},
+            {"resume_point", "run_snapshot"},
+            {"changed_rows", "journal_entry"},
+            {"commander", "replay"},
+            {"journal", "recording", "recovery", "status"},
+        ),
+    ),
+]
+every = pytest.mark.parametrize("rooms", ROOMS, ids=lambda rooms: rooms.package)
+
+
+@every
+def test_every_module_and_room_has_its_level(rooms: Rooms) -> None:
+    assert rooms.unlisted() == set()
+
+
+@every
+def test_imports_between_rooms_point_down(rooms: Rooms) -> None:
+    assert rooms.wrong() == []

@@ -26,18 +26,19 @@ from remuda.policy.transitions import Transitions
 
 
 class CrossQ(TemperedLearner[CrossQConfig]):
-    """Soft actor-critic with batch-normalised networks and without target networks, for a Box.
+    """Soft actor-critic with batch-normalised networks, for a Box.
 
-    The critics read observations and next observations in one batch, so that both have the same moments. Every
-    `policy_delay` updates actor and temperature take a step as well. A subclass may override `critic_loss`,
-    `actor_loss` or `temperature_loss`.
+    The critics read observations and next observations in one batch, so that both have the same moments; so do the
+    target critics, if any. Every `policy_delay` updates actor and temperature take a step as well. A subclass may
+    override `critic_loss`, `actor_loss` or `temperature_loss`.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         policy = config.policy
         assert isinstance(policy, CrossQConfig), policy.type
-        layout = crossq_layout(policy, action)
-        super().__init__(config, policy, observation, action, seed, layout=layout, followed=None)
+        layout, followed = crossq_layout(policy, action), None if policy.target_share is None else CRITICS
+        super().__init__(config, policy, observation, action, seed, layout=layout, followed=followed)
+        self._target_norms = None if followed is None else BatchNorms(self._target)
         parts = {name: self._network.get_submodule(name) for name in (CRITICS, ACTOR)}
         self._norms = {name: BatchNorms(part) for name, part in parts.items()}
         self._weights = {name: UnitWeights(part) for name, part in parts.items() if policy.normalize_weights}
@@ -56,14 +57,17 @@ class CrossQ(TemperedLearner[CrossQConfig]):
     # --- the update rule
 
     def critic_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
-        """Half the weighted squared distance from reward + discount * (lower critic - alpha * log probability), at an
-        action that the policy draws for the next observation by normal numbers [n, k]. One pass of the critics gives
-        the values of both observations (figure 2)."""
+        """Half the weighted squared distance from reward + discount * (lower target critic - alpha * log probability),
+        at an action that the policy draws for the next observation by normal numbers [n, k]. One pass of the critics
+        reads both observations (figure 2); without target critics it also gives the next values."""
         with torch.no_grad():
             next_action, next_log_prob = SquashedGaussian(self._network(rows.next_obs)).drawn_by(noise)
         observations, actions = torch.cat((rows.obs, rows.next_obs)), torch.cat((rows.action, next_action))
         with self._norms[CRITICS].by_batch():
             values, next_values = values_of(self._network.critics, observations, actions).chunk(2, dim=1)
+        if self._target_norms is not None:
+            with torch.no_grad(), self._target_norms.by_batch():
+                next_values = values_of(self._target, observations, actions).chunk(2, dim=1)[1]
         next_value = next_values.detach().amin(dim=0)
         target = rows.reward + rows.discount * (next_value - self.alpha * next_log_prob)
         loss = (squared(values, target) @ (rows.weights * (0.5 / len(rows)))).sum()

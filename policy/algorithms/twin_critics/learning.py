@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from remuda.config.algorithms.actor_critic import TargetConfig, TemperedConfig, TwinCriticConfig
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 from remuda.policy.algorithms.twin_critics.entries import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
@@ -257,7 +258,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
         with weights_from(seed):
             made = make_network(policy, layout, observation, action, config.source_dir, temperature)
         self._network = made.to(self._device)
-        target = None if followed is None else copy.deepcopy(self._network.get_submodule(followed))
+        self._source = self._network.get_submodule(followed or "")
+        target = None if followed is None else copy.deepcopy(self._source)
         self._parameters = FlatParameters(self._network)
         self._followed = self._parameters.part(followed or "")
         self._following = None if target is None else FlatParameters(target).part("")
@@ -316,8 +318,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
             for name in losses:
                 self._optimizer[name].step()
             if ACTOR in losses and self._following is not None:
-                assert isinstance(self._policy, TargetConfig)
-                self._following.follow(self._followed.vector, self._policy.target_share)
+                assert isinstance(self._policy, TargetConfig | CrossQConfig)
+                self._following.follow(self._followed.vector, self._policy.target_share or 0.0)
         self._updates += 1
         return LearnResult(metrics, losses[CRITICS].priorities)
 
@@ -329,7 +331,7 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
 
     def _copy_to_target(self) -> None:
         if self._following is not None:
-            self._following.follow(self._followed.vector, 1.0)
+            self._target.load_state_dict(self._source.state_dict())
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy the network to the host, in one transfer."""

@@ -142,13 +142,14 @@ def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: 
     assert_same_networks(algorithm, online, target.critics.state_dict())
 
 
-@pytest.mark.parametrize("unit_length", [False, True])
-def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: bool) -> None:
+@pytest.mark.parametrize(("unit_length", "target_share"), [(False, None), (True, None), (False, 0.1), (True, 0.1)])
+def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: bool, target_share: float | None) -> None:
     """Normalisation by torch's own BatchNorm1d; each critic reads both observations in one batch."""
     policy = CrossQConfig(hidden=SMALL, actor_hidden=SMALL, normalization_share=0.1, policy_delay=2)
-    algorithm = made(policy.model_copy(update={"normalize_weights": unit_length}))
-    assert "target_model" not in algorithm.state()
-    textbook = cases.NormalisedNetworks(algorithm, SMALL)
+    algorithm = made(policy.model_copy(update={"normalize_weights": unit_length, "target_share": target_share}))
+    assert ("target_model" in algorithm.state()) == (target_share is not None)
+    textbook, target = cases.NormalisedNetworks(algorithm, SMALL), cases.NormalisedNetworks(algorithm, SMALL)
+    target.critics.train()
     actor, critics, own = textbook.actor, textbook.critics, torch.nn.Parameter(torch.zeros(1))
     critic_adam, actor_adam, temperature_adam = (
         torch.optim.Adam(parameters, lr=1e-2) for parameters in (critics.parameters(), actor.parameters(), [own])
@@ -164,6 +165,8 @@ def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: boo
         critics.train()
         q, after = textbook.values(seen, actions).chunk(2, dim=1)
         critics.eval()
+        if target_share is not None:
+            _, after = target.values(seen, actions).chunk(2, dim=1)
         y = t["reward"] + t["discount"] * (after.detach().amin(0) - alpha * next_log_prob)
         critic_loss = (0.5 * t["weights"] * (q - y) ** 2).mean(1).sum()
         gradients = torch.autograd.grad(critic_loss, list(critics.parameters()))
@@ -178,6 +181,8 @@ def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: boo
         for parameter, gradient in zip(critics.parameters(), gradients, strict=True):
             parameter.grad = gradient
         critic_adam.step()
+        if update % 2 == 1 and target_share is not None:
+            cases.follow(target.critics, critics, target_share)
         textbook.project(unit_length, *((actor, critics) if update % 2 == 1 else (critics,)))
     held = algorithm.acting_state()
     for key, tensor in textbook.state().items():

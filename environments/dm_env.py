@@ -1,4 +1,4 @@
-"""Environments of dm_env, such as those of bsuite and dm_control, as gymnasium's. Imports neither."""
+"""Environments of dm_env, such as bsuite's, as gymnasium's. Imports neither package."""
 
 # gymnasium's spaces are generic without bounds: isinstance leaves pyright with a Dict of unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -1,4 +1,4 @@
-"""Functions may return environments of dm_env, the library of bsuite and dm_control."""
+"""Functions may return environments of dm_env, the interface of bsuite's."""
 
 from __future__ import annotations
 

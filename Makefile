@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples gpu soak effective docs site lint types mypy pyright unit collected-unit clean
+.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples gpu soak suites effective docs site lint types mypy pyright unit collected-unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -88,6 +88,10 @@ learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both
 sinks: setup  ## Weights & Biases and MLflow into .venv, and the tests that need them (offline)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,wandb,mlflow]'
 	$(BIN)/pytest tests/logbook/test_trackers.py
+
+suites: setup  ## bsuite, MinAtar, POPGym and Minigrid into .venv, and the tests that need them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,suites]'
+	$(BIN)/pytest tests/environments/test_dm_env.py tests/benchmarks/test_suites.py -rs
 
 bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
 	$(BENCHMARKS)

@@ -16,6 +16,8 @@ from remuda.benchmarks.learning.beside import Stopwatch
 from remuda.benchmarks.learning.tasks import Task
 from remuda.benchmarks.peers import ROOT
 from remuda.client.plots.runs import read_progress
+from remuda.logbook.series import read_series
+from remuda.storage.run_folder import RunFolder
 
 OURS, PEER = "remuda", "stable-baselines3"
 STEPS, RETURNS = "TotalEnvInteracts", "AverageTestEpRet"
@@ -72,9 +74,10 @@ def ours(task: Task, seed: int) -> Run:
         if done.status != 0:
             raise RuntimeError(f"remuda {task.command} ended with status {done.status}: {done.errors[-1_000:]}")
         curve = curve_of(run_dir, task.policies)
+        env_steps = max(moment.env_step for moment in read_series(RunFolder(run_dir).series))
     goal = task.stop_value
     reached = goal is None or any(value >= goal for _, value in curve)
-    return Run(task.name, OURS, seed, reached, curve[-1][0], took.wall_s, curve, took.other_cores, took.processor_s)
+    return Run(task.name, OURS, seed, reached, env_steps, took.wall_s, curve, took.other_cores, took.processor_s)
 
 
 def arguments(task: Task, seed: int) -> list[str]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
-from remuda.benchmarks.in_run import POLL_S, START_DEADLINE_S, Reading, bare, busy_core, rate_in_run, steady_rate
+from remuda.benchmarks.in_run import at_env_step, bare, busy_core, rate_in_run, steady_rate
 from remuda.config.schema import ExperimentConfig
-from remuda.wire.messages import ExperimentStatus
 
 MODULE = "remuda.benchmarks.collector_in_run"
 CONFIG = ExperimentConfig.model_validate(
@@ -35,17 +32,7 @@ WINDOW_S = 5.0
 
 def in_run() -> float:
     """Steps/s of a real herd's only collector, by what the coordinator has accepted."""
-    return rate_in_run(CONFIG, _reached, warm_up=WARM_UP_ENV_STEPS, window_s=WINDOW_S)
-
-
-def _reached(status: Callable[[], ExperimentStatus], at_least: int) -> Reading:
-    give_up_s = time.monotonic() + START_DEADLINE_S
-    while time.monotonic() < give_up_s:
-        env_step = status().env_step
-        if env_step >= at_least:
-            return env_step, time.monotonic()
-        time.sleep(POLL_S)
-    raise TimeoutError(f"the collector did not come to step {at_least} within {START_DEADLINE_S:g} s")
+    return rate_in_run(CONFIG, at_env_step, warm_up=WARM_UP_ENV_STEPS, window_s=WINDOW_S)
 
 
 def bare_alone() -> float:

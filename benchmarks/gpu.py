@@ -14,7 +14,6 @@ import datetime
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,21 +24,19 @@ from tabulate import tabulate
 
 from remuda.benchmarks import process
 from remuda.benchmarks.figure import Figure, to_json
-from remuda.benchmarks.in_run import Reading, rate_in_run
+from remuda.benchmarks.in_run import at_env_step, rate_in_run
 from remuda.benchmarks.learning.runs import PROGRESS, STEPS, curve_of
 from remuda.benchmarks.machine import facts
 from remuda.benchmarks.records import RESULTS, Record, parse, store
 from remuda.benchmarks.updates import CASES, EXAMPLES, measured
 from remuda.client.plots.runs import read_progress
 from remuda.config.load import load_config
-from remuda.wire.messages import ExperimentStatus
 
 LEANRL = "LeanRL with torch.compile and CUDA graphs on an H100, as published"
 FORMER = "the same on an H100 on 2026-11-27"
 FORMER_PONG_STEPS_PER_S = 5_876.0
 PERFECT, WORST = 21.0, -21.0
 """Returns of a game of Pong."""
-START_DEADLINE_S, POLL_S = 90.0, 0.02
 GRACE_S = 70.0
 """For the start of a run, its last evaluation and its end."""
 
@@ -106,7 +103,7 @@ def beside_leanrl(algorithm: str, options: Options, device: str) -> Iterator[Fig
     acts = "cpu" if algorithm != "ppo" else device  # for a single observation numpy is faster
     overrides = [*published.settings, *quiet, f"learner.device={device}", f"collector.device={acts}"]
     config = load_config(published.config, overrides=overrides).config
-    ours = rate_in_run(config, _steps, warm_up=published.warm_up, window_s=10.0 * options.measured_s)
+    ours = rate_in_run(config, at_env_step, warm_up=published.warm_up, window_s=10.0 * options.measured_s)
     yield _figure(f"{algorithm} on {device}: steps", "env steps/s", ours, published.steps_per_s, LEANRL)
 
 
@@ -138,17 +135,6 @@ PARTS = {
     "pong": Part(pong, 135.0),
 }
 """Together 470 s."""
-
-
-def _steps(status: Callable[[], ExperimentStatus], at_least: int) -> Reading:
-    """`env_step`, being at least so much."""
-    give_up_s = time.monotonic() + START_DEADLINE_S
-    while time.monotonic() < give_up_s:
-        now = status().env_step
-        if now >= at_least:
-            return now, time.monotonic()
-        time.sleep(POLL_S)
-    raise TimeoutError(f"the run did not make {at_least} environment steps within {START_DEADLINE_S:g} s")
 
 
 def _figure(name: str, unit: str, ours: float, reference: float, reference_name: str) -> Figure:

@@ -30,6 +30,17 @@ AtLeast = Callable[[Callable[[], ExperimentStatus], int], Reading]
 """Asks for a run's status until what it counts is at least so much."""
 
 
+def at_env_step(status: Callable[[], ExperimentStatus], at_least: int) -> Reading:
+    """Return `env_step`, once at least so large. Raises TimeoutError."""
+    give_up_s = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < give_up_s:
+        env_step = status().env_step
+        if env_step >= at_least:
+            return env_step, time.monotonic()
+        time.sleep(POLL_S)
+    raise TimeoutError(f"the run did not make {at_least} environment steps within {START_DEADLINE_S:g} s")
+
+
 def rate_in_run(config: ExperimentConfig, at_least: AtLeast, *, warm_up: int, window_s: float) -> float:
     """Counts/s of a real herd that runs `config`, over `window_s` seconds from `warm_up` on."""
     herd = WorkerCounts(collectors=config.collector.count, evaluators=config.evaluator.count)

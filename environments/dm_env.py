@@ -18,7 +18,7 @@ from remuda.environments.spaces import Space
 
 _MEMBERS = ("observation_spec", "action_spec", "reset", "step")
 _DEEPEST = 4
-"""Objects inside each other that are searched for random numbers: a bsuite environment is within three wrappers."""
+"""Levels of objects to search for random numbers: bsuite puts up to three wrappers around an environment."""
 
 
 class TimeStep(Protocol):

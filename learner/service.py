@@ -190,7 +190,7 @@ class LearnerWork(LearnerRole):
         )
 
     def _new_prefetch(self, plan: RowPlan) -> Prefetch:
-        """Make the part that requests batches and reads their rows in advance."""
+        """Make the prefetch of this lease."""
         return Prefetch(
             lease=self._assign.lease,
             batches=plan.batches_per_request,

@@ -132,7 +132,7 @@ class PolicyTraining:
         return self.commander.saving is not None and self.dispatch.has_ready_learner
 
     def undeclared(self, metrics: Set[str]) -> str | None:
-        """Reason to refuse means under these names: the algorithm declares others; None if it declares all."""
+        """Return the reason to refuse metrics under undeclared names; None if the algorithm declares all names."""
         unknown = sorted(metrics - set(self._declaration.collected))
         return f"it reports {unknown[0]!r}, which its algorithm does not declare" if unknown else None
 

@@ -86,8 +86,11 @@ def hiding() -> Any:
 
 
 @pytest.mark.parametrize("build", [SpeakerListener, hiding], ids=["an example", "masks in infos"])
-def test_pettingzoos_tests_of_interface_and_seeds_pass(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pettingzoos_tests_of_interface_and_seeds_pass(
+    build: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tests = pytest.importorskip("pettingzoo.test", reason="needs pip install 'remuda[pettingzoo]'")
     monkeypatch.setattr(SpeakerListener, "unwrapped", None, raising=False)  # of the package's own base class
     tests.parallel_api_test(build(), num_cycles=100)
+    assert "Passed Parallel API test" in capsys.readouterr().out
     import_module("pettingzoo.test.seed_test").parallel_seed_test(build, num_cycles=20)

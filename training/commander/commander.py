@@ -63,8 +63,8 @@ class EvaluationOutcome:
 
 
 class Commander:
-    """Decides for one experiment. At most one save and one evaluation run at a time; work that falls due meanwhile is
-    done once, afterwards."""
+    """Decides for one experiment. At most one save and one evaluation run at a time. Work due meanwhile is done once,
+    afterwards."""
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
@@ -244,7 +244,7 @@ class Commander:
         return self.curriculum.is_last and record.task in ("", self.curriculum.name)
 
     def awaited(self, counters: Counters) -> Awaited | None:
-        """Return the first outstanding evaluation; None if none is running or due."""
+        """Return the first evaluation that runs or is due, or None."""
         interval, record = self.config.evaluator.interval_env_steps, self.evaluating or self._to_evaluate
         if record is not None:
             return Awaited(due_env_step(record.env_step, record.train_iter, interval), begun=True)

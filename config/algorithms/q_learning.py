@@ -87,6 +87,9 @@ class DqnConfig(NetworkConfig, QLearningConfig):
 
     type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
+    normalize_rewards: bool = True
+    """Divide rewards by the root mean square of all replayed rewards so far, clipped at 10, so that the learning rate
+    fits rewards of any size. Atari's rewards are clipped instead, and not divided by default."""
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
@@ -94,6 +97,7 @@ class DqnConfig(NetworkConfig, QLearningConfig):
         if spaces != "images":
             return {}
         return {
+            "policy.normalize_rewards": False,
             "policy.epsilon_end": 0.01,
             "policy.target_update_iters": 2_000,
             "learner.batch_size": 32,
@@ -273,6 +277,9 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
 
     type: Literal["pqn"] = "pqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
+    normalize_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return, clipped at 10, so that the learning
+    rate fits rewards of any size. Atari's rewards are clipped instead, and not divided by default."""
     layer_norm: bool = True
     """Normalise the hidden layers before their activation (Ba et al. 2016). Without a target network, values may grow
     without bound if the layers are not normalised."""
@@ -291,7 +298,12 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
         """See AlgorithmConfig."""
         if spaces != "images":
             return {}
-        return {"policy.epsilon_end": 0.001, "collector.count": 1, "stop.max_env_steps": 10_000_000}
+        return {
+            "policy.normalize_rewards": False,
+            "policy.epsilon_end": 0.001,
+            "collector.count": 1,
+            "stop.max_env_steps": 10_000_000,
+        }
 
     @property
     def segment_steps(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.policy.ranks import Ranks
+from remuda.policy.saved_state import StateMismatchError
 
 CLIP = 10.0
 """Limit of normalised numbers, against outliers that dominate a batch."""
@@ -38,6 +40,14 @@ class Moments:
         if not len(rows):
             return cls.empty(rows.shape[1])
         return cls(rows.mean(axis=0, dtype=np.float64), rows.var(axis=0, dtype=np.float64), float(len(rows)))
+
+    @classmethod
+    def stored(cls, state: Mapping[str, NDArray[np.float64]], name: str) -> Moments:
+        """Moments in the published state of a network, by the name of their module. Raises StateMismatchError."""
+        try:
+            return cls(state[f"{name}.mean"], state[f"{name}.variance"], float(state[f"{name}.count"][0]))
+        except KeyError as error:
+            raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error
 
     @classmethod
     def of_all(cls, ranks: Ranks, rows: NDArray[np.floating]) -> Moments:

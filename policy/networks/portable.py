@@ -12,7 +12,7 @@ from torch import nn
 
 from remuda.policy.networks.normalisation import CLIP
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
-from remuda.policy.networks.torch_networks import ActorCriticNetwork, RunningMoments
+from remuda.policy.networks.torch_networks import ActorCriticNetwork, RewardScale, RunningMoments
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 Answer = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -40,6 +40,7 @@ class Portable(nn.Module):
 
     state_size: int = 0
     """Numbers carried between the observations of an episode; 0: none."""
+    reward_std: torch.Tensor | None
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Portable(nn.Module):
         *,
         exploration: float = 0.0,
         moments: RunningMoments | None = None,
+        rewards: RunningMoments | None = None,
     ) -> None:
         """Make a policy of a network.
 
@@ -60,6 +62,7 @@ class Portable(nn.Module):
             output_name: meaning of the outputs.
             exploration: exploration of `sample`: the share of random actions for `q_values`.
             moments: running moments of observations in the network.
+            rewards: moments by which the network's values were divided; see RewardScale.
         """
         super().__init__()
         self.network = network
@@ -75,6 +78,8 @@ class Portable(nn.Module):
         for name, bounds, unbounded in (("low", action.low, -math.inf), ("high", action.high, math.inf)):
             limits = [unbounded if bound is None else bound for bound in bounds]
             self.register_buffer(name, torch.tensor(limits, dtype=torch_dtype(action.dtype)), persistent=False)
+        std = None if rewards is None else torch.tensor(RewardScale(rewards).std, dtype=torch.float32)
+        self.register_buffer("reward_std", std, persistent=False)
         self.register_buffer("starts", torch.tensor(action.starts, dtype=torch.int64), persistent=False)
 
     @property
@@ -100,7 +105,7 @@ class Portable(nn.Module):
         return _with(self.drawn(self.exploring(seen)), after)
 
     def value(self, observation: torch.Tensor, state: torch.Tensor | None = None) -> Answer:
-        """The return expected from here on: float32 [batch]."""
+        """The return expected from here on, in the environment's own rewards: float32 [batch]."""
         seen, after = self.seen(observation, state)
         return _with(self.values(seen), after)
 
@@ -116,9 +121,9 @@ class Portable(nn.Module):
         return remembered, after
 
     def outputs(self, seen: torch.Tensor) -> torch.Tensor:
-        """The outputs [batch, k] of the head."""
+        """The outputs [batch, k] of the head; action values are in the environment's own rewards."""
         outputs: torch.Tensor = self.head(seen)
-        return outputs
+        return self.in_own_rewards(outputs) if self.output_name == "q_values" else outputs
 
     def exploring(self, seen: torch.Tensor) -> torch.Tensor:
         """Outputs for `sample`."""
@@ -127,6 +132,10 @@ class Portable(nn.Module):
     def values(self, seen: torch.Tensor) -> torch.Tensor:
         """Expected returns [batch]: for action values, those of the best action."""
         return self.outputs(seen).amax(1)
+
+    def in_own_rewards(self, values: torch.Tensor) -> torch.Tensor:
+        """Values in the environment's own rewards, given values in scaled rewards."""
+        return values if self.reward_std is None else values * self.reward_std
 
     def best(self, outputs: torch.Tensor) -> torch.Tensor:
         """The best actions, given the outputs."""
@@ -190,17 +199,16 @@ class PortableActorCritic(Portable):
         to rewards divided by the running moments."""
         moments = network.observations if isinstance(network, ActorCriticNetwork) and network.normalizes else None
         name: OutputName = "action_mean" if action.is_box else "logits"
-        super().__init__(network, observation, action, name, moments=moments)
-        assert isinstance(self.head, ActorCriticNetwork)
-        scale = float(self.head.returns.load().scale[0]) if scaled_rewards else 1.0
-        self.register_buffer("return_std", torch.tensor(1.0 / scale, dtype=torch.float32), persistent=False)
+        head = network.head if isinstance(network, RecurrentNetwork) else network
+        assert isinstance(head, ActorCriticNetwork)
+        rewards = head.returns if scaled_rewards else None
+        super().__init__(network, observation, action, name, moments=moments, rewards=rewards)
 
     def values(self, seen: torch.Tensor) -> torch.Tensor:
-        """In the environment's own rewards."""
         head = self.head
         assert isinstance(head, ActorCriticNetwork)
         values: torch.Tensor = head.value(head.features(head.normalised(seen)))
-        return values.squeeze(1) * self.get_buffer("return_std")
+        return self.in_own_rewards(values.squeeze(1))
 
 
 def _with(answer: torch.Tensor, after: torch.Tensor | None) -> Answer:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from remuda.policy.networks.normalisation import CLIP, Moments
+from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
 from remuda.policy.networks.perceptrons import Perceptrons, dueling_values
 from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.program import Dense, Dueling, Normalise, Steps
 from remuda.policy.networks.reading import Names, steps_of
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.networks.trunks import ConvolutionTrunk, CustomTrunk, lowered
+from remuda.policy.ranks import Ranks
 
 
 class OutputLayer(nn.Linear):
@@ -260,6 +262,43 @@ class RunningMoments(nn.Module):
         self.mean.copy_(to_tensor(moments.mean, self.mean.device))
         self.variance.copy_(to_tensor(moments.variance, self.mean.device))
         self.count.fill_(moments.count)
+
+
+class RewardScale:
+    """Divides rewards by a standard deviation so far, clipped at 10; its moments lie in a network's buffers."""
+
+    def __init__(self, moments: RunningMoments) -> None:
+        """`moments`: of one number, in the network."""
+        self._stored = moments
+        self.read()
+
+    def read(self) -> None:
+        """Read the moments again, after the network was loaded."""
+        self._moments = self._stored.load()
+
+    @property
+    def std(self) -> float:
+        """The divisor."""
+        return 1.0 / float(self._moments.scale[0])
+
+    def of_segments(self, ranks: Ranks, batch: Mapping[str, np.ndarray], *, discount: float) -> NDArray[np.float32]:
+        """Divide the rewards [B, T] of segments by the standard deviation of the discounted returns of all segments so
+        far, including these."""
+        rewards = (batch["reward"], batch["done"], batch["valid"], batch["return_so_far"])
+        returns = running_returns(*rewards, discount=discount)
+        return self._scaled(batch["reward"], Moments.of_all(ranks, returns[:, None]))
+
+    def of_rows(self, ranks: Ranks, batch: Mapping[str, np.ndarray]) -> NDArray[np.float32]:
+        """Divide the rewards [n] of replayed rows by the root mean square of all rewards so far, including these:
+        replayed rows have no returns."""
+        rewards = Moments.of_all(ranks, batch["reward"][:, None])
+        return self._scaled(batch["reward"], Moments(np.zeros(1), rewards.variance + rewards.mean**2, rewards.count))
+
+    def _scaled(self, reward: NDArray[np.float32], added: Moments) -> NDArray[np.float32]:
+        self._moments = self._moments.joined(added)
+        self._stored.store(self._moments)
+        scaled: NDArray[np.float32] = (reward * self._moments.scale[0]).clip(-CLIP, CLIP).astype(np.float32)
+        return scaled
 
 
 def _present(*modules: nn.Module | None) -> list[nn.Module]:

@@ -150,8 +150,8 @@ class ActorCriticPolicy(Policy):
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
+        returns = Moments.stored(state, "returns")
         try:
-            returns = Moments(state["returns.mean"], state["returns.variance"], float(state["returns.count"][0]))
             log_std = state["log_std"] if self._action.is_box else None
         except KeyError as error:
             raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error

@@ -59,7 +59,7 @@ class Impala(ActorCritic):
             approx_kl=moved[0],
             clip_fraction=moved[1],
             explained_variance=explained,
-            value=losses.values / segments.reward_scale,
+            value=losses.values * segments.reward_std,
             grad_norm=grad_norm,
         )
 

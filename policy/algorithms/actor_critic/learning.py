@@ -18,11 +18,11 @@ from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.network_learner import VectorLearner
 from remuda.policy.networks.custom import ActorAndCritic, reads
 from remuda.policy.networks.layouts import begins_of
-from remuda.policy.networks.normalisation import CLIP, Moments, running_returns
+from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.portable import PortableActorCritic
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.tensors import masked, to_tensor, weights_from
-from remuda.policy.networks.torch_networks import ActorCriticNetwork, PolicyAndValue
+from remuda.policy.networks.torch_networks import ActorCriticNetwork, PolicyAndValue, RewardScale
 from remuda.policy.ranks import Ranks
 from remuda.policy.returns import Outcome
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
@@ -106,8 +106,8 @@ class Segments:
     """float32 [n]: log probabilities by the acting policy."""
     legal: torch.Tensor | None
     """bool [n, actions]: legal actions; None: all were legal."""
-    reward_scale: float
-    """Factor of the environment's rewards; values have the same scale."""
+    reward_std: float
+    """Divisor of the environment's rewards; values are divided likewise."""
     first: int
     """Number of valid slots in the parts of lower ranks."""
     whole: int
@@ -163,6 +163,10 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
         super().__init__(config, observation, action, online=network.to(config.learner.device))
         self._head = network.head if isinstance(network, RecurrentNetwork) else network
         self._reads = network.encoder if isinstance(network, RecurrentNetwork) else network
+        self._rewards = RewardScale(self._head.returns)
+
+    def _loaded(self) -> None:
+        self._rewards.read()
 
     def portable(self) -> PortableActorCritic:
         scaled = self._shared.normalize_rewards
@@ -172,16 +176,12 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
 
     def _prepare(self, batch: Arrays) -> Segments:
         """Encode, normalise and flatten a batch, update the moments, and count the update."""
-        valid, done = batch["valid"], batch["done"]
+        valid = batch["valid"]
         segments, slots = valid.shape
-        reward, scale = batch["reward"], 1.0
+        outcome = Outcome.of(batch)
         if self._shared.normalize_rewards:
-            sums = running_returns(reward, done, valid, batch["return_so_far"], discount=self._shared.discount)
-            returns = self._head.returns.load().joined(Moments.of_all(self.ranks, sums[:, None]))
-            self._head.returns.store(returns)
-            scale = returns.scale[0]
-            reward = (reward * scale).clip(-CLIP, CLIP).astype(np.float32)
-        outcome = replace(Outcome.of(batch), reward=reward)
+            scaled = self._rewards.of_segments(self.ranks, batch, discount=self._shared.discount)
+            outcome = replace(outcome, reward=scaled)
         seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
         encoded = self.observation.encode(seen, self._numbers)
         segment, slot = np.nonzero(valid)
@@ -200,7 +200,7 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),
             to_tensor(batch["log_prob"][valid], self._device),
             to_tensor(batch["legal"][:, :-1][valid], self._device) if "legal" in batch else None,
-            scale,
+            self._rewards.std if self._shared.normalize_rewards else 1.0,
             first,
             whole,
         )

@@ -110,7 +110,7 @@ class Ppo(ActorCritic):
             gradient_steps.append(step)
         of_batch: dict[str, float | torch.Tensor] = {
             "explained_variance": explained,
-            "value": steps.values / segments.reward_scale,
+            "value": steps.values * segments.reward_std,
             "stop_iter": len(gradient_steps),
         }
         if not gradient_steps:

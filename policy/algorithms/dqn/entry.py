@@ -19,6 +19,7 @@ from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import input_layout, require_readable, units
+from remuda.policy.networks.normalisation import Moments
 from remuda.policy.schedules import epsilon_schedule
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -36,6 +37,10 @@ METRICS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Meanings of the metrics of an update, in the order of the logs."""
+VALUE_METRICS = ("q_value", "target_q_value", "td_error")
+"""Metrics in the environment's own rewards."""
+REWARDS = "rewards"
+"""Name of the moments of rewards in the networks of DQN and PQN with `normalize_rewards`."""
 MEANINGS: Mapping[str, str] = MappingProxyType({**METRICS, EPSILON: "share of random actions"})
 WITH_STATISTICS = ("total_loss", "q_value", "td_error", "grad_norm")
 Q_VALUE_COLUMNS = {
@@ -148,6 +153,8 @@ class DqnPolicy(QPolicy):
     ) -> None:
         """Raises UnsupportedSpaceError."""
         super().__init__(config, observation, action)
+        self._reward_std: np.float32 | None = None
+        self._scaled = config.normalize_rewards
         require_readable(config, observation)
         make = made_by(
             "remuda.policy.algorithms.dqn.learning:make_network", config, observation, action, inference.source_dir
@@ -156,10 +163,13 @@ class DqnPolicy(QPolicy):
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
+        moments = Moments.stored(state, REWARDS) if self._scaled else None
         self._network.load_state(state)
+        self._reward_std = None if moments is None else np.float32(1.0 / moments.scale[0])
 
     def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
-        return self._network("values", self._observation.encode(observations))
+        values = self._network("values", self._observation.encode(observations))
+        return values if self._reward_std is None else values * self._reward_std
 
 
 class DqnEntry(BuiltInEntry[DqnConfig]):

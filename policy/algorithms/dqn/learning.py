@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, QLearningConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions
+from remuda.policy.algorithms.dqn.entry import REWARDS, VALUE_METRICS, hidden_layers, number_of_actions
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import Network, VectorLearner
 from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.tensors import masked, weights_from
-from remuda.policy.networks.torch_networks import QNetwork
+from remuda.policy.networks.torch_networks import QNetwork, RewardScale, RunningMoments
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
@@ -51,6 +53,8 @@ class QLearner(VectorLearner[Network]):
 
     def _copy_to_target(self) -> None:
         self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+        for kept, buffer in zip(self._target.buffers(), self._online.buffers(), strict=True):
+            kept.copy_(buffer)
 
 
 HIDDEN, PQN_HIDDEN = (128, 128, 64), (128, 128)
@@ -62,6 +66,15 @@ def make_network(
 ) -> nn.Module:
     """Make a network with weights from torch's generator. Raises UnsupportedSpaceError, and UserCodeError for a user's
     encoder or network, whose module is looked up in `source_dir`."""
+    network = _network(config, observation, action, source_dir)
+    if config.normalize_rewards:
+        network.add_module(REWARDS, RunningMoments(1))
+    return network
+
+
+def _network(
+    config: DqnConfig | PqnConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
+) -> nn.Module:
     actions = number_of_actions(config, action)
     if config.network is not None:
         return CustomValues(config, observation, action, source_dir, shape=(actions,), output="values")
@@ -71,6 +84,37 @@ def make_network(
         return QNetwork(features, actions, hidden, dueling=False, layer_norm=config.layer_norm, trunk=trunk)
     hidden = hidden_layers(config, observation, default=HIDDEN)
     return QNetwork(features, actions, hidden, dueling=config.dueling, trunk=trunk)
+
+
+def reward_scale(network: nn.Module) -> RewardScale | None:
+    """The scale of rewards by the moments in a network; None without `normalize_rewards`."""
+    moments = moments_in(network)
+    return None if moments is None else RewardScale(moments)
+
+
+def moments_in(network: nn.Module) -> RunningMoments | None:
+    """The moments of rewards in a network of `make_network`, if any."""
+    return next((part for part in network.children() if isinstance(part, RunningMoments)), None)
+
+
+def portable(algorithm: VectorLearner[nn.Module], config: DqnConfig | PqnConfig) -> Portable:
+    """Make the portable policy of a DQN or PQN."""
+    return Portable(
+        algorithm.network,
+        algorithm.observation,
+        algorithm.action,
+        "q_values",
+        exploration=config.epsilon_end,
+        rewards=moments_in(algorithm.network),
+    )
+
+
+def in_own_rewards(
+    metrics: Mapping[str, float | torch.Tensor], scale: RewardScale | None
+) -> dict[str, float | torch.Tensor]:
+    """Metrics of values in the environment's own rewards."""
+    std = 1.0 if scale is None else scale.std
+    return {name: value * std if name in VALUE_METRICS else value for name, value in metrics.items()}
 
 
 def huber(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -93,14 +137,22 @@ class Dqn(QLearner[nn.Module]):
         with weights_from(seed):
             online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
         super().__init__(config, observation, action, online=online)
+        self._rewards = reward_scale(online)
 
     def portable(self) -> Portable:
-        return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
+        return portable(self, self._policy)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one optimizer step on `loss`."""
+        if self._rewards is not None:
+            batch = {**batch, "reward": self._rewards.of_rows(self.ranks, batch)}
         rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=False)
-        return self._learned(self.loss(rows), len(rows))
+        loss = self.loss(rows)
+        return self._learned(replace(loss, metrics=in_own_rewards(loss.metrics, self._rewards)), len(rows))
+
+    def _loaded(self) -> None:
+        if self._rewards is not None:
+            self._rewards.read()
 
     # --- the update rule
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.learning import make_network
+from remuda.policy.algorithms.dqn.learning import in_own_rewards, make_network, portable, reward_scale
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import VectorLearner, shuffled
 from remuda.policy.networks.portable import Portable
@@ -41,13 +41,17 @@ class Pqn(VectorLearner[nn.Module]):
         with weights_from(seed):
             online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
         super().__init__(config, observation, action, online=online)
+        self._rewards = reward_scale(online)
 
     def portable(self) -> Portable:
-        return Portable(self._online, self.observation, self.action, "q_values", exploration=self._policy.epsilon_end)
+        return portable(self, self._policy)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Compute the λ-returns, then do `epochs` passes over `minibatches` shares of the batch."""
         self._updates += 1
+        if self._rewards is not None:
+            scaled = self._rewards.of_segments(self.ranks, batch, discount=self._policy.discount)
+            batch = {**batch, "reward": scaled}
         gradient_steps = [self._step(steps) for steps in self._minibatches(self._steps(batch))]
         metrics: dict[str, float | torch.Tensor] = {"cur_lr": self._learner.learning_rate}
         if gradient_steps:
@@ -93,6 +97,10 @@ class Pqn(VectorLearner[nn.Module]):
 
     # --- parts of an update
 
+    def _loaded(self) -> None:
+        if self._rewards is not None:
+            self._rewards.read()
+
     def _minibatches(self, steps: Steps) -> Iterator[Steps]:
         """Yield every step once per epoch, in shuffled minibatches, reduced to the steps of this rank."""
         rng = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
@@ -109,5 +117,6 @@ class Pqn(VectorLearner[nn.Module]):
         loss = self.loss(steps)
         total = loss.total.detach()
         norm = self._descend(loss.total, len(steps.action), total)
-        values = {name: torch.as_tensor(value) for name, value in loss.metrics.items()}
+        metrics = in_own_rewards(loss.metrics, self._rewards)
+        values = {name: torch.as_tensor(value) for name, value in metrics.items()}
         return {"total_loss": total.reshape(1), **values, "grad_norm": norm.reshape(1)}

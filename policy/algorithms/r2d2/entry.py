@@ -33,7 +33,12 @@ LEAST_SLOPE = 1e-3
 
 def head_config(config: R2d2Config) -> DqnConfig:
     """Settings of the head, a QNetwork on the core's outputs."""
-    return DqnConfig(hidden=config.head_hidden, dueling=config.dueling, epsilon_spread=config.epsilon_spread)
+    return DqnConfig(
+        hidden=config.head_hidden,
+        dueling=config.dueling,
+        epsilon_spread=config.epsilon_spread,
+        normalize_rewards=False,
+    )
 
 
 def make_r2d2_policy(

@@ -18,7 +18,7 @@ from remuda.tests.policy.cases import batch, dqn
 
 # --- by hand: two states (one-hot), two actions; the hidden layer copies the state, so the last layer is a table of Q
 
-TABLE = DqnConfig(hidden=(2,), dueling=False, double=False, target_update_iters=1000)
+TABLE = DqnConfig(hidden=(2,), dueling=False, double=False, target_update_iters=1000, normalize_rewards=False)
 ONLINE = [[1.0, 2.0], [3.0, 0.5]]  # Q[state][action]
 TARGET = [[0.0, 0.0], [10.0, 20.0]]
 
@@ -131,7 +131,7 @@ def test_the_target_network_is_a_copy_from_the_last_multiple_of_the_interval() -
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("double", [False, True])
 def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: bool) -> None:
-    policy = DqnConfig(hidden=(16, 8), dueling=dueling, double=double)
+    policy = DqnConfig(hidden=(16, 8), dueling=dueling, double=double, normalize_rewards=False)
     algorithm = dqn(policy, LearnerConfig(max_grad_norm=0.1))
     online, target = copy.deepcopy(algorithm.network), copy.deepcopy(algorithm.network)
     for parameter in online.parameters():

@@ -17,6 +17,7 @@ from remuda.policy.base import Algorithm, Policy
 from remuda.policy.network_learner import shuffled
 from remuda.policy.saved_state import StateMismatchError
 from remuda.tests.learner.ranks.test_equality import flat
+from remuda.tests.policy.algorithms import segments
 from remuda.tests.policy.algorithms.every import CASES, Case
 from remuda.tests.policy.algorithms.reads import Reads
 
@@ -28,7 +29,7 @@ READS = {
     "ppo": VALUES + GRADIENT_STEPS,  # of target_kl, which may end the update before each step
     "ppo, continuous": VALUES + MOMENTS,
     "pqn": VALUES,
-    "impala": VALUES + MOMENTS + 2,  # log probabilities for V-trace, and once what its metrics need
+    "impala": VALUES + 2,  # log probabilities for V-trace, and once what its metrics need
     "muzero": VALUES,
     "muzero, searched again": VALUES + SEARCHES * (2 + 3 * SIMULATIONS),
 }
@@ -71,6 +72,28 @@ def test_seed_and_batches_decide_every_bit_and_no_other_random_numbers_change(ca
     second = case.made(seed=7)
     assert equal(numbers(after(first, case, range(4))), numbers(after(second, case, range(4))))
     assert not equal(numbers(case.made(seed=8)), numbers(case.made(seed=7)))
+
+
+@pytest.mark.parametrize("name", ["dqn", "pqn", "impala"])
+@pytest.mark.parametrize("unit", [2.0**-5, 2.0**10])
+def test_normalised_rewards_of_any_size_teach_the_same(name: str, unit: float) -> None:
+    case, learned, metrics = CASES[name], [], []
+    assert case.config.policy.model_dump()["normalize_rewards"]
+    for size in (1.0, unit):
+        algorithm = case.made()
+        for update in range(4):
+            rows = case.draw(np.random.default_rng(update))
+            sized = {
+                column: rows[column] * np.float32(size) for column in ("reward", "return_so_far") if column in rows
+            }
+            result = algorithm.learn({**rows, **sized})
+        learned.append((algorithm.acting_state(), values_of(acting(case, algorithm), case)))
+        metrics.append(segments.numbers(result.metrics)["value" if name == "impala" else "q_value"])
+    (weights, values), (others, larger) = learned
+    for part in (part for part, array in weights.items() if array.dtype == np.float32):
+        np.testing.assert_allclose(others[part], weights[part], atol=1e-4)
+    np.testing.assert_allclose(larger, values * unit, rtol=1e-3)
+    assert metrics[1] == pytest.approx(metrics[0] * unit, rel=1e-3)
 
 
 @every

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from remuda.config.algorithms.actor_critic import TemperedConfig
 from remuda.config.algorithms.base import EXAMPLES, Actions
-from remuda.config.section import Hidden, MayChange, Positive, Share
+from remuda.config.section import Hidden, MayChange, Positive, PositiveFloat, Share, no_bool
 
 
 class CrossQConfig(TemperedConfig):
@@ -53,6 +53,12 @@ class CrossQConfig(TemperedConfig):
     """Updates of the critics per update of the actor and of the temperature."""
     normalization_share: Share = 0.01
     """Share of the newest batch in the running moments of batch normalisation, which collectors act by."""
+    atoms: Annotated[int, Field(gt=1, le=1000), BeforeValidator(no_bool)] | None = 101
+    """Fixed returns whose probabilities each critic learns (XQC, Palenicek et al. 2025, arXiv 2509.25174), evenly from
+    -5 to 5, where 1 is the root mean square of the discounted returns in replay: rewards are divided by this size. Null
+    has a single value per critic and undivided rewards, as CrossQ's paper; `initial_temperature` is then about 1."""
+    initial_temperature: PositiveFloat = 0.01
+    """Initial value of a learned temperature, the weight of the entropy beside the divided rewards."""
     normalize_weights: bool = True
     """Scale the weights of each unit before a normalisation to length 1 after every update (Palenicek et al. 2025,
     arXiv 2502.07523). Growing weights would make later steps smaller and smaller."""

@@ -51,6 +51,13 @@ def masked(numbers: NDArray[np.float32], legal: NDArray[np.bool_] | None) -> NDA
     return numbers if legal is None else np.where(legal, numbers, np.float32(-np.inf))
 
 
+def expected_returns(logits: NDArray[np.float32], returns: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Expected returns [...] of categorical distributions, by logits [..., atoms] of these returns [atoms]."""
+    probability = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    expected: NDArray[np.float32] = (probability @ returns) / probability.sum(axis=-1)
+    return expected
+
+
 def drawn_evenly(legal: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
     """Draws indices int64 [rows], uniformly among the legal actions [rows, n] of each row."""
     each: NDArray[np.int64] = np.count_nonzero(legal, axis=1)

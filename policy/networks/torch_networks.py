@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -264,6 +265,12 @@ class RunningMoments(nn.Module):
         self.count.fill_(moments.count)
 
 
+RECENT_ROWS = 100_000.0
+"""Replayed rows whose returns count fully; older rows count less and less."""
+LONGEST_RETURN_ROWS = 1000
+"""Limit of the rows in a return, for a discount of 1."""
+
+
 class RewardScale:
     """Divides rewards by a standard deviation so far, clipped at 10; its moments lie in a network's buffers."""
 
@@ -293,6 +300,19 @@ class RewardScale:
         replayed rows have no returns."""
         rewards = Moments.of_all(ranks, batch["reward"][:, None])
         return self._scaled(batch["reward"], Moments(np.zeros(1), rewards.variance + rewards.mean**2, rewards.count))
+
+    def of_returns(self, ranks: Ranks, batch: Mapping[str, np.ndarray]) -> NDArray[np.float32]:
+        """Divide the rewards [n] of replayed rows by the root mean square of the discounted returns after recent rows,
+        as if the rewards of rows did not depend on each other.
+
+        For rewards with mean m and variance v, and a mean discount d (0 where an episode terminated), returns have the
+        mean m / (1 - d) and the variance v / (1 - d * d). Newer rows count more: returns grow while a policy learns.
+        """
+        rows = Moments.of_all(ranks, np.stack([batch["reward"], batch["discount"]], axis=1))
+        kept = min(float(rows.mean[1]), 1.0 - 1.0 / LONGEST_RETURN_ROWS)
+        square = rows.variance[:1] / (1.0 - kept * kept) + (rows.mean[:1] / (1.0 - kept)) ** 2
+        self._moments = replace(self._moments, count=min(self._moments.count, RECENT_ROWS))
+        return self._scaled(batch["reward"], Moments(np.zeros(1), square, rows.count))
 
     def _scaled(self, reward: NDArray[np.float32], added: Moments) -> NDArray[np.float32]:
         self._moments = self._moments.joined(added)

@@ -13,6 +13,7 @@ from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
+from remuda.policy.acting.distributions import expected_returns
 from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
 from remuda.policy.algorithms.dqn.entry import EPSILON, MEANINGS, METRICS, QPolicy, declared
 from remuda.policy.base import Arrays, Policy
@@ -120,9 +121,7 @@ class RainbowPolicy(QPolicy):
         if self._config.distribution == "quantile":
             mean: _Floats = outputs.mean(axis=2)
             return mean
-        probability = np.exp(outputs - outputs.max(axis=2, keepdims=True))
-        expected: _Floats = (probability @ self._returns) / probability.sum(axis=2)
-        return expected
+        return expected_returns(outputs, self._returns)
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, ...]) -> _Floats:

@@ -1,4 +1,7 @@
-"""CrossQ, the learning side (Bhatt et al. 2024, arXiv 1902.05605): the update rule on one page."""
+"""CrossQ, the learning side (Bhatt et al. 2024, arXiv 1902.05605): the update rule on one page.
+
+Its categorical critics are those of XQC (Palenicek et al. 2025, arXiv 2509.25174).
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,37 @@ import torch
 
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import crossq_layout
+from remuda.policy.algorithms.twin_critics.entries import VALUE_LIMIT, crossq_layout
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
     PortableTwinCritics,
+    TwinCriticNetwork,
     critics_loss,
-    squared,
-    values_of,
+    outputs_of,
 )
 from remuda.policy.algorithms.twin_critics.sac import TemperedLearner, soft_actor_loss
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.batch_norm import BatchNorms, UnitWeights
+from remuda.policy.networks.torch_networks import RewardScale
+from remuda.policy.return_distributions import Categorical, Expectation, ReturnDistribution
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.torch_distributions import SquashedGaussian
 from remuda.policy.transitions import Transitions
+
+
+def return_distribution(config: CrossQConfig, device: torch.device) -> ReturnDistribution:
+    """Make the distribution of the critics' outputs."""
+    return Expectation() if config.atoms is None else Categorical(config.atoms, -VALUE_LIMIT, VALUE_LIMIT, device)
 
 
 class CrossQ(TemperedLearner[CrossQConfig]):
     """Soft actor-critic with batch-normalised networks, for a Box.
 
     The critics read observations and next observations in one batch, so that both have the same moments; so do the
-    target critics, if any. Every `policy_delay` updates actor and temperature take a step as well. A subclass may
-    override `critic_loss`, `actor_loss` or `temperature_loss`.
+    target critics, if any. With `atoms` they learn distributions of scaled returns, as in XQC. Every `policy_delay`
+    updates actor and temperature take a step as well. A subclass may override `critic_loss`, `actor_loss` or
+    `temperature_loss`.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
@@ -38,16 +49,21 @@ class CrossQ(TemperedLearner[CrossQConfig]):
         assert isinstance(policy, CrossQConfig), policy.type
         layout, followed = crossq_layout(policy, action), None if policy.target_share is None else CRITICS
         super().__init__(config, policy, observation, action, seed, layout=layout, followed=followed)
+        self._returns = return_distribution(policy, self._device)
+        self._rewards = None if self._network.rewards is None else RewardScale(self._network.rewards)
         self._target_norms = None if followed is None else BatchNorms(self._target)
         parts = {name: self._network.get_submodule(name) for name in (CRITICS, ACTOR)}
         self._norms = {name: BatchNorms(part) for name, part in parts.items()}
         self._weights = {name: UnitWeights(part) for name, part in parts.items() if policy.normalize_weights}
 
     def portable(self) -> PortableTwinCritics:
-        return PortableTwinCritics(self._network, self.observation, self.action, "squashed_gaussian")
+        returns = return_distribution(self._policy, torch.device("cpu"))  # where the network is copied to
+        return PortableCrossQ(self._network, self.observation, self.action, returns)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take a step with the critics and, if due, with actor and temperature."""
+        if self._rewards is not None:
+            batch = {**batch, "reward": self._rewards.of_returns(self.ranks, batch)}
         rows = self._rows(batch)
         noise, next_noise = self._normal(len(rows), 2 * self.action.outputs).chunk(2, dim=1)
         due = (self._updates + 1) % self._policy.policy_delay == 0
@@ -57,28 +73,43 @@ class CrossQ(TemperedLearner[CrossQConfig]):
     # --- the update rule
 
     def critic_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
-        """Half the weighted squared distance from reward + discount * (lower target critic - alpha * log probability),
-        at an action that the policy draws for the next observation by normal numbers [n, k]. One pass of the critics
-        reads both observations (figure 2); without target critics it also gives the next values."""
+        """Weighted distance from reward + discount * (return of the lower target critic - alpha * log probability), at
+        an action that the policy draws for the next observation by normal numbers [n, k]. One pass of the critics reads
+        both observations (figure 2); without target critics it also gives the next returns."""
         with torch.no_grad():
             next_action, next_log_prob = SquashedGaussian(self._network(rows.next_obs)).drawn_by(noise)
         observations, actions = torch.cat((rows.obs, rows.next_obs)), torch.cat((rows.action, next_action))
         with self._norms[CRITICS].by_batch():
-            values, next_values = values_of(self._network.critics, observations, actions).chunk(2, dim=1)
-        if self._target_norms is not None:
-            with torch.no_grad(), self._target_norms.by_batch():
-                next_values = values_of(self._target, observations, actions).chunk(2, dim=1)[1]
-        next_value = next_values.detach().amin(dim=0)
-        target = rows.reward + rows.discount * (next_value - self.alpha * next_log_prob)
-        loss = (squared(values, target) @ (rows.weights * (0.5 / len(rows)))).sum()
-        return critics_loss(loss, values, target)
+            outputs, next_outputs = outputs_of(self._network.critics, observations, actions).chunk(2, dim=1)
+        with torch.no_grad():
+            if self._target_norms is not None:
+                with self._target_norms.by_batch():
+                    next_outputs = outputs_of(self._target, observations, actions).chunk(2, dim=1)[1]
+            lower = self._returns.expectation(next_outputs).argmin(dim=0)
+            next_output = next_outputs[lower, torch.arange(len(rows), device=lower.device)]
+            reward = rows.reward - rows.discount * self.alpha * next_log_prob
+            target = self._returns.target(next_output, reward, rows.discount)
+        loss = (self._returns.losses(outputs, target) @ (rows.weights / len(rows))).sum()
+        values, wanted = self._returns.expectation(outputs.detach()), self._returns.target_expectation(target)
+        std = 1.0 if self._rewards is None else self._rewards.std
+        return critics_loss(loss, values * std, wanted * std)
 
     def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
         """See `soft_actor_loss`; the critics use their running moments."""
         with self._norms[ACTOR].by_batch():
             outputs = self._network(rows.obs)
+
+        def values(action: torch.Tensor) -> torch.Tensor:
+            return self._returns.expectation(outputs_of(self._network.critics, rows.obs, action))
+
         with self._parts[CRITICS].constant():
-            return soft_actor_loss(self._network.critics, rows, outputs, noise, self.alpha)
+            return soft_actor_loss(values, outputs, noise, self.alpha)
+
+    # --- parts of an update
+
+    def _loaded(self) -> None:
+        if self._rewards is not None:
+            self._rewards.read()
 
     def _descend(self, losses: Mapping[str, Loss], rows: int) -> LearnResult:
         result = super()._descend(losses, rows)
@@ -86,3 +117,21 @@ class CrossQ(TemperedLearner[CrossQConfig]):
             if name in losses:
                 weights.normalise()
         return result
+
+
+class PortableCrossQ(PortableTwinCritics):
+    """Values are the expected returns of the lower critic."""
+
+    def __init__(
+        self,
+        network: TwinCriticNetwork,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        returns: ReturnDistribution,
+    ) -> None:
+        super().__init__(network, observation, action, "squashed_gaussian")
+        self._returns = returns
+
+    def smaller_value(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self.network, TwinCriticNetwork)
+        return self._returns.expectation(outputs_of(self.network.critics, observations, actions)).amin(0)

@@ -17,12 +17,13 @@ from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
-from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, explored, masked
+from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, expected_returns, explored, masked
 from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
 from remuda.policy.algorithms.dqn.entry import Q_VALUE_COLUMNS
 from remuda.policy.base import Algorithm, Arrays, Policy, imported
 from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import PartsLayout, flat, has_images, input_layout
+from remuda.policy.networks.normalisation import Moments
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 NUMBER_OF_CRITICS = 2
@@ -45,6 +46,13 @@ class TwinCriticLayout:
     """Units of the actor's hidden layers; None: `hidden`."""
     normalization_share: float | None = None
     """Share of the newest batch in the running moments of batch normalisation; None: no normalisation."""
+    returns: NDArray[np.float32] | None = None
+    """Fixed returns [values] of categorical critics, in scaled rewards; None: outputs are values."""
+
+    @property
+    def scales_rewards(self) -> bool:
+        """True if the critics learn scaled rewards; see RewardScale."""
+        return self.returns is not None
 
     def actor(self, features: int) -> tuple[int, ...]:
         """Widths of the actor, from features to outputs."""
@@ -112,7 +120,9 @@ class TwinCriticPolicy(Policy):
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
+        rewards = Moments.stored(state, "rewards") if self._layout.scales_rewards else None
         self._network.load_state(state)
+        self._reward_std = np.float32(1.0 if rewards is None else 1.0 / rewards.scale[0])
 
     def act(
         self,
@@ -167,7 +177,10 @@ class TwinCriticPolicy(Policy):
         if self._numbers is None:
             seen = self._network("critic_features", seen)
         inputs = seen if actions is None else np.concatenate((seen, actions), axis=1)
-        return least([self._network(critic, inputs) for critic in self._critics])
+        outputs, returns = [self._network(critic, inputs) for critic in self._critics], self._layout.returns
+        if returns is None:
+            return least(outputs)
+        return least([expected_returns(logits, returns)[:, None] for logits in outputs]) * self._reward_std
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
         if self._numbers is None:
@@ -291,6 +304,10 @@ class SacEntry(BuiltInEntry[SacConfig]):
         return cast("Algorithm", made(setup.config, setup.observation, setup.action, seed))
 
 
+VALUE_LIMIT = 5.0
+"""Largest value that a categorical critic distinguishes, in root mean squares of the replayed returns."""
+
+
 def crossq_layout(config: CrossQConfig, action: ActionSpec) -> TwinCriticLayout:
     """The network's layers. Raises UnsupportedSpaceError."""
     action.bounded(by="crossq")
@@ -298,10 +315,11 @@ def crossq_layout(config: CrossQConfig, action: ActionSpec) -> TwinCriticLayout:
         config.hidden,
         2 * action.outputs,
         action.outputs,
-        1,
+        config.atoms or 1,
         config.temperature is None,
         config.actor_hidden,
         config.normalization_share,
+        None if config.atoms is None else np.linspace(-VALUE_LIMIT, VALUE_LIMIT, config.atoms, dtype=np.float32),
     )
 
 

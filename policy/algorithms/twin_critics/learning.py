@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Lowers, Products
 from remuda.policy.networks.stacked import Beside, StackedPerceptron, StackSlice
 from remuda.policy.networks.tensors import to_tensor, weights_from
+from remuda.policy.networks.torch_networks import RunningMoments
 from remuda.policy.networks.trunks import PartsTrunk, lowered
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 from remuda.policy.transitions import Transitions
@@ -38,9 +39,18 @@ Stack = StackedPerceptron | Beside
 class TwinCriticNetwork(nn.Module):
     """The actor reads observations. The critics read observations, and actions of a Box."""
 
-    def __init__(self, actor: Stack | ReadingStack, critics: Stack | ReadingStack, temperature: float | None) -> None:
-        """`temperature`: initial temperature, if learned (by its logarithm)."""
+    def __init__(
+        self,
+        actor: Stack | ReadingStack,
+        critics: Stack | ReadingStack,
+        temperature: float | None,
+        *,
+        scales_rewards: bool = False,
+    ) -> None:
+        """`temperature`: initial temperature, if learned (by its logarithm). `scales_rewards`: keep moments for a
+        RewardScale."""
         super().__init__()
+        self.rewards = RunningMoments(1) if scales_rewards else None
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
         self.actor, self.critics = actor, critics
 
@@ -83,11 +93,14 @@ class ReadingStack(nn.Module, Lowers):
 
 def values_of(critics: nn.Module, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
     """Each critic's values of the actions, numbers in -1 … 1 [n, k]: [critics, n]."""
+    return outputs_of(critics, observations, actions).squeeze(2)
+
+
+def outputs_of(critics: nn.Module, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Each critic's outputs for the actions, numbers in -1 … 1 [n, k]: [critics, n, values]."""
     if isinstance(critics, ReadingStack):
-        of_actions: torch.Tensor = critics(observations, actions).squeeze(2)
-        return of_actions
-    values: torch.Tensor = critics(torch.cat((observations, actions), dim=1)).squeeze(2)
-    return values
+        return cast("torch.Tensor", critics(observations, actions))
+    return cast("torch.Tensor", critics(torch.cat((observations, actions), dim=1)))
 
 
 def make_network(
@@ -104,7 +117,8 @@ def make_network(
     those of a user's network start as the user's code draws them.
     """
     if config.network is not None:
-        return TwinCriticNetwork(*_own(config, layout, observation, action, source_dir), temperature)
+        own = _own(config, layout, observation, action, source_dir)
+        return TwinCriticNetwork(*own, temperature, scales_rewards=layout.scales_rewards)
     numbers = numbers_of(config, observation)
 
     def perceptron(count: int, widths: Callable[[int], tuple[int, ...]]) -> Stack | ReadingStack:
@@ -112,7 +126,8 @@ def make_network(
         stack = _stack(count, widths(features), layout.normalization_share)
         return stack if encoder is None else ReadingStack(encoder, stack)
 
-    return TwinCriticNetwork(perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic), temperature)
+    actor, critics = perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic)
+    return TwinCriticNetwork(actor, critics, temperature, scales_rewards=layout.scales_rewards)
 
 
 def _own(
@@ -171,7 +186,7 @@ class PortableTwinCritics(Portable):
         noise: float = 0.0,
     ) -> None:
         """`noise`: standard deviation of the noise in `sample`, for `unit_action`."""
-        super().__init__(network, observation, action, output_name, exploration=noise)
+        super().__init__(network, observation, action, output_name, exploration=noise, rewards=network.rewards)
         as_vector = bool(observation.parts) and not isinstance(network.actor, ReadingStack)
         self._parts = PartsTrunk(PartsLayout.of(observation, None)) if as_vector else None
         if action.is_box:
@@ -195,8 +210,9 @@ class PortableTwinCritics(Portable):
         """Values of the best action in a Box, or means over counted actions by their probabilities."""
         outputs = self.outputs(seen)
         if self.output_name == "logits":
-            return (outputs.softmax(1) * self._least_value(seen)).sum(1)
-        return self._least_value(seen, self._units(outputs)).squeeze(1)
+            assert isinstance(self.network, TwinCriticNetwork)
+            return (outputs.softmax(1) * self.network.smaller_value(seen)).sum(1)
+        return self.in_own_rewards(self.smaller_value(seen, self._units(outputs)))
 
     def best(self, outputs: torch.Tensor) -> torch.Tensor:
         return super().best(outputs) if self.output_name == "logits" else self._from_units(self._units(outputs))
@@ -210,9 +226,10 @@ class PortableTwinCritics(Portable):
         std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
         return self._from_units((mean + torch.randn_like(mean) * std).tanh())
 
-    def _least_value(self, *seen: torch.Tensor) -> torch.Tensor:
+    def smaller_value(self, seen: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+        """Minimum of both critics' values [batch] of actions in -1 … 1."""
         assert isinstance(self.network, TwinCriticNetwork)
-        return self.network.smaller_value(*seen)
+        return self.network.smaller_value(seen, units).squeeze(1)
 
     def _units(self, outputs: torch.Tensor) -> torch.Tensor:
         """The best actions in -1 … 1 [batch, k]."""

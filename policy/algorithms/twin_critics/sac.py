@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import nn
 
 from remuda.config.algorithms.actor_critic import SacConfig, TemperedConfig
 from remuda.config.schema import ExperimentConfig
@@ -103,16 +104,19 @@ class Sac(SacLearner):
         """See `soft_actor_loss`."""
         outputs = self._network(rows.obs)
         with self._parts[CRITICS].constant():
-            return soft_actor_loss(self._network.critics, rows, outputs, noise, self.alpha)
+            return soft_actor_loss(partial(values_of, self._network.critics, rows.obs), outputs, noise, self.alpha)
 
 
 def soft_actor_loss(
-    critics: nn.Module, rows: Transitions, outputs: torch.Tensor, noise: torch.Tensor, alpha: float | torch.Tensor
+    values: Callable[[torch.Tensor], torch.Tensor],
+    outputs: torch.Tensor,
+    noise: torch.Tensor,
+    alpha: float | torch.Tensor,
 ) -> Loss:
     """Loss alpha * log probability - lower critic (equation 9), at an action that the actor's outputs [n, 2 k] draw
-    with normal numbers [n, k]."""
+    with normal numbers [n, k]. `values`: each critic's values [critics, n] of actions [n, k]."""
     action, log_prob = SquashedGaussian(outputs).drawn_by(noise)
-    value = values_of(critics, rows.obs, action).min(dim=0).values
+    value = values(action).min(dim=0).values
     loss = (alpha * log_prob - value).mean()
     entropy = -log_prob.detach().mean()
     return Loss(loss, {"policy_loss": loss.detach(), "temperature": alpha, "entropy": entropy})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.policy.algorithms.rainbow.learning import Categorical, Quantiles
+from remuda.policy.return_distributions import Categorical, Quantiles
 
 CPU = torch.device("cpu")
 FIVE = Categorical(5, 0.0, 4.0, CPU)

@@ -106,9 +106,9 @@ def entropy(logits: torch.Tensor) -> torch.Tensor:
 class NormalisedNetworks:
     """CrossQ's actor and critics of torch's own modules, with the first weights of an algorithm."""
 
-    def __init__(self, algorithm: TwinCriticLearner[Any], hidden: tuple[int, ...]) -> None:
+    def __init__(self, algorithm: TwinCriticLearner[Any], hidden: tuple[int, ...], outputs: int) -> None:
         self.actor = _normalised(3, hidden, 4)
-        self.critics = torch.nn.ModuleList([_normalised(5, hidden, 1) for _ in range(2)])
+        self.critics = torch.nn.ModuleList([_normalised(5, hidden, outputs) for _ in range(2)])
         self._parts = {"actor.0.": self.actor.eval(), "critics.": self.critics.eval()}
         assert isinstance(algorithm.network, TwinCriticNetwork)
         state = algorithm.network.state_dict()
@@ -116,9 +116,9 @@ class NormalisedNetworks:
             own = {name.removeprefix(prefix): copy.deepcopy(state[name]) for name in state if name.startswith(prefix)}
             module.load_state_dict(own, strict=False)  # torch's own also count batches
 
-    def values(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Of both critics: [2, n]."""
-        return torch.stack([critic(torch.cat((obs, actions), 1))[:, 0] for critic in self.critics])
+    def outputs(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Of both critics: [2, n, outputs]."""
+        return torch.stack([critic(torch.cat((obs, actions), 1)) for critic in self.critics])
 
     def project(self, unit_length: bool, *modules: torch.nn.Module) -> None:
         """Scale the weights before normalisations to length 1."""

@@ -142,15 +142,30 @@ def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: 
     assert_same_networks(algorithm, online, target.critics.state_dict())
 
 
-@pytest.mark.parametrize(("unit_length", "target_share"), [(False, None), (True, None), (False, 0.1), (True, 0.1)])
-def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: bool, target_share: float | None) -> None:
-    """Normalisation by torch's own BatchNorm1d; each critic reads both observations in one batch."""
-    policy = CrossQConfig(hidden=SMALL, actor_hidden=SMALL, normalization_share=0.1, policy_delay=2)
+def two_hot(values: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+    """Probabilities [..., atoms] of evenly spaced returns, with the expectations `values` [...]."""
+    near = 1.0 - (values.clamp(returns[0], returns[-1]).unsqueeze(-1) - returns).abs() / (returns[1] - returns[0])
+    return near.clamp(min=0.0)
+
+
+@pytest.mark.parametrize("atoms", [None, 7])
+@pytest.mark.parametrize(("unit_length", "target_share"), [(False, None), (True, 0.1)])
+def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(
+    unit_length: bool, target_share: float | None, atoms: int | None
+) -> None:
+    """Normalisation by torch's own BatchNorm1d; each critic reads both observations in one batch. Categorical critics
+    learn rewards divided by the root mean square of the returns so far."""
+    policy = CrossQConfig(hidden=SMALL, actor_hidden=SMALL, normalization_share=0.1, policy_delay=2, atoms=atoms)
     algorithm = made(policy.model_copy(update={"normalize_weights": unit_length, "target_share": target_share}))
     assert ("target_model" in algorithm.state()) == (target_share is not None)
-    textbook, target = cases.NormalisedNetworks(algorithm, SMALL), cases.NormalisedNetworks(algorithm, SMALL)
+    textbook, target = (cases.NormalisedNetworks(algorithm, SMALL, atoms or 1) for _ in range(2))
     target.critics.train()
-    actor, critics, own = textbook.actor, textbook.critics, torch.nn.Parameter(torch.zeros(1))
+    returns, squares = torch.linspace(-5.0, 5.0, atoms or 1), []
+    actor, critics, own = textbook.actor, textbook.critics, torch.nn.Parameter(torch.tensor([0.01]).log())
+
+    def expected(outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.squeeze(2) if atoms is None else outputs.softmax(2) @ returns
+
     critic_adam, actor_adam, temperature_adam = (
         torch.optim.Adam(parameters, lr=1e-2) for parameters in (critics.parameters(), actor.parameters(), [own])
     )
@@ -163,18 +178,30 @@ def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(unit_length: boo
             next_action, next_log_prob = cases.density(actor, t["next_obs"], noise[:, 2:])
         seen, actions = torch.cat((t["obs"], t["next_obs"])), torch.cat((cases.unit(t["action"]), next_action))
         critics.train()
-        q, after = textbook.values(seen, actions).chunk(2, dim=1)
+        q, after = textbook.outputs(seen, actions).chunk(2, dim=1)
         critics.eval()
         if target_share is not None:
-            _, after = target.values(seen, actions).chunk(2, dim=1)
-        y = t["reward"] + t["discount"] * (after.detach().amin(0) - alpha * next_log_prob)
-        critic_loss = (0.5 * t["weights"] * (q - y) ** 2).mean(1).sum()
+            _, after = target.outputs(seen, actions).chunk(2, dim=1)
+        after, reward, discount = after.detach(), t["reward"], t["discount"]
+        if atoms is None:
+            y = reward + discount * (expected(after).amin(0) - alpha * next_log_prob)
+            critic_loss = (0.5 * t["weights"] * (q.squeeze(2) - y) ** 2).mean(1).sum()
+        else:
+            mean, d = reward.double().mean(), discount.double().mean()
+            squares.append(reward.double().var(correction=0) / (1 - d**2) + (mean / (1 - d)) ** 2)
+            reward = reward / torch.stack(squares).mean().sqrt().float()
+            one, other = after
+            lower = torch.where((expected(after)[0] <= expected(after)[1])[:, None], one, other)
+            moved = (reward - discount * alpha * next_log_prob)[:, None] + discount[:, None] * returns
+            wanted = (lower.softmax(1)[:, :, None] * two_hot(moved, returns)).sum(1)
+            divergence = torch.nn.functional.kl_div(q.log_softmax(2), wanted.expand_as(q), reduction="none").sum(2)
+            critic_loss = (t["weights"] * divergence).mean(1).sum()
         gradients = torch.autograd.grad(critic_loss, list(critics.parameters()))
         assert told(result, "critic_loss") == pytest.approx(float(critic_loss.detach()), rel=1e-4)
         assert ("policy_loss" in result.metrics) == (update % 2 == 1)
         if update % 2 == 1:
             action, log_prob = cases.density(actor.train(), t["obs"], noise[:, :2])
-            actor_loss = (alpha * log_prob - textbook.values(t["obs"], action).amin(0)).mean()
+            actor_loss = (alpha * log_prob - expected(textbook.outputs(t["obs"], action)).amin(0)).mean()
             cases.step(actor_adam, actor_loss, actor.eval().parameters())
             cases.step(temperature_adam, -(own * (log_prob.detach().mean() - 2.0)).sum(), [own])
             assert told(result, "policy_loss") == pytest.approx(float(actor_loss.detach()), rel=1e-4, abs=1e-5)

@@ -86,8 +86,15 @@ def _filled_policy(one: object) -> object:
 
 def _of_today(values: Mapping[str, object]) -> Mapping[str, object]:
     policy = values.get("policy")
-    kind = cast("Mapping[str, object]", policy).get("type", DEFAULT.type) if isinstance(policy, Mapping) else None
-    return BUILT_IN[kind].settings.with_current_names(values) if isinstance(kind, str) and kind in BUILT_IN else values
+    if not isinstance(policy, Mapping):
+        return values
+    section = cast("Mapping[str, object]", policy)
+    kind = section.get("type", DEFAULT.type)
+    if not isinstance(kind, str) or kind not in BUILT_IN:
+        return values
+    settings = BUILT_IN[kind].settings
+    stored = settings.as_stored(section)
+    return settings.with_current_names(values if stored is section else {**values, "policy": stored})
 
 
 def of_each_policy(defaults: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

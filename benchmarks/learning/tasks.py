@@ -153,6 +153,7 @@ TASKS = (
     Task("ppo", "LunarLanderContinuous-v3", 200.0, 1_000_000, seeds=5, interval_env_steps=20_000, peer=True),
     _maze("r2d2", "examples/t_maze_r2d2.yaml", solvable=True),
     _maze("ppo", "examples/t_maze_ppo.yaml", solvable=True, variant="recurrent"),
+    _maze("pqn", "examples/t_maze_pqn.yaml", solvable=True, variant="recurrent"),
     _maze("impala", "examples/t_maze_impala.yaml", solvable=True, variant="recurrent"),
     _maze(
         "ppo",

@@ -66,11 +66,11 @@ SUITES: Mapping[str, Suite] = {
     ),
     "popgym": Suite(
         {task: f"popgym:popgym-{task}-v0" for task in _MEMORIES},
-        ("ppo", "impala", "r2d2"),
+        ("ppo", "pqn", "impala", "r2d2"),
         15_000_000,
         "highest mean return of an evaluation",
         "Morad et al. 2023 have tables of 15 million steps, which nobody has copied here.",
-        settings_of={name: ("policy.recurrent=gru",) for name in ("ppo", "impala", "r2d2")},
+        settings_of={name: ("policy.recurrent=gru",) for name in ("ppo", "pqn", "impala", "r2d2")},
     ),
     "minigrid": Suite(
         {room: f"minigrid:MiniGrid-{room}-v0" for room in _ROOMS},

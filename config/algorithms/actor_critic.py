@@ -75,11 +75,6 @@ class ActorCriticConfig(NetworkConfig):
                 "with `recurrent`, policy and value share at least one hidden layer, which the core reads: leave "
                 "shared_hidden out, and hidden if it is empty"
             )
-        if self.recurrent is not None and self.network is not None:
-            raise ValueError(
-                "network is the whole network, and has no recurrent core: leave recurrent out, or bring the part that "
-                "reads observations as encoder, which the core then stands behind"
-            )
         return self
 
 

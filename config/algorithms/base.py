@@ -61,6 +61,16 @@ class BuiltInConfig(AlgorithmConfig):
     type: str
     """Name of the algorithm."""
 
+    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({})
+    """Effects of a version without these settings, as their values. A config that an older version stored has all of
+    its settings, and takes these values; a config that leaves out other settings as well takes the defaults."""
+
+    @classmethod
+    def as_stored(cls, policy: Mapping[str, object]) -> Mapping[str, object]:
+        """Add the values of `formerly` to a section `policy` that an older version stored."""
+        missing = cls.model_fields.keys() - policy.keys()
+        return {**cls.formerly, **policy} if missing and missing <= cls.formerly.keys() else policy
+
     @classmethod
     def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
         """Rename settings of a former version of the algorithm; takes and returns settings of a config by section."""
@@ -220,6 +230,15 @@ class NetworkConfig(EncodedConfig):
     docs/encoders.md."""
     network_kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Further arguments of the network's function, by name."""
+
+    @model_validator(mode="after")
+    def _core_needs_own_layers(self) -> NetworkConfig:
+        if self.network is not None and getattr(self, "recurrent", None) is not None:
+            raise ValueError(
+                "network is the whole network, and has no recurrent core: leave recurrent out, or bring the part that "
+                "reads observations as encoder, which the core then stands behind"
+            )
+        return self
 
     @property
     def user_code(self) -> Mapping[str, str]:

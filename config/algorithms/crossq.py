@@ -38,6 +38,8 @@ class CrossQConfig(TemperedConfig):
         }
     )
 
+    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({"atoms": None})
+
     type: Literal["crossq"] = "crossq"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
     hidden: Hidden = (256, 256)

@@ -85,6 +85,8 @@ class DqnConfig(NetworkConfig, QLearningConfig):
         {"CartPole-v1": EXAMPLES / "cartpole_dqn.yaml", "ALE/Pong-v5": EXAMPLES / "pong_dqn.yaml"}
     )
 
+    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({"normalize_rewards": False})
+
     type: Literal["dqn"] = "dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
     normalize_rewards: bool = True
@@ -275,6 +277,10 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
     stored_configs: ClassVar[Mapping[str, Path]] = MappingProxyType({"CartPole-v1": EXAMPLES / "cartpole_pqn.yaml"})
     replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "layer_norm")
 
+    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {"normalize_rewards": False, "recurrent": None, "recurrent_units": 128}
+    )
+
     type: Literal["pqn"] = "pqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
     normalize_rewards: bool = True
@@ -283,6 +289,11 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
     layer_norm: bool = True
     """Normalise the hidden layers before their activation (Ba et al. 2016). Without a target network, values may grow
     without bound if the layers are not normalised."""
+    recurrent: Literal["lstm", "gru"] | None = None
+    """A recurrent core before the last hidden layer, as a memory of the episode. Segments begin with the state of the
+    collector at their first step. The shares of `minibatches` are then whole segments. Null has no memory."""
+    recurrent_units: Units = 128
+    """Units of the recurrent core."""
     horizon_steps: Horizon = 32
     """Steps of one environment per segment."""
     q_lambda: Annotated[Fraction, MayChange()] = 0.65
@@ -304,6 +315,25 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
             "collector.count": 1,
             "stop.max_env_steps": 10_000_000,
         }
+
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """See AlgorithmConfig."""
+        return {} if self.recurrent else {"policy.recurrent is null": ("policy.recurrent_units",)}
+
+    @property
+    def lowers_products(self) -> bool:
+        """See BuiltInConfig."""
+        return self.recurrent is None and super().lowers_products
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """See BuiltInConfig: the shares of a recurrent network are whole segments."""
+        return self.recurrent is None
+
+    @property
+    def needs_whole_batches(self) -> str:
+        """See BuiltInConfig."""
+        return "policy.recurrent is set"
 
     @property
     def segment_steps(self) -> int | None:

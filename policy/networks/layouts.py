@@ -227,6 +227,8 @@ class RecurrentLayout:
     """Units of the core: inputs of the head."""
     normalizes: bool = False
     """True if observations, which are not images, are scaled to running mean 0 and standard deviation 1 first."""
+    layer_norm: bool = False
+    """True if each hidden layer is normalised before its activation (Ba et al. 2016)."""
 
     @property
     def state_size(self) -> int:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from remuda.policy.networks.layouts import GATES, RecurrentLayout
+from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.networks.torch_networks import RunningMoments
 
 Head = TypeVar("Head", bound=nn.Module)
@@ -29,7 +34,8 @@ class Encoder(nn.Module):
             layer = nn.Linear(before, after)
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
             nn.init.zeros_(layer.bias)
-            layers += [layer, nn.Tanh() if layout.activation == "tanh" else nn.ReLU()]
+            normalises = [nn.LayerNorm(after)] if layout.layer_norm else []
+            layers += [layer, *normalises, nn.Tanh() if layout.activation == "tanh" else nn.ReLU()]
         self.layers = nn.Sequential(*layers)
 
     def normalised(self, observations: torch.Tensor) -> torch.Tensor:
@@ -97,6 +103,43 @@ class Core(nn.Module):
         return torch.stack(outputs, dim=1), after
 
 
+@dataclass(frozen=True)
+class Unrolled:
+    """Observations of B segments in order, for a recurrent network."""
+
+    observations: torch.Tensor
+    """[B, T + 1, …]: normalised."""
+    state: torch.Tensor
+    """float32 [B, state_size]: state before the first observation of each segment."""
+    begins: torch.Tensor
+    """bool [B, T + 1]: an episode begins with this observation."""
+    steps: torch.Tensor | None = None
+    """int64 [n]: indices of the requested outputs among the B * (T + 1) observations; None: all."""
+
+    def __len__(self) -> int:
+        """Number of observations."""
+        return self.begins.numel()
+
+    def shares(
+        self, valid: NDArray[np.bool_], count: int, rng: np.random.Generator
+    ) -> Iterator[tuple[Unrolled, torch.Tensor]]:
+        """Divide the segments at random into `count` shares. Yields each with the indices of its steps among all valid
+        slots; leaves out shares without any. `valid` is bool [B, T]."""
+        segments, slots = self.begins.shape
+        segment, slot = np.nonzero(valid)
+        for share in np.array_split(rng.permutation(segments), min(count, segments)):
+            own = np.flatnonzero(np.isin(segment, share))
+            if not len(own):  # nothing but resets
+                continue
+            order = np.empty(segments, np.int64)
+            order[share] = np.arange(len(share))
+            device = self.begins.device
+            among = to_tensor(order[segment[own]] * slots + slot[own], device)
+            chosen = to_tensor(share, device)
+            part = Unrolled(self.observations[chosen], self.state[chosen], self.begins[chosen], among)
+            yield part, to_tensor(own, device)
+
+
 class RecurrentNetwork(nn.Module, Generic[Head]):
     """Encoder, core and head. The head is any network on numbers [n, units]."""
 
@@ -119,3 +162,9 @@ class RecurrentNetwork(nn.Module, Generic[Head]):
         units], and the states after the last step. `state` and `begins` are those of Core.unroll."""
         encoded = self.encoder(normalised.flatten(0, 1))
         return self.core.unroll(encoded.reshape(*normalised.shape[:2], -1), state, begins)
+
+    def remembered(self, segments: Unrolled) -> torch.Tensor:
+        """Inputs of the head for the requested observations: float32 [n, units]."""
+        outputs, _ = self.unroll(segments.observations, segments.state, segments.begins)
+        flat = outputs.flatten(0, 1)
+        return flat if segments.steps is None else flat.index_select(0, segments.steps)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from remuda.config.algorithms.registry import BUILT_IN
 from remuda.config.current import values_at
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_settings
@@ -40,6 +41,18 @@ def test_each_of_several_policies_is_read_so() -> None:
         {"type": "ppo", "anneal_env_steps": None}, env={"kind": "pettingzoo", "make": "m:f"}, policies=named
     )
     assert config.policies["a"].learner.optimizer_settings == {"eps": 1e-3}
+
+
+@pytest.mark.parametrize("name", [name for name, known in BUILT_IN.items() if known.settings.formerly])
+def test_a_stored_config_keeps_the_effects_of_its_version(name: str) -> None:
+    """A run folder holds all settings of its version, so a setting that is missing there came later."""
+    kind = BUILT_IN[name].settings
+    stored = kind.model_validate({"type": name}).model_dump(mode="json", exclude=set(kind.formerly))
+    env = {"id": "CartPole-v1" if "Discrete" in kind.acts_in else "Pendulum-v1"}
+    read = loaded(stored, env=env).policy.model_dump(mode="json")
+    assert {key: read[key] for key in kind.formerly} == dict(kind.formerly)
+    own = loaded({"type": name}, env=env).policy.model_dump(mode="json")
+    assert any(own[key] != value for key, value in kind.formerly.items())
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_one_slip_of_the_finger_is_understood(key: str, data: st.DataObject) -> 
     [
         ("horizon_steps", "dqn", "; policy.type ppo or impala or pqn has it"),
         ("gae_lambda", "sac", "; policy.type ppo has it"),
-        ("recurrent", "sac", "; policy.type ppo or impala or r2d2 has it"),
+        ("recurrent", "sac", "; policy.type ppo or impala or pqn or r2d2 has it"),
         ("precision", "ppo", "did you mean learner.precision?"),
         ("batch_size", "dqn", "did you mean learner.batch_size?"),
         ("batch_size", "ppo", "did you mean learner.segments_per_update?"),

@@ -20,7 +20,7 @@ from remuda.policy.networks.custom import ActorAndCritic, reads
 from remuda.policy.networks.layouts import begins_of
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.portable import PortableActorCritic
-from remuda.policy.networks.recurrent_networks import RecurrentNetwork
+from remuda.policy.networks.recurrent_networks import RecurrentNetwork, Unrolled
 from remuda.policy.networks.tensors import masked, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork, PolicyAndValue, RewardScale
 from remuda.policy.ranks import Ranks
@@ -29,32 +29,12 @@ from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 from remuda.policy.torch_distributions import Distribution, Gaussian, categorical
 
 
-@dataclass(frozen=True)
-class Unrolled:
-    """Observations of B segments in order, for a recurrent network."""
-
-    observations: torch.Tensor
-    """[B, T + 1, …]: normalised."""
-    state: torch.Tensor
-    """float32 [B, state_size]: state before the first observation of each segment."""
-    begins: torch.Tensor
-    """bool [B, T + 1]: an episode begins with this observation."""
-    steps: torch.Tensor | None = None
-    """int64 [n]: indices of the requested outputs among the B * (T + 1) observations; None: all."""
-
-    def __len__(self) -> int:
-        """Number of observations."""
-        return self.begins.numel()
-
-
 class RecurrentActorCritic(RecurrentNetwork[ActorCriticNetwork]):
     """A recurrent network of policy and value."""
 
     def evaluate(self, segments: Unrolled) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the policy's outputs [n, outputs] and the values [n] of the requested observations."""
-        remembered, _ = self.unroll(segments.observations, segments.state, segments.begins)
-        flat = remembered.flatten(0, 1)
-        return self.head.evaluate(flat if segments.steps is None else flat.index_select(0, segments.steps))
+        return self.head.evaluate(self.remembered(segments))
 
     @torch.no_grad()
     def values(self, segments: Unrolled) -> torch.Tensor:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.schema import ExperimentConfig
@@ -17,12 +16,12 @@ from remuda.policy.algorithms.actor_critic.learning import (
     Losses,
     Seen,
     Segments,
-    Unrolled,
     explained_variance,
 )
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.network_learner import shuffled
 from remuda.policy.networks.normalisation import Moments
+from remuda.policy.networks.recurrent_networks import Unrolled
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.returns import Floats, generalized_advantages
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -189,7 +188,8 @@ class Ppo(ActorCritic):
             if epoch and self._policy.recompute_advantages:
                 steps = self._with_new_advantages(steps, segments)
             if isinstance(steps.observations, Unrolled):
-                yield from self._of_segments(steps, steps.observations, segments.outcome.valid, rng)
+                shares = steps.observations.shares(segments.outcome.valid, self._policy.minibatches, rng)
+                yield from (steps.at(share, drawn) for share, drawn in shares)
                 continue
             if minibatches == 1:  # the whole batch, in whatever order
                 yield steps
@@ -198,23 +198,6 @@ class Ppo(ActorCritic):
             order, sizes = shuffled(rng, whole=segments.whole, first=segments.first, own=own, shares=minibatches)
             drawn = to_tensor(order, self._device)
             yield from steps.at(steps.observations.index_select(0, drawn), drawn).split(sizes)
-
-    def _of_segments(
-        self, steps: Steps, seen: Unrolled, valid: NDArray[np.bool_], rng: np.random.Generator
-    ) -> Iterator[Steps]:
-        """Yield one epoch for a recurrent network: every segment once, in shares of whole segments. `valid` [B, T]
-        marks the slots of `steps`."""
-        segments, slots = seen.begins.shape
-        segment, slot = np.nonzero(valid)
-        for share in np.array_split(rng.permutation(segments), min(self._policy.minibatches, segments)):
-            own = np.flatnonzero(np.isin(segment, share))
-            if not len(own):  # nothing but resets
-                continue
-            order = np.empty(segments, np.int64)
-            order[share] = np.arange(len(share))
-            among, drawn = (to_tensor(index, self._device) for index in (order[segment[own]] * slots + slot[own], own))
-            chosen = to_tensor(share, self._device)
-            yield steps.at(Unrolled(seen.observations[chosen], seen.state[chosen], seen.begins[chosen], among), drawn)
 
 
 def divergence(log_ratio: torch.Tensor) -> torch.Tensor:

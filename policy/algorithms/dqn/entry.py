@@ -16,9 +16,10 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import EpsilonGreedy, masked
 from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.entry import BuiltInEntry, Setup
-from remuda.policy.networks.layouts import input_layout, require_readable, units
+from remuda.policy.networks.layouts import RecurrentLayout, input_layout, require_readable, units
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.schedules import epsilon_schedule
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -172,6 +173,33 @@ class DqnPolicy(QPolicy):
         return values if self._reward_std is None else values * self._reward_std
 
 
+PQN_HIDDEN = (128, 128)
+"""Default units of PQN's hidden layers."""
+
+
+def recurrent_layout(config: PqnConfig, observation: ObservationSpec) -> RecurrentLayout:
+    """Layout of PQN's recurrent network; the head has the last hidden layer. Raises UnsupportedSpaceError."""
+    require_readable(config, observation)
+    hidden, core = hidden_layers(config, observation, default=PQN_HIDDEN), config.recurrent
+    assert core is not None
+    return RecurrentLayout(0, hidden[:-1] or hidden, "relu", core, config.recurrent_units, layer_norm=config.layer_norm)
+
+
+def make_pqn_policy(
+    config: PqnConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+) -> Policy:
+    """Raises UnsupportedSpaceError."""
+    if config.recurrent is None:
+        return DqnPolicy(config, observation, action, inference)
+    number_of_actions(config, action)
+    layout = recurrent_layout(config, observation)
+    plain: dict[str, object] = {"recurrent": None, "encoder": None, "encoder_kwargs": {}, "convolution": None}
+    head = DqnPolicy(config.model_copy(update=plain), layout.remembered, action)
+    reference = "remuda.policy.algorithms.dqn.learning:make_network"
+    make = made_by(reference, config, observation, action, inference.source_dir)
+    return RecurrentPolicy(layout, observation, head, make, inference)
+
+
 class DqnEntry(BuiltInEntry[DqnConfig]):
     """See AlgorithmEntry."""
 
@@ -199,4 +227,4 @@ class PqnEntry(BuiltInEntry[PqnConfig]):
         return declared(config, settings, rows, reuse="once")
 
     def make_policy(self, setup: Setup[PqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return DqnPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
+        return make_pqn_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))

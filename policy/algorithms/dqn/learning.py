@@ -11,12 +11,20 @@ from torch import nn
 
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, QLearningConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.entry import REWARDS, VALUE_METRICS, hidden_layers, number_of_actions
+from remuda.policy.algorithms.dqn.entry import (
+    PQN_HIDDEN,
+    REWARDS,
+    VALUE_METRICS,
+    hidden_layers,
+    number_of_actions,
+    recurrent_layout,
+)
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import Network, VectorLearner
 from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.portable import Portable
+from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.tensors import masked, weights_from
 from remuda.policy.networks.torch_networks import QNetwork, RewardScale, RunningMoments
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -57,8 +65,8 @@ class QLearner(VectorLearner[Network]):
             kept.copy_(buffer)
 
 
-HIDDEN, PQN_HIDDEN = (128, 128, 64), (128, 128)
-"""Default units of the hidden layers."""
+HIDDEN = (128, 128, 64)
+"""Default units of DQN's hidden layers."""
 
 
 def make_network(
@@ -68,8 +76,12 @@ def make_network(
     encoder or network, whose module is looked up in `source_dir`."""
     network = _network(config, observation, action, source_dir)
     if config.normalize_rewards:
-        network.add_module(REWARDS, RunningMoments(1))
+        _head(network).add_module(REWARDS, RunningMoments(1))
     return network
+
+
+def _head(network: nn.Module) -> nn.Module:
+    return network.head if isinstance(network, RecurrentNetwork) else network
 
 
 def _network(
@@ -81,6 +93,10 @@ def _network(
     trunk, features = reads(config, observation, source_dir)
     if isinstance(config, PqnConfig):
         hidden = hidden_layers(config, observation, default=PQN_HIDDEN)
+        if config.recurrent is not None:
+            layout = recurrent_layout(config, observation)
+            head = QNetwork(layout.units, actions, hidden[-1:], dueling=False, layer_norm=config.layer_norm)
+            return RecurrentNetwork(layout, head, features, trunk)
         return QNetwork(features, actions, hidden, dueling=False, layer_norm=config.layer_norm, trunk=trunk)
     hidden = hidden_layers(config, observation, default=HIDDEN)
     return QNetwork(features, actions, hidden, dueling=config.dueling, trunk=trunk)
@@ -94,7 +110,7 @@ def reward_scale(network: nn.Module) -> RewardScale | None:
 
 def moments_in(network: nn.Module) -> RunningMoments | None:
     """The moments of rewards in a network of `make_network`, if any."""
-    return next((part for part in network.children() if isinstance(part, RunningMoments)), None)
+    return next((part for part in _head(network).children() if isinstance(part, RunningMoments)), None)
 
 
 def portable(algorithm: VectorLearner[nn.Module], config: DqnConfig | PqnConfig) -> Portable:

@@ -85,6 +85,12 @@ CASES: dict[str, Case] = {
         action=segments.PUSH,
     ),
     "pqn": Case(segments.experiment(PqnConfig(hidden=(8,), horizon_steps=9, minibatches=3), LEARNER), _some_segments),
+    "pqn, recurrent": Case(
+        segments.experiment(
+            PqnConfig(hidden=(8,), recurrent="gru", recurrent_units=4, horizon_steps=9, minibatches=3), LEARNER
+        ),
+        lambda rng: {**_some_segments(rng), "state": rng.normal(size=(7, 4)).astype(np.float32)},
+    ),
     "impala": Case(segments.experiment(ImpalaConfig(hidden=(8,), horizon_steps=9), LEARNER), _some_segments),
     "muzero": Case(muzero.config(learner=LEARNER), muzero.batch, muzero.OBSERVATION, muzero.ACTION),
     "muzero, searched again": Case(

@@ -29,6 +29,7 @@ READS = {
     "ppo": VALUES + GRADIENT_STEPS,  # of target_kl, which may end the update before each step
     "ppo, continuous": VALUES + MOMENTS,
     "pqn": VALUES,
+    "pqn, recurrent": VALUES,
     "impala": VALUES + 2,  # log probabilities for V-trace, and once what its metrics need
     "muzero": VALUES,
     "muzero, searched again": VALUES + SEARCHES * (2 + 3 * SIMULATIONS),

@@ -48,6 +48,7 @@ def test_the_loss_is_half_the_mean_squared_error_and_goes_down_its_slope() -> No
         chosen = pqn.network(steps.obs)[torch.arange(12), steps.action]
     assert float(loss.total.detach()) == pytest.approx(float((chosen - steps.target).square().mean() / 2), rel=1e-5)
     pqn.network.double()
+    assert isinstance(steps.obs, torch.Tensor)
     exact = Steps(steps.obs.double(), steps.action, steps.target.double())
     for parameter in pqn.network.parameters():
         (slope,) = torch.autograd.grad(pqn.loss(exact).total, parameter)

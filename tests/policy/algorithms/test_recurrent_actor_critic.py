@@ -1,4 +1,4 @@
-"""PPO and IMPALA with a recurrent core: learner and collectors remember the same, segment after segment."""
+"""PPO, IMPALA and PQN with a recurrent core: learner and collectors remember the same, segment after segment."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
-from remuda.policy.algorithms.actor_critic.learning import Unrolled
 from remuda.policy.algorithms.actor_critic.ppo import Ppo
+from remuda.policy.algorithms.dqn.pqn import Pqn
 from remuda.policy.base import Policy
+from remuda.policy.networks.recurrent_networks import Unrolled
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.counting import Counting
@@ -29,7 +31,7 @@ SMALL: dict[str, Any] = {"hidden": (6,), "recurrent_units": 5, "horizon_steps": 
 KINDS = ("lstm", "gru")
 
 
-def experiment(policy: PpoConfig | ImpalaConfig) -> ExperimentConfig:
+def experiment(policy: PpoConfig | ImpalaConfig | PqnConfig) -> ExperimentConfig:
     env, learner = EnvConfig(id="CartPole-v1", num_envs=3), LearnerConfig(learning_rate=0.01)
     return ExperimentConfig(name="case", seed=4, env=env, policy=policy, learner=learner)
 
@@ -37,7 +39,7 @@ def experiment(policy: PpoConfig | ImpalaConfig) -> ExperimentConfig:
 class Loop:
     """An algorithm, and a collector of its segments from episodes of 2, 5 and 40 steps."""
 
-    def __init__(self, policy: PpoConfig | ImpalaConfig, seed: int = 1) -> None:
+    def __init__(self, policy: PpoConfig | ImpalaConfig | PqnConfig, seed: int = 1) -> None:
         config = experiment(policy)
         self.algorithm = make_algorithm(config, OBSERVATION, ACTION, seed)
         self.acts: Policy = make_policy(config, OBSERVATION, ACTION)
@@ -73,14 +75,23 @@ def test_the_learner_finds_the_probabilities_with_which_collectors_acted(kind: A
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_of_collectors_are_those_of_the_learner(kind: Any) -> None:
-    loop = Loop(PpoConfig(recurrent=kind, **SMALL))
+@pytest.mark.parametrize("chosen", [PpoConfig, PqnConfig])
+def test_values_of_collectors_are_those_of_the_learner(kind: Any, chosen: Any) -> None:
+    """In the environment's own rewards, by PQN."""
+    small = SMALL if chosen is PpoConfig else {name: SMALL[name] for name in SMALL if "normalize" not in name}
+    loop = Loop(chosen(recurrent=kind, **small))
     for _ in range(3):
         loop.iterate()
     rows, algorithm = loop.collect(), loop.algorithm
-    assert isinstance(algorithm, Ppo)
-    segments = copy.deepcopy(algorithm)._prepare(rows)
-    learned = segments.per_slot(algorithm._values(segments.observations))
+    if isinstance(algorithm, Ppo):
+        segments = copy.deepcopy(algorithm)._prepare(rows)
+        learned = segments.per_slot(algorithm._values(segments.observations))
+    else:
+        assert isinstance(algorithm, Pqn)
+        assert algorithm._rewards is not None
+        encoded = torch.from_numpy(rows["obs"].reshape(-1, 1))
+        best = algorithm._values(algorithm._in_order(encoded, rows)).detach().amax(1) * algorithm._rewards.std
+        learned = best.numpy().reshape(rows["obs"].shape[:2])
     state = rows["state"].copy()
     for slot in range(8):
         if slot:
@@ -121,3 +132,4 @@ def test_who_can_learn_in_several_ranks() -> None:
     assert declaration(experiment(PpoConfig())).learns_from_parts
     assert declaration(experiment(ImpalaConfig(recurrent="lstm"))).learns_from_parts
     assert not declaration(experiment(PpoConfig(recurrent="lstm"))).learns_from_parts
+    assert not declaration(experiment(PqnConfig(recurrent="lstm"))).learns_from_parts

@@ -20,7 +20,8 @@ OF_INPUT = frozenset({
     "wire.connection_file.ConnectionFileError", "wire.keys.pair.NoCurveError",
 })  # fmt: skip
 OF_RUNS = frozenset({
-    "deploy.launcher.LaunchError", "policy.export.exporting.ExportError", "wire.conversation.UnreachableError",
+    "client.sweeps.lineage.LineageError", "deploy.launcher.LaunchError", "policy.export.exporting.ExportError",
+    "wire.conversation.UnreachableError",
 })  # fmt: skip
 """Errors by module and class: importing all these modules would take seconds."""
 REFUSAL = "wire.conversation.RefusedError"

@@ -15,7 +15,17 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
-from remuda.cli.sweep_runs import SweepOptions, SweepTarget, book_of, check_runs, executor, owned, run_search, shown
+from remuda.cli.sweep_runs import (
+    SweepOptions,
+    SweepTarget,
+    book_of,
+    check_runs,
+    executor,
+    owned,
+    run_population,
+    run_search,
+    shown,
+)
 
 if TYPE_CHECKING:
     from remuda.client.sweeps.grid import Grid
@@ -57,8 +67,8 @@ def sweep(
     connection_file: ConnectionPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of the values in a grid with every seed, or the trials of a search, with a coordinator's
-    workers or here, and print the results.
+    """Run every combination of the values in a grid with every seed, the trials of a search, or a population, with a
+    coordinator's workers or here, and print the results.
 
     The same command continues an interrupted sweep: finished runs are kept, and the rest continues. A failed run does
     not stop the sweep. Ctrl-C saves and ends running runs; a second Ctrl-C ends everything at once.
@@ -72,10 +82,12 @@ def sweep(
     options = SweepOptions(
         folder, target, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json, again
     )
-    if read.search is None:
-        _run_grid(read, options)
-    else:
+    if read.population is not None:
+        run_population(read, options)
+    elif read.search is not None:
         run_search(read, options)
+    else:
+        _run_grid(read, options)
 
 
 def _run_grid(grid: Grid, options: SweepOptions) -> None:

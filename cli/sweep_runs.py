@@ -1,4 +1,4 @@
-"""Runs the experiments of a sweep, on this machine or on a herd, and the trials of a search."""
+"""Runs the experiments of a sweep, on this machine or on a herd: the trials of a search, or a population."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -154,7 +155,7 @@ INSTALL = "a sweep with `search` needs Optuna: pip install 'remuda[search]'"
 def run_search(grid: Grid, options: SweepOptions) -> None:
     """Run a search and print its results. Raises InputError, ConfigError and RunFailedError."""
     search = _search_of(grid)
-    checked = _tasks_at_the_ends(grid, search, options)
+    checked = _tasks_at_the_ends(grid, options)
     check_runs(checked, options)
     seeds = len(grid.seeds or (0,))
     print(f"{_described(search, seeds)}; folder {options.folder}", file=sys.stderr)
@@ -180,14 +181,14 @@ def _search_of(grid: Grid) -> Search:
     return grid.search
 
 
-def _tasks_at_the_ends(grid: Grid, search: Search, options: SweepOptions) -> list[Task]:
+def _tasks_at_the_ends(grid: Grid, options: SweepOptions) -> list[Task]:
     """Check the ends of all ranges and every value of all lists, so that most mistakes are reported before the start.
     Returns a task per check."""
     from remuda.client.sweeps.plan import Task, plan_trial
     from remuda.client.sweeps.record import RunRecord
     from remuda.config.errors import ConfigError
 
-    values = {key: one.ends for key, one in search.space.items()}
+    values = {key: one.ends for key, one in grid.space.items()}
     most = max(len(some) for some in values.values())
     settings_of = [{key: some[min(index, len(some) - 1)] for key, some in values.items()} for index in range(most)]
     problems: dict[str, None] = {}
@@ -295,3 +296,87 @@ def _print_results(
 
 def _sets(settings: Mapping[str, JsonValue]) -> list[str]:
     return [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def run_population(grid: Grid, options: SweepOptions) -> None:
+    """Train a population and print its results. Raises InputError, ConfigError, LineageError and RunFailedError."""
+    from msgspec.structs import replace
+
+    from remuda.client.sweeps.evolution import Evolution, PopulationFailedError
+    from remuda.client.sweeps.population import problems
+
+    pbt = grid.population
+    assert pbt is not None
+    checked = _tasks_at_the_ends(grid, options)
+    config = checked[0].run.loaded.config
+    grid.require_none(problems(pbt, config))
+    check_runs(checked, options)
+    most = config.stop.max_env_steps
+    print(
+        f"a population of {pbt.population} members, compared every {pbt.interval_env_steps} of {most} env steps; "
+        f"folder {options.folder}",
+        file=sys.stderr,
+    )
+    if options.dry_run:
+        print("\n".join(f"{key}: {one}" for key, one in pbt.space.items()))
+        return
+    with owned(options.folder):
+        book = book_of(grid.name, options)
+        if options.force:
+            _set_aside(book, options.folder)
+        with executor(options) as (runs_of, guard), shown([], of=pbt.population) as (_, show):
+            evolution = Evolution(
+                grid,
+                pbt,
+                runs_of,
+                book,
+                folder=options.folder,
+                mode=options.mode,
+                sets=options.sets,
+                on_change=lambda news: show([replace(record, name=record.variant) for record in news]),
+                say=lambda text: print(text, file=sys.stderr, flush=True),
+            )
+            try:
+                is_over = evolution.run(ending=lambda: guard.ending)
+            except PopulationFailedError as error:
+                raise RunFailedError(str(error)) from error
+    _print_population(grid, book, options, again=None if is_over else options.again)
+
+
+def _set_aside(book: SweepBook, folder: Path) -> None:
+    """Move the runs of an earlier population away. Raises FolderOwnedError if a process works on one of them."""
+    from remuda.client.sweeps.lineage import ORIGINS
+    from remuda.storage.existing_folder import move_away
+    from remuda.storage.ownership import Ownership
+
+    for path in folder.glob("*/*/.owner"):
+        Ownership(path).release()
+    names = [
+        path.name for path in folder.iterdir() if path.name in {ORIGINS, *(run.variant for run in book.runs.values())}
+    ]
+    if names:
+        move_away(folder, names, now=datetime.now().astimezone())
+    book.clear()
+
+
+def _print_population(grid: Grid, book: SweepBook, options: SweepOptions, *, again: str | None) -> None:
+    from remuda.client.sweeps.family import best_run, draw, members_table, tree
+    from remuda.client.sweeps.results import json_text
+
+    records, lineage = list(book.runs.values()), book.lineage
+    assert lineage is not None
+    best = best_run(lineage)
+    if options.as_json:
+        content = {"folder": str(options.folder), "runs": records, "best": best, "lineage": lineage.intervals}
+        print(json_text(content))
+        return
+    print(f"{members_table(lineage, records)}\n\n{tree(lineage)}\n")
+    drawn = draw(options.folder, lineage, log=next(iter(grid.space.values())).log)
+    print("Type next:")
+    if again is not None:
+        print(f"  {again}")
+    if best is not None:
+        run_dir = options.folder / book.runs[best].run_dir
+        print(f"  {shlex.join(['remuda', 'evaluate', os.path.relpath(run_dir), '-i', 'best', '-n', '20', '-d'])}")
+    if drawn is not None:
+        print(f"and look at {os.path.relpath(drawn)}")

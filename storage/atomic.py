@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
@@ -45,6 +46,18 @@ def replacing(path: Path, *, durable: bool, prepared_in: Path | None = None) -> 
         temporary.unlink(missing_ok=True)
     if durable:
         _sync(path.parent)
+
+
+def link(source: Path, target: Path, *, durable: bool) -> None:
+    """Replace `target` by a hard link to `source`; by a copy on a file system without hard links."""
+    try:
+        with replacing(target, durable=durable) as temporary:
+            os.link(source, temporary)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with replacing(target, durable=True) as temporary:
+            shutil.copyfile(source, temporary)
 
 
 @contextmanager

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
-import shutil
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from remuda.config.errors import Error
-from remuda.storage.atomic import replacing, write_bytes
+from remuda.storage.atomic import link, write_bytes
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import NotOrdinaryError, read_bounded
 from remuda.wire.messages import CheckpointRecord
@@ -185,13 +183,9 @@ class CheckpointIndex:
         """`synced`: the link survives a power failure at once, not only after the index is written next."""
         source = self.folder / self.record(train_iter).file
         try:
-            with replacing(self.folder / name, durable=synced) as temporary:
-                os.link(source, temporary)
+            link(source, self.folder / name, durable=synced)
         except FileNotFoundError:
             raise CheckpointIndexError(f"{source} is listed in {_INDEX} but missing") from None
-        except OSError:  # a file system without hard links
-            with replacing(self.folder / name, durable=True) as temporary:
-                shutil.copyfile(source, temporary)
 
 
 def drop_models(run: RunFolder, gone: Iterable[CheckpointRecord]) -> None:

@@ -223,7 +223,12 @@ def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
         )
 
 
-def _move_away(root: Path, entries: list[str], *, stamp: str) -> None:
+def move_away(root: Path, entries: Sequence[str], *, now: datetime) -> None:
+    """Move these entries of a folder into REPLACED inside."""
+    _move_away(root, entries, stamp=_stamp(now))
+
+
+def _move_away(root: Path, entries: Sequence[str], *, stamp: str) -> None:
     """Move the files of the folder away. The files that mark a run go last, so a half moved folder is still a run."""
     (root / REPLACED).mkdir(exist_ok=True)
     away = _free_name(root / REPLACED, stamp)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Annotated, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
+from remuda.client.sweeps.population import Population, PopulationSearch
 from remuda.client.sweeps.space import Distribution, Pruning, Search
 from remuda.config.errors import ConfigError, Document, Loc, dotted
 from remuda.config.explain import ConfigSource, explain
@@ -79,6 +88,14 @@ def _varied(key: str) -> str:
     return key
 
 
+def _search_or_population(given: object) -> Search | PopulationSearch | None:
+    """The key `pbt` makes a population of a search."""
+    if given is None:
+        return None
+    kind = PopulationSearch if isinstance(given, Mapping) and "pbt" in given else Search
+    return kind.model_validate(given)
+
+
 Seeds = Annotated[tuple[NonNegative, ...], Field(min_length=1), BeforeValidator(_counted), AfterValidator(_different)]
 
 
@@ -93,8 +110,8 @@ class GridFile(Section):
     """Seeds of the repetitions; None keeps the seed of the config."""
     grid: dict[Annotated[str, AfterValidator(_varied)], Parameter] | None = None
     """Varied settings by dotted key."""
-    search: Search | None = None
-    """Search over further settings; the settings of `grid` then have a single value."""
+    search: Annotated[Search | PopulationSearch | None, PlainValidator(_search_or_population)] = None
+    """Search over further settings, or a population; the settings of `grid` then have a single value."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +135,35 @@ class Grid:
         except ValidationError as error:
             raise ConfigError(explain(error.errors(include_url=False), self._source, section_of=_section)) from None
         self.path, self.name, self.config = path, file.name, path.parent / file.config
-        self.seeds, self.search, self.parameters = file.seeds, file.search, file.grid or {}
-        if problems := [f"{self._source.of(loc)}: {dotted(loc)}: {what}" for loc, what in self._contradictions()]:
-            raise ConfigError(problems)
+        self.seeds, self.parameters = file.seeds, file.grid or {}
+        self.search = file.search if isinstance(file.search, Search) else None
+        self.population = file.search.pbt if isinstance(file.search, PopulationSearch) else None
+        self.require_none(self._contradictions())
+
+    def require_none(self, problems: Iterable[tuple[Loc, str]]) -> None:
+        """Raise ConfigError if there are problems, each with its place in the file."""
+        if found := [f"{self._source.of(loc)}: {dotted(loc)}: {what}" for loc, what in problems]:
+            raise ConfigError(found)
+
+    @property
+    def space(self) -> Mapping[str, Distribution]:
+        """Settings that a search or a population chooses; empty without both."""
+        chooses: Search | Population | None = self.search or self.population
+        return {} if chooses is None else chooses.space
 
     def trial(self, number: int, settings: Mapping[str, JsonValue]) -> Variant:
         """Return a trial of the search as a variant, with the settings of the trial and of the grid."""
+        return self._chosen(f"t{number:03d}", settings)
+
+    def member(self, number: int, settings: Mapping[str, JsonValue]) -> Variant:
+        """Return a member of the population as a variant, with its settings and those of the grid."""
+        return self._chosen(f"m{number:02d}", settings)
+
+    def _chosen(self, name: str, settings: Mapping[str, JsonValue]) -> Variant:
+        section = ("search", "space") if self.population is None else ("search", "pbt", "space")
         [fixed] = self.variants()
-        own = tuple(self._override(("search", "space"), key, value) for key, value in settings.items())
-        return Variant(f"{self.name}_t{number:03d}", {**fixed.settings, **settings}, (*fixed.overrides, *own))
+        own = tuple(self._override(section, key, value) for key, value in settings.items())
+        return Variant(f"{self.name}_{name}", {**fixed.settings, **settings}, (*fixed.overrides, *own))
 
     def variants(self) -> Iterator[Variant]:
         """Every combination; the first parameter changes slowest."""
@@ -153,11 +190,14 @@ class Grid:
                     f"is shortened to {short}, like {known[short]}: give one a shorthand, as in {key}: "
                     f"{{values: [...], shorthand: {key.rpartition('.')[2]}}}",
                 )
+        where = "search" if self.population is None else "search.pbt"
         for key, one in self.parameters.items():
-            if self.search is not None and len(one.values) > 1:
-                yield ("grid", key), "has several values: beside a search give it one, or move it into search.space"
-            if self.search is not None and key in self.search.space:
-                yield ("grid", key), "is in search.space, too"
+            if self.space and len(one.values) > 1:
+                yield ("grid", key), f"has several values: beside a search give it one, or move it into {where}.space"
+            if key in self.space:
+                yield ("grid", key), f"is in {where}.space, too"
+        if self.population is not None and len(self.seeds or (0,)) > 1:
+            yield ("seeds",), "a population needs one seed: its members have the seeds from there"
         count = len(self.seeds or (0,)) * prod(len(one.values) for one in self.parameters.values())
         if count > MAX_RUNS:
             yield ("grid",), f"makes {count} runs; the most is {MAX_RUNS}"
@@ -178,10 +218,12 @@ def _section(loc: Loc) -> type[Section] | None:
             return Parameter
         case ("search",):
             return Search
-        case ("search", "space", _):
+        case ("search", "space", _) | ("search", "pbt", "space", _):
             return Distribution
         case ("search", "pruning"):
             return Pruning
+        case ("search", "pbt"):
+            return Population
         case _:
             return None
 

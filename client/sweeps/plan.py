@@ -72,11 +72,22 @@ def _runs_of(variant: Variant, grid: Grid, folder: Path, sets: Sequence[str]) ->
     return [_planned(grid, variant, seed, folder=folder, sets=sets) for seed in seeds]
 
 
-def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
+def plan_member(
+    grid: Grid, number: int, settings: Mapping[str, JsonValue], folder: Path, *, sets: Sequence[str] = ()
+) -> PlannedRun:
+    """Return the run of a member of a population, whose seed is the sweep's seed plus `number`. Raises ConfigError."""
+    variant = grid.member(number, settings)
+    _check_sets(grid, [parse_override(text) for text in sets])
+    first = load_config(grid.config, overrides=sets, seed=None if grid.seeds is None else grid.seeds[0]).config.seed
+    return _planned(grid, variant, first + number, folder=folder, sets=sets)
+
+
+def beginning(run: PlannedRun, mode: Mode, *, force: bool = False, may_change: Collection[str] = ()) -> OnExists:
     """Choose the start of a run in its folder: new, from the newest checkpoint, or from the beginning again.
 
-    A run that died before its first checkpoint starts again. Raises RunFolderError if the folder belongs to another
-    mode, and ConfigError if it was made with different settings.
+    `may_change` are further settings that may differ from those of the folder. A run that died before its first
+    checkpoint starts again. Raises RunFolderError if the folder belongs to another mode, and ConfigError if it was made
+    with different settings.
     """
     folder = RunFolder(run.run_dir)
     if not folder.root.exists() or not any(entry.name != REPLACED for entry in folder.root.iterdir()):
@@ -84,7 +95,8 @@ def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
     if force or not folder.config_json.is_file():
         return "force"
     check(folder.root, "resume", mode=mode)
-    different = [key for key in changed(run) if key.partition(".")[0] not in _MAY_CHANGE]
+    known = {*_MAY_CHANGE, *may_change}
+    different = [key for key in changed(run) if not {key, key.partition(".")[0]} & known]
     if different:
         raise ConfigError(
             [
@@ -127,7 +139,7 @@ def _check_sets(grid: Grid, given: Sequence[Override]) -> None:
     """Raise ConfigError for a setting that the grid varies or sets."""
     for override in given:
         key = ".".join(map(str, override.loc))
-        for own in (*grid.parameters, *(grid.search.space if grid.search is not None else ()), "name", "seed"):
+        for own in (*grid.parameters, *grid.space, "name", "seed"):
             if f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}."):
                 raise ConfigError([f"{override.source}: {own} is given by the grid {grid.path}: change it there"])
 

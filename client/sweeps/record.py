@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from remuda.client.sweeps.lineage import Lineage
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import Mode
 from remuda.storage.untrusted import NotOrdinaryError, read_bounded
@@ -56,6 +57,8 @@ class _SweepFile(Struct, frozen=True):
     name: str
     mode: Mode
     runs: tuple[RunRecord, ...]
+    lineage: Lineage | None = None
+    """Of a population."""
 
 
 def recorded_mode(folder: Path) -> Mode | None:
@@ -72,25 +75,33 @@ class SweepBook:
         self._path = folder / FILE
         self._name = name
         self._mode: Mode = mode
-        self.runs = {record.name: record for record in self._read()}
+        content = self._read()
+        self.runs = {} if content is None else {record.name: record for record in content.runs}
         """Records by name, including runs that are no longer in the grid."""
+        self.lineage = None if content is None else content.lineage
+        """Of a population that has begun."""
 
-    def write(self, records: Iterable[RunRecord]) -> None:
-        """Replace the records with the same names by these."""
+    def clear(self) -> None:
+        """Forget all runs and the lineage; the next `write` replaces the file."""
+        self.runs, self.lineage = {}, None
+
+    def write(self, records: Iterable[RunRecord], lineage: Lineage | None = None) -> None:
+        """Replace the records with the same names by these, and the lineage unless None, both at once."""
         self.runs |= {record.name: record for record in records}
-        content = _SweepFile(1, self._name, self._mode, tuple(self.runs.values()))
+        self.lineage = lineage or self.lineage
+        content = _SweepFile(1, self._name, self._mode, tuple(self.runs.values()), self.lineage)
         write_bytes(self._path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", durable=True)
 
-    def _read(self) -> tuple[RunRecord, ...]:
+    def _read(self) -> _SweepFile | None:
         content = _read(self._path)
         if content is None:
-            return ()
+            return None
         if content.name != self._name:
             raise SweepFileError(f"{self._path.parent} is the folder of the sweep {content.name}, not of {self._name}")
         if content.mode != self._mode:
             where = {"serial": "on this machine: --on local", "parallel": "on a herd: --on herd"}[content.mode]
             raise SweepFileError(f"{self._path.parent}: this sweep was started {where}")
-        return content.runs
+        return content
 
 
 def _read(path: Path) -> _SweepFile | None:

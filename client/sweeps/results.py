@@ -7,14 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
 from tabulate import tabulate
 
 from remuda.client.sweeps.record import RunRecord
-from remuda.client.sweeps.study import Trial
+
+if TYPE_CHECKING:  # it imports optuna
+    from remuda.client.sweeps.study import Trial
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,9 @@ class Distribution(Section):
         return f"{{low: {self.low:g}, high: {self.high:g}{log}{step}}}"
 
 
+Space = Annotated[dict[Annotated[str, AfterValidator(_searchable)], Distribution], Field(min_length=1)]
+
+
 class Pruning(Section):
     """Prunes a trial at a report of its mean evaluation return, unless its best report so far is among the best
     `percentile` % of the finished trials' reports at the same step."""
@@ -121,7 +124,7 @@ class Search(Section):
 
     trials: Annotated[Trials, Field(ge=1)]
     """Number of trials."""
-    space: Annotated[dict[Annotated[str, AfterValidator(_searchable)], Distribution], Field(min_length=1)]
+    space: Space
     """Varied settings by dotted key."""
     sampler: Literal["tpe", "random"] = "tpe"
     """`tpe`: where good results were (Bergstra et al. 2011). `random`: anywhere."""

@@ -1,0 +1,150 @@
+"""A population's results: a table of its members, the tree of its lineage, and a picture of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from remuda.client.sweeps.lineage import Lineage, Origin
+from remuda.client.sweeps.population import setting_text
+from remuda.client.sweeps.record import RunRecord
+from remuda.wire.messages import CheckpointRecord
+
+# matplotlib's annotations are partial.
+# pyright: reportUnknownMemberType=false
+
+PICTURE = "lineage.png"
+_SHA_SHOWN = 12
+
+
+@dataclass
+class Relative:
+    """A run of the lineage."""
+
+    birth: Origin
+    ends: list[CheckpointRecord | None] = field(default_factory=list[CheckpointRecord | None])
+    """Last checkpoint of each interval; None for an interval that failed."""
+    children: list[Relative] = field(default_factory=list["Relative"])
+    """In the order of their births."""
+    is_member: bool = False
+    """False for a replaced run."""
+
+    @property
+    def result(self) -> float:
+        """Return of the newest evaluated end, or of the origin; minus infinity without any."""
+        known = [end.reward for end in (self.birth.checkpoint, *self.ends) if end is not None]
+        return next((reward for reward in reversed(known) if reward is not None), -math.inf)
+
+
+def relatives(lineage: Lineage) -> list[Relative]:
+    """Return all runs in the order of their births, with their children."""
+    found: dict[str, Relative] = {}
+    for interval in lineage.intervals:
+        for origin, end in zip(interval.origins, interval.ends or [None] * len(interval.origins), strict=True):
+            if origin.run not in found:
+                found[origin.run] = Relative(origin)
+                if origin.parent is not None:
+                    found[origin.parent].children.append(found[origin.run])
+            if interval.ends:
+                found[origin.run].ends.append(end)
+    for origin in lineage.intervals[-1].origins if lineage.intervals else ():
+        found[origin.run].is_member = True
+    return list(found.values())
+
+
+def best_run(lineage: Lineage) -> str | None:
+    """Return the member with the highest newest return; None before the first evaluation."""
+    members = [one for one in relatives(lineage) if one.is_member and one.result > -math.inf]
+    return max(members, key=lambda one: one.result).birth.run if members else None
+
+
+def members_table(lineage: Lineage, records: Sequence[RunRecord]) -> str:
+    """Format a line per member, the best first."""
+    if not lineage.intervals:
+        return ""
+    of_run = {one.birth.run: one for one in relatives(lineage)}
+    known = {record.name: record for record in records}
+    members = sorted(lineage.intervals[-1].origins, key=lambda origin: -of_run[origin.run].result)
+    rows = [
+        (
+            origin.run,
+            known[origin.run].state,
+            of_run[origin.run].birth.parent or "-",
+            known[origin.run].env_step,
+            _number(of_run[origin.run].result),
+            *(setting_text(value) for value in origin.settings.values()),
+        )
+        for origin in members
+    ]
+    return tabulate(rows, ("run", "state", "parent", "env_step", "return", *members[0].settings), disable_numparse=True)
+
+
+def tree(lineage: Lineage) -> str:
+    """Format the lineage: a line per run below the run whose checkpoint it began from."""
+    roots = [one for one in relatives(lineage) if one.birth.parent is None]
+    return "\n".join(line for one in roots for line in _lines(one, "", ""))
+
+
+def _lines(one: Relative, first: str, rest: str) -> Iterator[str]:
+    yield f"{first}{_described(one)}"
+    for child in one.children:
+        last = child is one.children[-1]
+        yield from _lines(child, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+
+
+def _described(one: Relative) -> str:
+    origin, known = one.birth.checkpoint, [end for end in one.ends if end is not None]
+    settings = " ".join(f"{key.rpartition('.')[2]}={setting_text(value)}" for key, value in one.birth.settings.items())
+    sha256 = "" if origin is None else f" {origin.file} {origin.sha256[:_SHA_SHOWN]}"
+    begins = "0" if origin is None else f"{origin.env_step} ({_number(origin.reward)})"
+    ends = f"{known[-1].env_step} ({_number(known[-1].reward)})" if known else "…"
+    fate = "" if one.is_member else ", replaced"
+    failed = ", failed" if one.ends and one.ends[-1] is None else ""
+    return f"{one.birth.run}{sha256} {settings} env_step {begins} to {ends}{failed}{fate}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or value == -math.inf else f"{value:.2f}"
+
+
+def draw(folder: Path, lineage: Lineage, *, log: bool) -> Path | None:
+    """Write lineage.png into the sweep's folder: return over steps, a line per run from its origin on, in the colour of
+    its first setting (with `log` by the logarithm). Returns its path, or None without matplotlib or results."""
+    try:
+        from matplotlib import colormaps
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import LogNorm, Normalize
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    runs = [one for one in relatives(lineage) if one.result > -math.inf]
+    if not runs:
+        return None
+    key = next(iter(runs[0].birth.settings))
+    shown: list[Any] = [one.birth.settings[key] for one in runs]
+    if not all(type(value) in (int, float) for value in shown):
+        choices = list(dict.fromkeys(map(str, shown)))
+        shown, log = [choices.index(str(value)) for value in shown], False
+    scale = (LogNorm if log else Normalize)(min(shown), max(shown))
+    figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+    axes, colours = figure.add_subplot(), colormaps["viridis"]
+    for one, value in zip(runs, shown, strict=True):
+        points = [end for end in (one.birth.checkpoint, *one.ends) if end is not None and end.reward is not None]
+        at, returns = [end.env_step for end in points], [end.reward or 0.0 for end in points]
+        axes.plot(at, returns, color=colours(scale(value)), alpha=1.0 if one.is_member else 0.5)
+        if one.birth.checkpoint is not None:
+            axes.plot(at[:1], returns[:1], "o", color=colours(scale(value)))
+        if not one.is_member:
+            axes.plot(at[-1:], returns[-1:], "x", color=colours(scale(value)))
+    axes.set_xlabel("env_step")
+    axes.set_ylabel("mean evaluation return")
+    axes.set_title("each line a run; ● goes on from another's checkpoint, x replaced", fontsize="small")
+    figure.colorbar(ScalarMappable(scale, colours), ax=axes, label=key)
+    path = folder / PICTURE
+    figure.savefig(path, dpi=100)
+    return path

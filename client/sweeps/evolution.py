@@ -61,8 +61,9 @@ class Evolution:
         self._grid, self._pbt, self._executor, self._book = grid, population, executor, book
         self._folder, self._mode, self._sets = folder, mode, sets
         self._on_change, self._say, self._sleep = on_change, say, sleep
-        stop = plan_member(grid, 0, {}, folder, sets=sets).loaded.config.stop
-        self._stop_value, self._most_env_steps = stop.stop_value, stop.max_env_steps
+        config = plan_member(grid, 0, {}, folder, sets=sets).loaded.config
+        self._stop_value, self._most_env_steps = config.stop.stop_value, config.stop.max_env_steps
+        self._seed = config.seed
         space = {key: str(one) for key, one in population.space.items()}
         if book.lineage is None:
             book.lineage = Lineage(space, ())
@@ -231,16 +232,23 @@ class Evolution:
         return RunRecord(
             name=origin.run,
             variant=variant,
-            seed=self._planned(origin).seed,
+            seed=self._seed + origin.member,
             settings=origin.settings,
             run_dir=f"{variant}/{origin.run}",
         )
 
-    def _planned(self, origin: Origin, interval: Interval | None = None) -> PlannedRun:
-        """Return the run, which ends with the interval; the population's stop value is no end of a member."""
-        bounds = {} if interval is None else {"stop.max_env_steps": interval.until_env_step, "stop.stop_value": None}
-        sets, own = self._sets, {**origin.settings, **bounds}
-        run = plan_member(self._grid, origin.member, own, self._folder, sets=sets)
+    def _planned(self, origin: Origin, interval: Interval) -> PlannedRun:
+        """Return the run, which ends with the interval; the population's stop value is no end of a member. Each member
+        has a seed of its own."""
+        bounds = {"stop.max_env_steps": interval.until_env_step, "stop.stop_value": None}
+        run = plan_member(
+            self._grid,
+            origin.member,
+            {**origin.settings, **bounds},
+            self._folder,
+            seed=self._seed + origin.member,
+            sets=self._sets,
+        )
         return replace(run, name=origin.run, run_dir=self._run_dir(origin))
 
     def _run_name(self, member: int, generation: int) -> str:

@@ -142,7 +142,8 @@ def verify(folder: Path, origin: Origin, run_dir: Path) -> None:
             raise LineageError(f"{run_dir / ORIGIN} is not the origin in sweep.json: {_REMEDY}")
         if last is None or last.train_iter < checkpoint.train_iter:
             raise LineageError(f"{run.ckpt} ends before {checkpoint.file}, where it began: {_REMEDY}")
-        if last.train_iter == checkpoint.train_iter and _sha256(run.ckpt / last.file) != checkpoint.sha256:
+        there = {last.sha256, _sha256(run.ckpt / last.file)}
+        if last.train_iter == checkpoint.train_iter and there != {checkpoint.sha256}:
             link(pinned(folder, checkpoint), run.ckpt / checkpoint.file, durable=True)
             index.add(checkpoint)
             last = checkpoint

@@ -73,13 +73,19 @@ def _runs_of(variant: Variant, grid: Grid, folder: Path, sets: Sequence[str]) ->
 
 
 def plan_member(
-    grid: Grid, number: int, settings: Mapping[str, JsonValue], folder: Path, *, sets: Sequence[str] = ()
+    grid: Grid,
+    number: int,
+    settings: Mapping[str, JsonValue],
+    folder: Path,
+    *,
+    seed: int | None = None,
+    sets: Sequence[str] = (),
 ) -> PlannedRun:
-    """Return the run of a member of a population, whose seed is the sweep's seed plus `number`. Raises ConfigError."""
-    variant = grid.member(number, settings)
+    """Return the run of a member of a population; without a seed with the sweep's. Raises ConfigError."""
     _check_sets(grid, [parse_override(text) for text in sets])
-    first = load_config(grid.config, overrides=sets, seed=None if grid.seeds is None else grid.seeds[0]).config.seed
-    return _planned(grid, variant, first + number, folder=folder, sets=sets)
+    if seed is None and grid.seeds is not None:
+        seed = grid.seeds[0]
+    return _planned(grid, grid.member(number, settings), seed, folder=folder, sets=sets)
 
 
 def beginning(run: PlannedRun, mode: Mode, *, force: bool = False, may_change: Collection[str] = ()) -> OnExists:

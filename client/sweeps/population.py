@@ -127,7 +127,7 @@ def _changed(pbt: Population, given: Distribution, value: JsonValue, rng: np.ran
     assert isinstance(value, int | float)
     factor = pbt.factors[rng.integers(len(pbt.factors))]
     moved = _fitting(given, value * factor)
-    if moved != value or factor == 1.0 or (given.step is None and not given.is_whole):
+    if not math.isclose(moved, value) or factor == 1.0 or (given.step is None and not given.is_whole):
         return moved
     return _fitting(given, value + math.copysign(given.step or 1, factor - 1.0))  # too small a factor for a step
 

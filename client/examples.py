@@ -95,14 +95,15 @@ def _config(file: Path) -> Example:
 def _grid(file: Path) -> Example:
     settings = read_yaml(file.read_text(encoding="utf-8")).values
     base = _config((file.parent / str(settings["config"])).resolve())
-    search = "a search" if "search" in settings else "a grid"
+    search = _section(settings, "search")
+    kind = "a population" if "pbt" in search else "a search" if search else "a grid"
     return Example(
         name=file.relative_to(EXAMPLES).with_suffix("").as_posix(),
         file=file,
         algorithm=base.algorithm,
         environment=base.environment,
-        extra="search" if "search" in settings else base.extra,
-        ends=f"{search}, for remuda sweep",
+        extra="search" if kind == "a search" else base.extra,
+        ends=f"{kind}, for remuda sweep",
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -275,3 +277,41 @@ def test_a_searchs_dry_run_and_wrong_settings_write_nothing(terminal: Terminal, 
     assert re.search(r"wrong\.yaml:\d+: policy\.n_step: should be greater than 0, not -1", ended.err)
     wrong.unlink()
     assert listing(search_folder) == before
+
+
+@pytest.mark.processes
+def test_a_killed_population_goes_on_with_the_weights_of_its_lineage(
+    terminal: Terminal, folder: Path, tmp_path: Path
+) -> None:
+    path = write_grid(folder, {"stop.max_env_steps": [450], "env.num_envs": [1], "checkpoint.keep": [0]})
+    path.write_text(
+        f"{path.read_text()}search: {{pbt: {{population: 2, interval_env_steps: 150, copies: weights_and_replay,\n"
+        "  space: {learner.learning_rate: {low: 1.0e-4, high: 1.0e-1, log: true}}}}\n"
+    )
+    command = Command(tmp_path / "scratch", folder, "sweep", "grid.yaml", "--on", "local", "--jobs", "2")
+    journal = folder / "runs" / "hills" / "sweep.json"
+
+    def intervals() -> list[Any]:
+        return json.loads(journal.read_text())["lineage"]["intervals"] if journal.exists() else []
+
+    until(lambda: len(intervals()) == 2 and len(family(folder)) > 0, "the second interval trains")
+    family(folder)[0].kill()
+    command.process.kill()
+    command.ended()
+    decided = intervals()
+    ended = terminal.remuda("sweep", "grid.yaml")
+    assert ended.code == 0, ended.err
+    assert [one["origins"] for one in intervals()[:2]] == [one["origins"] for one in decided]
+    assert len(intervals()) == 3
+    for interval in intervals()[1:]:
+        for origin in interval["origins"]:
+            checkpoint = origin["checkpoint"]
+            for run in (origin["run"], origin["parent"]):
+                file = journal.parent / run.rpartition("_g")[0] / run / "ckpt" / checkpoint["file"]
+                assert hashlib.sha256(file.read_bytes()).hexdigest() == checkpoint["sha256"]
+    new = next(journal.parent.glob("*/*_g1"))
+    said = "".join(path.read_text() for path in new.glob("log/*/*.txt"))
+    assert "replay is back" in said
+    assert "├─" in ended.out or "└─" in ended.out
+    told = json.loads(terminal.remuda("sweep", "grid.yaml", "--json").out)
+    assert told["lineage"] == intervals()

@@ -360,23 +360,30 @@ def _set_aside(book: SweepBook, folder: Path) -> None:
 
 
 def _print_population(grid: Grid, book: SweepBook, options: SweepOptions, *, again: str | None) -> None:
-    from remuda.client.sweeps.family import best_run, draw, members_table, tree
-    from remuda.client.sweeps.results import json_text
+    from remuda.client.sweeps.family import draw, members, members_table, tree
+    from remuda.client.sweeps.results import failures, json_text
 
-    records, lineage = list(book.runs.values()), book.lineage
+    lineage = book.lineage
     assert lineage is not None
-    best = best_run(lineage)
+    best = next((record for _, record in members(lineage, book.runs) if record.last_return is not None), None)
     if options.as_json:
-        content = {"folder": str(options.folder), "runs": records, "best": best, "lineage": lineage.intervals}
+        content = {
+            "folder": str(options.folder),
+            "runs": list(book.runs.values()),
+            "best": None if best is None else best.name,
+            "lineage": lineage.intervals,
+        }
         print(json_text(content))
         return
-    print(f"{members_table(lineage, records)}\n\n{tree(lineage)}\n")
+    print(f"{members_table(lineage, book.runs)}\n\n{tree(lineage)}\n")
+    if failed := failures([record for _, record in members(lineage, book.runs)]):
+        print(f"{failed}\n")
     drawn = draw(options.folder, lineage, log=next(iter(grid.space.values())).log)
     print("Type next:")
     if again is not None:
         print(f"  {again}")
     if best is not None:
-        run_dir = options.folder / book.runs[best].run_dir
-        print(f"  {shlex.join(['remuda', 'evaluate', os.path.relpath(run_dir), '-i', 'best', '-n', '20', '-d'])}")
+        run_dir = os.path.relpath(options.folder / best.run_dir)
+        print(f"  {shlex.join(['remuda', 'evaluate', run_dir, '-i', 'best', '-n', '20', '-d'])}")
     if drawn is not None:
         print(f"and look at {os.path.relpath(drawn)}")

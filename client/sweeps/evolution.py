@@ -1,5 +1,4 @@
-"""Runs a population to its end: trains all members for an interval, compares them, and lets the worst continue from
-the best."""
+"""Runs a population to its end: trains all members for an interval, and lets the worst continue from the best."""
 
 from __future__ import annotations
 
@@ -59,7 +58,8 @@ class Evolution:
     ) -> None:
         """`say` gets a line per replaced member. Raises ConfigError if the population in the book has another space."""
         self._grid, self._pbt, self._executor, self._book = grid, population, executor, book
-        self._folder, self._mode, self._sets = folder, mode, sets
+        self._folder, self._sets = folder, sets
+        self._mode: Mode = mode
         self._on_change, self._say, self._sleep = on_change, say, sleep
         config = plan_member(grid, 0, {}, folder, sets=sets).loaded.config
         self._stop_value, self._most_env_steps = config.stop.stop_value, config.stop.max_env_steps
@@ -128,7 +128,7 @@ class Evolution:
 
     def _decide(self, earlier: Sequence[Interval], interval: Interval) -> None:
         """Compare the members, and write the next interval, with the records of its runs and of replaced runs."""
-        returns = [None if end is None else -math.inf if end.reward is None else end.reward for end in interval.ends]
+        returns = [None if end is None else end.reward for end in interval.ends]  # not evaluated counts as failed
         if all(result is None for result in returns):
             raise PopulationFailedError(f"every member has failed; the first: {self._reason(interval.origins[0])}")
         rng = self._rng(len(self.lineage.intervals))
@@ -179,8 +179,10 @@ class Evolution:
         run, record = self._planned(origin, interval), self._book.runs[origin.run]
         if not self._is_at_rest(run.run_dir, waits=self._mode == "serial" or record.over):
             return Task(run, "resume", record)  # a coordinator is at work on it, which is followed
-        if _is_done(run.run_dir, interval, record):
-            self._book.write([structs.replace(record, state="finished")])
+        if (done := _done(run.run_dir, interval, record)) is not None:
+            if done != record:
+                self._book.write([done])
+                self._on_change([done])
             return None
         waiting = structs.replace(record, state="waiting", reason=None, experiment=None) if record.over else record
         return Task(run, self._start(run, origin), waiting)
@@ -261,17 +263,24 @@ class Evolution:
         return self._folder / run.rpartition("_g")[0] / run
 
 
-def _is_done(run_dir: Path, interval: Interval, record: RunRecord) -> bool:
-    """True if the last checkpoint of a run is at the end of the interval, and evaluated unless the run could not."""
-    last = CheckpointIndex(RunFolder(run_dir).ckpt).last if run_dir.exists() else None
-    evaluated = last is not None and (last.reward is not None or record.state == "finished")
-    return last is not None and evaluated and last.env_step >= interval.until_env_step
+def _done(run_dir: Path, interval: Interval, record: RunRecord) -> RunRecord | None:
+    """Return the record of a run whose last checkpoint is at the end of the interval, and evaluated unless the run
+    could not; else None."""
+    index = CheckpointIndex(RunFolder(run_dir).ckpt) if run_dir.exists() else None
+    last = None if index is None else index.last
+    if index is None or last is None or last.env_step < interval.until_env_step:
+        return None
+    if last.reward is None and record.state != "finished":
+        return None
+    best = None if index.best is None else index.best.reward
+    known = {"env_step": last.env_step, "train_iter": last.train_iter, "last_return": last.reward, "best_return": best}
+    return structs.replace(record, state="finished", **known)
 
 
 def _replacement(interval: Interval, own: Origin, origin: Origin) -> str:
     assert origin.checkpoint is not None
     end = interval.ends[own.member]
-    lost = "failed" if end is None else "had no return" if end.reward is None else f"had {end.reward:.2f}"
+    lost = "failed" if end is None or end.reward is None else f"had {end.reward:.2f}"
     settings = ", ".join(f"{key} {setting_text(value)}" for key, value in origin.settings.items())
     return (
         f"env_step {interval.until_env_step}: {own.run} {lost}; {origin.run} goes on from {origin.parent} "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tabulate import tabulate
 
@@ -35,10 +35,10 @@ class Relative:
     """False for a replaced run."""
 
     @property
-    def result(self) -> float:
-        """Return of the newest evaluated end, or of the origin; minus infinity without any."""
-        known = [end.reward for end in (self.birth.checkpoint, *self.ends) if end is not None]
-        return next((reward for reward in reversed(known) if reward is not None), -math.inf)
+    def evaluated(self) -> list[tuple[int, float]]:
+        """Steps and returns from its beginning on."""
+        known = [end for end in (self.birth.checkpoint, *self.ends) if end is not None]
+        return [(end.env_step, end.reward) for end in known if end.reward is not None]
 
 
 def relatives(lineage: Lineage) -> list[Relative]:
@@ -57,31 +57,28 @@ def relatives(lineage: Lineage) -> list[Relative]:
     return list(found.values())
 
 
-def best_run(lineage: Lineage) -> str | None:
-    """Return the member with the highest newest return; None before the first evaluation."""
-    members = [one for one in relatives(lineage) if one.is_member and one.result > -math.inf]
-    return max(members, key=lambda one: one.result).birth.run if members else None
+def members(lineage: Lineage, records: Mapping[str, RunRecord]) -> list[tuple[Origin, RunRecord]]:
+    """Return the members with the records of their runs, by their newest returns, the best first."""
+    present = [(origin, records[origin.run]) for interval in lineage.intervals[-1:] for origin in interval.origins]
+    return sorted(present, key=lambda one: math.inf if one[1].last_return is None else -one[1].last_return)
 
 
-def members_table(lineage: Lineage, records: Sequence[RunRecord]) -> str:
-    """Format a line per member, the best first."""
-    if not lineage.intervals:
-        return ""
-    of_run = {one.birth.run: one for one in relatives(lineage)}
-    known = {record.name: record for record in records}
-    members = sorted(lineage.intervals[-1].origins, key=lambda origin: -of_run[origin.run].result)
+def members_table(lineage: Lineage, records: Mapping[str, RunRecord]) -> str:
+    """Format a line per member."""
+    present, births = members(lineage, records), {one.birth.run: one.birth for one in relatives(lineage)}
     rows = [
         (
             origin.run,
-            known[origin.run].state,
-            of_run[origin.run].birth.parent or "-",
-            known[origin.run].env_step,
-            _number(of_run[origin.run].result),
+            record.state,
+            births[origin.run].parent or "-",
+            record.env_step,
+            _number(record.last_return),
             *(setting_text(value) for value in origin.settings.values()),
         )
-        for origin in members
+        for origin, record in present
     ]
-    return tabulate(rows, ("run", "state", "parent", "env_step", "return", *members[0].settings), disable_numparse=True)
+    headers = ("run", "state", "parent", "env_step", "return", *(present[0][0].settings if present else ()))
+    return tabulate(rows, headers, disable_numparse=True)
 
 
 def tree(lineage: Lineage) -> str:
@@ -109,7 +106,7 @@ def _described(one: Relative) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None or value == -math.inf else f"{value:.2f}"
+    return "-" if value is None else f"{value:.2f}"
 
 
 def draw(folder: Path, lineage: Lineage, *, log: bool) -> Path | None:
@@ -122,7 +119,7 @@ def draw(folder: Path, lineage: Lineage, *, log: bool) -> Path | None:
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    runs = [one for one in relatives(lineage) if one.result > -math.inf]
+    runs = [one for one in relatives(lineage) if one.evaluated]
     if not runs:
         return None
     key = next(iter(runs[0].birth.settings))
@@ -130,17 +127,17 @@ def draw(folder: Path, lineage: Lineage, *, log: bool) -> Path | None:
     if not all(type(value) in (int, float) for value in shown):
         choices = list(dict.fromkeys(map(str, shown)))
         shown, log = [choices.index(str(value)) for value in shown], False
-    scale = (LogNorm if log else Normalize)(min(shown), max(shown))
+    scale: Any = (LogNorm if log else Normalize)(min(shown), max(shown))
     figure = Figure(figsize=(8.0, 4.5), layout="constrained")
-    axes, colours = figure.add_subplot(), colormaps["viridis"]
+    axes, colours = figure.add_subplot(), cast("Any", colormaps["viridis"])
     for one, value in zip(runs, shown, strict=True):
-        points = [end for end in (one.birth.checkpoint, *one.ends) if end is not None and end.reward is not None]
-        at, returns = [end.env_step for end in points], [end.reward or 0.0 for end in points]
-        axes.plot(at, returns, color=colours(scale(value)), alpha=1.0 if one.is_member else 0.5)
+        at, returns = zip(*one.evaluated, strict=True)
+        colour = colours(scale(value))
+        axes.plot(at, returns, color=colour, alpha=1.0 if one.is_member else 0.5)
         if one.birth.checkpoint is not None:
-            axes.plot(at[:1], returns[:1], "o", color=colours(scale(value)))
+            axes.plot(at[:1], returns[:1], "o", color=colour)
         if not one.is_member:
-            axes.plot(at[-1:], returns[-1:], "x", color=colours(scale(value)))
+            axes.plot(at[-1:], returns[-1:], "x", color=colour)
     axes.set_xlabel("env_step")
     axes.set_ylabel("mean evaluation return")
     axes.set_title("each line a run; ● goes on from another's checkpoint, x replaced", fontsize="small")

@@ -99,7 +99,8 @@ def next_descents(
     `returns` and `settings` are of the members in order; None is a failed member, which is always replaced. A member
     goes on unless its parent is better. At least one member must not have failed.
     """
-    ranked = sorted(range(len(returns)), key=lambda member: -_rank(returns[member]))
+    shuffled = map(int, rng.permutation(len(returns)))  # equal returns: nobody is always the worst
+    ranked = sorted(shuffled, key=lambda member: -_rank(returns[member]))
     count = max(1, math.floor(len(ranked) * pbt.replaced + 1e-9))
     best = [member for member in ranked[:count] if returns[member] is not None]
     worst = {*ranked[-count:], *(member for member in ranked if returns[member] is None)}

@@ -52,7 +52,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         return self.state in OVER
 
 
-class _SweepFile(Struct, frozen=True):
+class _SweepFile(Struct, frozen=True, omit_defaults=True):
     format: Literal[1]
     name: str
     mode: Mode

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.client.sweeps.evolution import Evolution, PopulationFailedError
-from remuda.client.sweeps.family import best_run, members_table, tree
+from remuda.client.sweeps.family import members, members_table, tree
 from remuda.client.sweeps.grid import Grid, read_grid
 from remuda.client.sweeps.lineage import Lineage, LineageError, pinned
 from remuda.client.sweeps.plan import Task
@@ -88,13 +88,14 @@ class Runs:
         member = task.run.seed - 3
         if member in self._fails:
             return [replace(task.record, state="failed", reason="it diverged")]
-        return [replace(task.record, state="finished", reason=None, env_step=self._train(task))]
+        reached, last_return = self._train(task)
+        return [replace(task.record, state="finished", reason=None, env_step=reached, last_return=last_return)]
 
     def stop_runs(self, names: Collection[str]) -> None: ...
 
     def stop(self) -> None: ...
 
-    def _train(self, task: Task) -> int:
+    def _train(self, task: Task) -> tuple[int, float]:
         run, config = RunFolder(task.run.run_dir), task.run.loaded.config
         if task.on_exists != "resume":
             shutil.rmtree(run.root, ignore_errors=True)
@@ -111,7 +112,7 @@ class Runs:
             learned = [*learned, [config.seed, config.learner.learning_rate, step]]
             _save(index, step, learned)
         index.set_reward(index.last.train_iter, _return(learned), best=True)
-        return config.stop.max_env_steps
+        return config.stop.max_env_steps, _return(learned)
 
 
 def _save(index: CheckpointIndex, step: int, learned: list[Any], random: str = "") -> None:
@@ -233,10 +234,11 @@ def shows_each_run(book: SweepBook) -> None:
     """Table and tree name members, parents and checkpoints."""
     assert book.lineage is not None
     origins = book.lineage.intervals[-1].origins
-    best = best_run(book.lineage)
-    rows = members_table(book.lineage, list(book.runs.values())).splitlines()
+    (best, _), *_ = members(book.lineage, book.runs)
+    assert book.runs[best.run].last_return == max(book.runs[origin.run].last_return or -99.0 for origin in origins)
+    rows = members_table(book.lineage, book.runs).splitlines()
     assert rows[0].split() == ["run", "state", "parent", "env_step", "return", LR]
-    assert rows[2].split()[0] == best
+    assert rows[2].split()[0] == best.run
     assert {row.split()[0] for row in rows[2:]} == {origin.run for origin in origins}
     lines = tree(book.lineage).splitlines()
     assert len(lines) == len(book.runs)

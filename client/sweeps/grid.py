@@ -92,8 +92,11 @@ def _search_or_population(given: object) -> Search | PopulationSearch | None:
     """The key `pbt` makes a population of a search."""
     if given is None:
         return None
-    kind = PopulationSearch if isinstance(given, Mapping) and "pbt" in given else Search
-    return kind.model_validate(given)
+    if not isinstance(given, dict) or "pbt" not in given:
+        return Search.model_validate(given)
+    if len(cast("dict[str, object]", given)) > 1:
+        raise ValueError("has other keys beside pbt: a population takes all of its settings from pbt")
+    return PopulationSearch.model_validate(given)
 
 
 Seeds = Annotated[tuple[NonNegative, ...], Field(min_length=1), BeforeValidator(_counted), AfterValidator(_different)]

@@ -156,7 +156,6 @@ class Evolution:
             for own, new in replaced
         ]
         self._write((*earlier, interval, self._next(tuple(origins), reached)), [*gone, *map(self._record, origins)])
-        unpin(self._folder, [origin.checkpoint for origin in origins if origin.checkpoint is not None])
         for own, new in replaced:
             self._say(_replacement(interval, own, new))
 
@@ -165,6 +164,7 @@ class Evolution:
     def _train(self, interval: Interval, ending: Callable[[], bool]) -> bool:
         """Train all members to the end of the interval; return False if interrupted. Every folder is made and checked
         before any run begins."""
+        unpin(self._folder, [origin.checkpoint for origin in interval.origins if origin.checkpoint is not None])
         for _ in range(ATTEMPTS):
             todo = [task for origin in interval.origins if (task := self._task(origin, interval)) is not None]
             if not todo:

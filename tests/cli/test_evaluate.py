@@ -78,15 +78,6 @@ def test_a_checkpoint_that_is_not_there(terminal: Terminal, tiny_run: Path, iter
     assert "no display" not in ended.err, "it is not played at all"
 
 
-@pytest.mark.parametrize(("options", "said"), [((), "dqn acts"), (("-i", "model"), "model.pt acts")])
-def test_a_search_that_there_is_not_cannot_be_left_out(
-    terminal: Terminal, tiny_run: Path, options: tuple[str, ...], said: str
-) -> None:
-    ended = terminal.remuda("evaluate", tiny_run, "-n", 1, "-nr", "--no-search", *options)
-    assert (ended.code, ended.out) == (2, "")
-    assert f"{said} without a search, so there is none to leave out" in ended.err
-
-
 def test_a_wrong_folder_is_said_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "runs" / "my run").mkdir(parents=True)
     (tmp_path / "runs" / "my run" / "config.json").touch()
@@ -106,17 +97,6 @@ def test_a_damaged_checkpoint_is_refused(terminal: Terminal, tiny_run: Path, tmp
     ended = terminal.remuda("evaluate", copy, "-nr")
     assert ended.code == 2
     assert "not a checkpoint, or a damaged one" in ended.err
-
-
-def test_following_a_run_that_is_over_plays_its_last_policy(terminal: Terminal, tiny_run: Path) -> None:
-    ended = terminal.remuda("evaluate", tiny_run, "--follow", "-nr", "-d")
-    assert ended.code == 0, ended.err
-    last = CheckpointIndex(tiny_run / "ckpt").last
-    assert last is not None
-    first, *lines = ended.out.splitlines()
-    assert first.startswith(f"checkpoint {tiny_run}/ckpt/{last.file} (train_iter {last.train_iter}, ")
-    assert sum(line.startswith("[EVALUATOR]") for line in lines) == 1, "one episode, unless -n says more"
-    assert lines[-1] == "the run is over (policies played: 1)"
 
 
 def test_ctrl_c_does_not_fall_between_counting_an_episode_and_showing_it() -> None:

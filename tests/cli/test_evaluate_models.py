@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle  # noqa: TID251 - vars.pkl as a user's environment would have been written
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.environments import painter
-from remuda.tests.environments.painter import LENGTH, WidePainter
+from remuda.tests.environments.painter import LENGTH
 from remuda.tests.environments.test_video import pictures
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.policy.files.exported import CASES, leave_behind
@@ -40,35 +39,6 @@ def mend(run: Path, env: dict[str, object], **settings: object) -> None:
     content = json.loads(path.read_text()) | settings
     content["env"] |= env
     path.write_text(json.dumps(content))
-
-
-def played(ended: Ended) -> dict[str, object]:
-    assert ended.code == 0, ended.err
-    content: dict[str, object] = json.loads(ended.out)
-    return content
-
-
-def test_the_model_plays_the_episodes_of_the_checkpoint_it_came_from(terminal: Terminal, tiny_run: Path) -> None:
-    for options in (("-d",), (), ("--seed", 8)):
-        asked = ("evaluate", tiny_run, "-n", 5, "-nr", "--json", *options)
-        model, last = played(terminal.remuda(*asked, "-i", "model")), played(terminal.remuda(*asked))
-        assert model.pop("checkpoint") == f"{tiny_run}/model/model.pt"
-        last.pop("checkpoint")
-        assert model == last
-
-
-def test_nothing_is_unpickled_without_being_told_to(terminal: Terminal, painted: Path) -> None:
-    """The pickle of the environment serves where its module is gone, and only with --trust-code."""
-    mend(painted, {"make": "gone:make"})
-    asked = ("evaluate", painted, "-n", 2, "-nr", "-d", "--json")
-    ended = terminal.remuda(*asked)
-    assert ended.code == 2
-    assert "the run's environment cannot be built here" in ended.err
-    (painted / "vars.pkl").write_bytes(pickle.dumps({"env": WidePainter()}))
-    ended = terminal.remuda(*asked)
-    assert ended.code == 2
-    assert "--trust-code" in ended.err
-    assert played(terminal.remuda(*asked, "--trust-code"))["reward_mean"] == LENGTH
 
 
 def test_the_film_is_in_the_folder_and_shows_every_step(terminal: Terminal, painted: Path, tmp_path: Path) -> None:
@@ -125,13 +95,6 @@ def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
     assert ended.code == 2
     assert "CartPole-v1 cannot be shown: no window can be opened on the display :4711\nWith -nr the" in ended.err
-
-
-def test_a_model_that_was_copied_elsewhere_plays_too(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_run / "model", tmp_path / "walker")
-    content = played(terminal.remuda("evaluate", tmp_path / "walker", "-n", 3, "-nr", "-d", "--json"))
-    other = played(terminal.remuda("evaluate", tiny_run, "-n", 3, "-nr", "-d", "--json"))
-    assert content["each"] == other["each"]
 
 
 @pytest.mark.parametrize("option", [("--follow",), ("-i", "best")])

@@ -45,14 +45,6 @@ def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
     assert "tiny: finished | env_step 60" in ended.err
 
 
-def test_a_run_that_ends_before_its_first_update_says_so(terminal: Terminal, config: Path, tmp_path: Path) -> None:
-    rows = ("--set", "buffer.min_rows=200")
-    ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, *rows)
-    assert ended.code == 0, ended.err
-    (warning,) = (line for line in ended.out.splitlines() if line.startswith("warning    "))
-    assert "nothing was learned: the first update needs about 205 environment steps (buffer.min_rows is 200" in warning
-
-
 def test_an_algorithm_and_an_environment_are_enough(terminal: Terminal, tmp_path: Path) -> None:
     """With settings that are stored, and with sensible ones; both say so, and both runs can be resumed."""
     short = ("--set", "stop.max_env_steps=64", "--set", "evaluator.episodes=0", "--set", "policy.horizon_steps=8")
@@ -119,38 +111,6 @@ def test_wrong_input_is_one_message_and_starts_nothing(
     assert "Traceback" not in ended.err
     assert ended.out == ""
     assert not (tmp_path / "runs").exists()
-
-
-def test_an_existing_folder_is_refused_replaced_renamed_or_continued(
-    terminal: Terminal, config: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "run"
-    first = ("train", config, "--run-dir", root, *SHORT)
-    assert terminal.remuda(*first).code == 0
-    refused = terminal.remuda(*first)
-    assert refused.code == 2
-    for way_out in ("--resume", "--force", "--on-exists rename"):
-        assert way_out in refused.err
-    assert terminal.remuda(*first, "--force").code == 0
-    assert len(list((root / ".replaced").iterdir())) == 1
-    renamed = terminal.remuda(*first, "--on-exists", "rename")
-    assert renamed.code == 0
-    assert f"run folder {root}_" in renamed.out
-    resumed = terminal.remuda(*first, "--resume", "--set", "stop.max_env_steps=120")
-    assert resumed.code == 0
-    assert "env_step 120 has reached max_env_steps 120" in resumed.out
-    last = CheckpointIndex(root / "ckpt").last
-    assert last is not None
-    assert last.env_step == 120
-
-
-def test_weights_that_do_not_fit_are_named(terminal: Terminal, config: Path, tmp_path: Path) -> None:
-    assert terminal.remuda("train", config, "--run-dir", tmp_path / "old", *SHORT).code == 0
-    new = ("train", config, "--run-dir", tmp_path / "new", "--initialize-from", tmp_path / "old")
-    ended = terminal.remuda(*new, "--set", "policy.hidden=[4, 4]")
-    assert ended.code == 2
-    assert "torso.0.weight has shape (8, 2), needed is (4, 2)" in ended.err
-    assert not (tmp_path / "new").exists()
 
 
 ENDLESS = ("--set", "stop.max_env_steps=1000000000", "--set", "learner.learning_rate=0.002", "--seed", "7")
@@ -248,13 +208,6 @@ def test_every_role_of_a_launch_says_where_its_time_went(tmp_path: Path) -> None
     for role, where in (("learner", "learner/loop.py"), ("collector", "collector/"), ("coordinator", "Service.run")):
         stacks = [page.read_text() for page in kept.glob(f"{role}*.folded")]  # the page has the longest alone
         assert any(where in page for page in stacks), role  # one collector may have done all the work
-
-
-def test_an_environment_that_does_not_exist_is_named(terminal: Terminal, tmp_path: Path) -> None:
-    ended = terminal.remuda("train", "ppo", "--env", "CartPol-v1", "--run-dir", tmp_path / "run")
-    assert ended.code == 2
-    assert "--env: env.id = 'CartPol-v1' is not a known environment: did you mean CartPole-v1" in ended.err
-    assert not (tmp_path / "run").exists()
 
 
 def test_weights_that_are_not_there(terminal: Terminal, config: Path, tmp_path: Path) -> None:

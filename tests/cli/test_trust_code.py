@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -44,25 +43,6 @@ def test_evaluating_opens_it_only_when_told_to(terminal: Terminal, run: Path, op
     assert ended.code == 2
     assert "holds None, which is not a gymnasium.Env" in ended.err
     assert poison.worked
-
-
-@evaluations
-def test_a_module_that_came_with_the_folder_runs_only_when_told_to(
-    terminal: Terminal, run: Path, options: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (run / "came_with_it.py").write_text("open(__file__ + ' ran', 'w').close()\n")
-    content = json.loads((run / "config.json").read_text())
-    content["env"]["make"], content["source_dir"] = "came_with_it:make", "."
-    (run / "config.json").write_text(json.dumps(content))
-    mark = run / "came_with_it.py ran"
-    ended = terminal.remuda("evaluate", run, *options)
-    assert ended.code == 2
-    assert "is in the run folder itself" in ended.err
-    assert "--trust-code" in ended.err
-    assert not mark.exists()
-    terminal.remuda("evaluate", run, *options, "--trust-code")
-    assert mark.exists()
 
 
 @pytest.mark.parametrize("model", ["newest", "model"])

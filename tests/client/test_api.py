@@ -185,26 +185,6 @@ def test_launch_a_herd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "auto: collector.count " in (result.run_dir / "log/commander/commander_logger.txt").read_text()
 
 
-@pytest.mark.processes
-def test_a_users_script(tmp_path: Path) -> None:
-    """The one that the type checkers read; it has no `if __name__` that processes would need."""
-    (tmp_path / "pole.json").write_text(json.dumps(CARTPOLE))
-    script = ROOT / "tests" / "client" / "user_script.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "pole.json", "run"],
-        cwd=tmp_path,
-        env={**os.environ, **THIS_CHECKOUT},
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first.startswith("finished 300 ")
-    assert second.startswith("override: learner.bath_size: no such setting")
-    assert (tmp_path / "run_loop" / "progress.txt").is_file()
-
-
 def test_the_example_runs_and_stands_in_the_readme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

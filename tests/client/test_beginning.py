@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-
 from remuda.client.beginning import keep_former_defaults, size_request, with_former_settings, with_measured_sizes
-from remuda.client.running import train
 from remuda.config.dump import write_configs
 from remuda.config.load import LoadedConfig, Origin, load_settings
 from remuda.deploy.sizes import Costs
 from remuda.deploy.sizing import Measurement, SizeRequest
-from remuda.storage.run_folder import RunFolder
-from remuda.tests.runner.runs import write_user_folder
 
 SAC = {"name": "a", "env": {"id": "CartPole-v1"}, "policy": {"type": "sac"}}
 OLD = {"batch_size": 64, "learning_rate": 1e-3, "max_grad_norm": 10.0}
@@ -134,33 +128,3 @@ def test_a_resumed_run_keeps_its_numbers(tmp_path: Path) -> None:
     numbers = loaded(env={"id": "CartPole-v1"}, collector={})
     assert with_former_settings(numbers, tmp_path) is numbers
     assert not with_former_settings(config, tmp_path / "missing").auto, "resuming it will be refused"
-
-
-def test_a_run_has_the_same_numbers_as_one_that_was_told_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = write_user_folder(tmp_path / "user")
-    said: list[str] = []
-    short = ["stop.max_env_steps=60"]
-    measured = train(config, overrides=["env.num_envs=auto", *short], say=said.append)
-    decision, figures = said
-    assert decision.startswith("auto: env.num_envs ")
-    log = RunFolder(measured.run_dir).serial_collector_log.read_text()
-    assert decision in log
-    assert figures in log
-    stored = json.loads((measured.run_dir / "config.json").read_text())
-    assert "# measured" in (measured.run_dir / "formatted_total_config.py").read_text()
-    told = train(config, overrides=[f"env.num_envs={stored['env']['num_envs']}", *short], run_dir="told")
-    assert told.counters.env_step == measured.counters.env_step
-    rows = [(run.run_dir / "progress.txt").read_text().splitlines() for run in (measured, told)]
-    assert _without_times(rows[0]) == _without_times(rows[1])
-    longer = ["env.num_envs=auto", "stop.max_env_steps=90"]
-    resumed = train(config, overrides=longer, on_exists="resume", say=said.append)
-    assert resumed.counters.env_step >= 90
-    assert len(said) == 2, "nothing was measured again"
-    kept = f"auto: env.num_envs {stored['env']['num_envs']}, as when the run began"
-    assert kept in RunFolder(measured.run_dir).serial_collector_log.read_text()
-
-
-def _without_times(rows: list[str]) -> list[list[str]]:
-    kept = [place for place, name in enumerate(rows[0].split("\t")) if "Time" not in name and "Sec" not in name]
-    return [[row.split("\t")[place] for place in kept] for row in rows]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -30,17 +29,6 @@ def test_what_needs_no_torch_loads_none() -> None:
     names = ("train", "launch", "Client", "ExperimentConfig", "ConfigError", "__version__")
     used = "; ".join(f"remuda.{name}" for name in names)
     assert "torch" not in imported_by(f"import remuda; {used}; import remuda.learning.acting; remuda.learning.vtrace")
-
-
-@doors
-def test_every_name_is_there(door: ModuleType) -> None:
-    for name in door.__all__:
-        assert getattr(door, name) is getattr(door, name)
-    assert set(door.__all__) <= set(dir(door))
-
-
-def test_the_version_is_the_package_s() -> None:
-    assert remuda.__version__ == metadata.version("remuda")
 
 
 @doors

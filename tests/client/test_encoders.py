@@ -13,17 +13,12 @@ import pytest
 import torch
 
 import remuda
-from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.environment import EnvConfig
 from remuda.config.errors import ConfigError
-from remuda.config.schema import ExperimentConfig
-from remuda.config.user_code import UserCodeError
 from remuda.environments.packing import PackObservations
-from remuda.policy.algorithms import make_algorithm
 from remuda.policy.files.exported_policies import model_actor
 from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.custom import Preparation
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ObservationSpec
 from remuda.tests.environments.structured import Grid
 
 MINE = '''
@@ -46,11 +41,6 @@ def attention(observation, width=8):
 
 def plain(observation, width=8):
     return nn.Sequential(nn.Linear(observation.shape[0], width), nn.LayerNorm(width), nn.SiLU())
-
-def wrong(observation, how):
-    if how == "raises":
-        raise KeyError("size")
-    return {"number": 3, "flat": nn.Flatten(0), "narrow": nn.Linear(99, 2)}[how]
 '''
 CARTPOLE: dict[str, Any] = {"id": "CartPole-v1", "num_envs": 2}
 SEQUENCES = {"burn_in_steps": 2, "sequence_steps": 6, "overlap_steps": 2, "recurrent_units": 8, "head_hidden": [8]}
@@ -129,22 +119,6 @@ def test_observations_are_prepared_as_the_page_says() -> None:
     assert isinstance(parts, dict)
     assert set(parts) == {part.name for part in spec.parts}
     assert all(part.dtype == torch.float32 and len(part) == 1 for part in parts.values())
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("raises", "the function raised KeyError: 'size'"),
-        ("flat", r"for two observations its module gave shape \(8,\), and should give \(2, features\)"),
-        ("narrow", r"its module failed on float32 \(2, 4\): RuntimeError"),
-    ],
-)
-def test_what_is_no_encoder_is_said(how: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MINE)
-    policy = DqnConfig(encoder="mine:wrong", encoder_kwargs={"how": how})
-    config = ExperimentConfig(name="case", env=EnvConfig(id="CartPole-v1"), policy=policy, source_dir=str(tmp_path))
-    with pytest.raises(UserCodeError, match=rf"policy\.encoder = 'mine:wrong': {said}"):
-        make_algorithm(config, ObservationSpec((4,), "float32"), ActionSpec(2), 0)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,6 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.files.exported_policies import model_actor
-from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms import segments
@@ -160,25 +158,6 @@ def test_it_learns_acts_alike_on_all_sides_and_resumes(name: str, folder: Path) 
     after = weights(algorithm)
     for key, array in weights(resumed).items():
         np.testing.assert_array_equal(array, after[key], err_msg=key)
-
-
-def test_a_run_with_it_is_resumed_and_played_from_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    settings: dict[str, Any] = {
-        "name": "whole",
-        "env": {"id": "CartPole-v1", "num_envs": 2},
-        "policy": {"type": "ppo", "network": "mine:encoded", "horizon_steps": 16, "epochs": 1},
-        "evaluator": {"episodes": 1, "interval_env_steps": 1_000_000},
-        "stop": {"max_env_steps": 160},
-    }
-    run = remuda.train(settings, run_dir=folder / "run", progress=False).run_dir
-    longer = {**settings, "stop": {"max_env_steps": 320}}
-    resumed = remuda.train(longer, run_dir=run, on_exists="resume", progress=False)
-    assert resumed.env_step >= 320
-    restored = load_checkpoint_policy(find_checkpoint(run, "last"), trust_code=True)
-    seen = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    exported = model_actor(run / "model")
-    np.testing.assert_allclose(restored.policy.value(seen), exported.value(seen), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

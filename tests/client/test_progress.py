@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from remuda.client.progress import (
     Displayed,
@@ -18,7 +17,6 @@ from remuda.client.progress import (
     PlainView,
     open_view,
     outlook,
-    picture,
 )
 from remuda.config.workers import StopConfig
 from remuda.tests.client.statuses import status
@@ -60,22 +58,6 @@ def test_plain_lines_come_with_a_new_state_and_else_now_and_then() -> None:
     assert lines_after(12.2, last_return=200.0) == 4
     assert lines_after(12.3, last_return=200.0, state="finished") == 5
     view.close()
-
-
-def test_the_live_picture() -> None:
-    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
-    with console.capture() as captured:
-        console.print(picture(status(), STOP))
-    lines = [line.split() for line in captured.get().splitlines()]
-    assert lines[:6] == [
-        ["mine", "running", "/runs/mine"],
-        ["env_step", "2,500", "250/s"],
-        ["train_iter", "400", "50/s"],
-        ["episode", "31", "policy", "version", "40", "(lag", "1)"],
-        ["return", "last", "187.25", "best", "195.50", "stop", "at", "475"],
-        ["time", "0:12", "gone,", "at", "most", "0:30", "left"],
-    ]
-    assert lines[6][0] == "budget"
 
 
 def test_a_terminal_gets_the_live_view_and_a_file_gets_lines() -> None:

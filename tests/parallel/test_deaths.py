@@ -82,15 +82,3 @@ def test_whoever_is_killed_comes_back_and_nothing_is_counted_twice(tmp_path: Pat
     changed = texts(commander, "callback Notes: learner.learning_rate is")
     evaluated = [record for record in index(run)["checkpoints"] if record["reward"] is not None]
     assert len(changed) == len(set(changed)) >= len(evaluated), "each decision of the callback counts once"
-
-
-def test_an_environment_that_always_fails_fails_the_run_and_says_why(tmp_path: Path, launched: Launcher) -> None:
-    user, run = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"fail_after": 7}}}), tmp_path / "run"
-    command = launched(user.root, "launch", user.config, "--run-dir", run)
-    ended = command.ended()
-    assert ended.code == 1
-    assert "RuntimeError: the horse has bolted" in ended.err
-    assert "commander_logger.txt" in ended.err
-    assert "the horse has bolted" in texts(run / "log" / "commander" / "commander_logger.txt")[-1]
-    assert command.family() == []
-    assert command.leftovers() == []

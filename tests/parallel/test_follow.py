@@ -36,10 +36,10 @@ def lines(follower: Command) -> list[Line]:
 
 
 def begin(
-    launched: Launcher, tmp_path: Path, verb: str, changes: Mapping[str, Mapping[str, object]] | None = None
+    launched: Launcher, tmp_path: Path, verb: str, changes: Mapping[str, Mapping[str, object]]
 ) -> tuple[Command, Command, Path]:
     """A run without end, and who follows it."""
-    user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, **(changes or {})}), tmp_path / "run"
+    user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, **changes}), tmp_path / "run"
     training = launched(user.root, verb, user.config, "--run-dir", run)
     until(lambda: training.process.poll() is not None or (run / "config.json").exists(), "it is a run")
     return training, follow(launched, user.root, run), run
@@ -50,11 +50,9 @@ def follow(launched: Launcher, root: Path, run: Path) -> Command:
     return launched(root, "evaluate", run, "--follow", "-n", 2, "-d", "-nr", "--json")
 
 
-@pytest.mark.parametrize("verb", ["train", "launch"])
-def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, launched: Launcher, verb: str) -> None:
-    """In `launch` without checkpoints between the first and the last, by the policy file."""
-    changes, beside_ckpt = ({}, set()) if verb == "train" else (WITHOUT_CHECKPOINTS, {"policy"})
-    training, follower, run = begin(launched, tmp_path, verb, changes)
+def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, launched: Launcher) -> None:
+    """Without checkpoints between the first and the last, by the policy file."""
+    training, follower, run = begin(launched, tmp_path, "launch", WITHOUT_CHECKPOINTS)
     until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, "policies are played")
     training.process.terminate()
     assert training.ended().code == 0
@@ -65,15 +63,15 @@ def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, laun
     assert iterations == sorted(set(iterations))
     assert iterations[-1] == index(run)["last"]
     assert {line["episodes"] for line in played} == {2}
-    # The first and the last of `launch` may be seen in the policy file before their checkpoints are listed.
-    assert {Path(line["checkpoint"]).parent.name for line in played} - {"ckpt"} == beside_ckpt
+    # The first and the last may be seen in the policy file before their checkpoints are listed.
+    assert {Path(line["checkpoint"]).parent.name for line in played} - {"ckpt"} == {"policy"}
     assert ended.err.splitlines()[-1] == f"the run is over (policies played: {len(played)})"
 
 
 def test_who_stops_watching_leaves_the_run_alone_and_a_run_that_was_killed_is_over(
     tmp_path: Path, launched: Launcher
 ) -> None:
-    training, first, run = begin(launched, tmp_path, "train")
+    training, first, run = begin(launched, tmp_path, "train", {})
     until(lambda: first.process.poll() is not None or lines(first), "a policy is played")
     first.process.send_signal(signal.SIGINT)
     stopped = first.ended()

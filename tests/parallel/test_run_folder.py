@@ -18,7 +18,7 @@ from remuda.logbook.series import Evaluation, Event, Interval, read_series
 from remuda.policy.files.policy_file import read_ref
 from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves, films, histograms
-from remuda.tests.parallel.conftest import Finished, Launcher
+from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import (
     UUID,
     index,
@@ -32,7 +32,6 @@ from remuda.tests.parallel.reading import (
     table,
     texts,
 )
-from remuda.tests.parallel.user_folder import UserFolder
 from remuda.training.replay.limiters import replay_limiter
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
@@ -46,15 +45,10 @@ log/commander/commander_logger.txt log/commander/commander_collector_logger.txt
 log/commander/commander_evaluator_logger.txt log/timers.json log/series.msgpack
 """
 EVENTS = ("log/buffer/buffer_tb_logger", "log/learner/learner_tb_logger", "log/commander/commander_tb_logger")
-SHORT = ("--set", "stop.max_env_steps=100", "--set", "evaluator.episodes=1")
 
 
 def files(run: Path) -> set[str]:
     return {path.relative_to(run).as_posix() for path in run.rglob("*") if not path.is_dir()}
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    return {name: (run / name).read_bytes() for name in files(run)}
 
 
 def commander(finished: Finished, start: str = "") -> list[str]:
@@ -203,33 +197,3 @@ def test_curves_series_and_timers_tell_what_the_logs_tell(finished: Finished) ->
     }
     [learner] = roles["learner"].values()
     assert learner["blocks"]["update"]["count"] == index(run)["last"]
-
-
-def test_a_folder_that_holds_a_run_is_never_mixed_with_another(finished: Finished, launched: Launcher) -> None:
-    cwd, run, launch = finished.user.root, finished.run, ("launch", finished.user.config, *SHORT)
-    before = contents(run)
-
-    refused = launched(cwd, *launch, "--run-dir", run).ended()
-    assert refused.code == 2
-    assert all(option in refused.err for option in ("--resume", "--force", "--on-exists rename", str(run)))
-
-    renamed = launched(cwd, *launch, "--run-dir", run, "--on-exists", "rename").ended()
-    assert renamed.code == 0, renamed.err
-    (other,) = (path for path in run.parent.iterdir() if path.name.startswith("horse_"))
-    assert f"run folder: {other}" in renamed.out
-    assert contents(run) == before
-
-    second = contents(other)
-    forced = launched(cwd, *launch, "--run-dir", other, "--force").ended()
-    assert forced.code == 0, forced.err
-    (away,) = (other / ".replaced").iterdir()
-    assert contents(away) == second
-    assert {name for name in files(other) if name.startswith("data/")}.isdisjoint(second)
-
-
-def test_an_environment_that_cannot_be_built_starts_nothing(tmp_path: Path, launched: Launcher) -> None:
-    user, run = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"hold_afer": 3}}}), tmp_path / "run"
-    ended = launched(user.root, "launch", user.config, "--run-dir", run).ended()
-    assert ended.code == 2
-    assert "hold_afer" in ended.err
-    assert not run.exists()

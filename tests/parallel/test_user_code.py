@@ -9,12 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from remuda.tests.parallel.conftest import Launcher
 from remuda.tests.parallel.reading import index, texts
-from remuda.tests.policy.unrolled.configs import MAX_ENV_STEPS, unrolled
-from remuda.tests.policy.unrolled.trails import noted
 
 pytestmark = pytest.mark.processes
 
@@ -48,17 +45,3 @@ def test_an_example_of_an_algorithm_is_launched_by_an_example_of_a_launcher_and_
     assert again.code == 0, again.err
     assert index(run)["last"] > before > 0
     assert json.loads((run / "config.json").read_text())["policy"]["hidden"] == 128
-
-
-def test_rows_of_unrolls_are_what_some_collector_did(tmp_path: Path, launched: Launcher) -> None:
-    """Two collectors, whose environments are in further processes. The learner fails at the first row that is anything
-    else, and an environment at the first action that is not legal."""
-    notes, config = tmp_path / "notes", tmp_path / "unrolled.yaml"
-    notes.mkdir()
-    config.write_text(yaml.safe_dump(unrolled(notes, prioritized=True, processes=True)))
-    ended = launched(tmp_path, "launch", config, "--run-dir", tmp_path / "run").ended()
-    assert ended.code == 0, ended.err
-    taken, learned = (set(map(tuple, noted(notes, kind).tolist())) for kind in ("taken", "learned"))
-    assert len(taken) >= MAX_ENV_STEPS
-    assert learned <= taken
-    assert len(learned) > MAX_ENV_STEPS // 2

@@ -19,7 +19,7 @@ from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.callbacks import Failing, Notes
+from remuda.tests.callbacks import Notes
 from remuda.tests.faults.sizes import LONG
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.killing import Killer, run_to_its_death
@@ -112,19 +112,6 @@ def test_objects_and_classes_are_taken_from_a_program(user: Path, tmp_path: Path
     assert notes.told[-1] == "end callback Notes: enough"
     assert notes.episodes == result.counters.episode
     assert set(journaled(RunFolder(result.run_dir)).states) == {"Notes", "Notes 2"}
-
-
-def test_a_callback_that_raises_fails_the_run_and_is_named(user: Path, tmp_path: Path) -> None:
-    """Also with the evaluation of the last checkpoint; at the end it is only reported."""
-    after = 400
-    result = run_tiny(tiny_config(user), Start(tmp_path / "run", callbacks=(Failing(after),)))
-    reason = "on_evaluation of callback Failing failed: ValueError: I do not like it"
-    assert (result.reason, result.failed) == (reason, True)
-    log = RunFolder(result.run_dir).serial_evaluator_log.read_text()
-    assert f"{reason}\nTraceback" in log
-    assert "on_end of callback Failing failed: ValueError: I do not like failed" in log
-    assert result.counters.env_step >= after
-    assert CheckpointIndex(RunFolder(result.run_dir).ckpt).last is not None
 
 
 def test_each_of_several_policies_has_callbacks_of_its_own(tmp_path: Path) -> None:

@@ -50,13 +50,6 @@ def short(folder: Path, run_dir: Path, *, env_steps: int, resume: bool = False) 
     return trained(folder, run_dir, *settings, resume=resume)
 
 
-def test_it_learns(folder: Path, tmp_path: Path) -> None:
-    result = trained(folder, tmp_path / "run")
-    assert result.reason == "stop_value", result
-    assert result.best is not None
-    assert result.best.reward_mean >= 195
-
-
 def test_a_run_of_it_is_resumed_and_played(folder: Path, tmp_path: Path) -> None:
     first = short(folder, tmp_path / "run", env_steps=300)
     second = short(folder, tmp_path / "run", env_steps=600, resume=True)
@@ -82,30 +75,6 @@ def test_code_that_has_changed_what_it_declares_is_refused_by_its_workers(folder
         make_policy(config, *SPACES)
 
 
-CLIPPED = """
-from remuda.config.algorithms.actor_critic import PpoConfig
-from remuda.policy.algorithms.actor_critic.entries import PpoEntry
-from remuda.policy.algorithms.actor_critic.ppo import Ppo
-
-
-class Settings(PpoConfig):
-    smallest_reward: float = -1.0
-
-
-class Clipped(Ppo):
-    def learn(self, batch):
-        smallest = self._policy.smallest_reward
-        return super().learn({**batch, "reward": batch["reward"].clip(min=smallest)})
-
-
-class ClippedPpo(PpoEntry):
-    settings = Settings
-
-    def make_algorithm(self, setup, seed):
-        return Clipped(setup.config, setup.observation, setup.action, seed)
-"""
-
-
 def variant(folder: Path, *, env_steps: int, **policy: object) -> LoadedConfig:
     settings = {
         "name": "variant",
@@ -116,22 +85,6 @@ def variant(folder: Path, *, env_steps: int, **policy: object) -> LoadedConfig:
         "stop": {"max_env_steps": env_steps},
     }
     return load_settings(settings, folder=folder)
-
-
-def test_a_variant_of_ppo_trains_as_ppo_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "clipped.py").write_text(CLIPPED)
-    loaded = variant(tmp_path, env_steps=96, smallest_reward=0.5)
-    assert loaded.config.learner.max_grad_norm == 0.5, "the defaults of PPO"
-    assert loaded.provenance["learner.max_grad_norm"] == "algorithm"
-    starts = (96, Start(tmp_path / "run")), (192, Start(tmp_path / "run", "resume"))
-    for env_steps, start in starts:
-        result = run(variant(tmp_path, env_steps=env_steps, smallest_reward=0.5).config, start, stop=Flag())
-        assert not result.failed, result
-        assert result.counters.train_iter >= env_steps // 32 * 4
-    env, get_action = load_policy(tmp_path / "run", trust_code=True)
-    assert get_action(env.reset(seed=0)[0]) in (0, 1)
-    sys.modules.pop("clipped", None)
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")

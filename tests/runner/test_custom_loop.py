@@ -19,7 +19,6 @@ from remuda.policy.files.functions import load_policy
 from remuda.runner import Run, run_context
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import RunFolderError
-from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.patience import HANG_S
@@ -128,33 +127,6 @@ def test_nothing_to_resume(tmp_path: Path) -> None:
         run.load()
     with pytest.raises(RunFolderError, match="no checkpoint yet"), run_context(tmp_path / "b", {}, on_exists="resume"):
         pass
-
-
-def test_a_folder_that_is_taken_is_refused_replaced_or_left_beside(tmp_path: Path) -> None:
-    with run_context(tmp_path / "run", CONFIG) as run:
-        go(run)
-    before = run.folder.progress.read_bytes()
-    with pytest.raises(RunFolderError, match="already holds a run"), run_context(tmp_path / "run", CONFIG):
-        pass
-    with run_context(tmp_path / "run", CONFIG, on_exists="rename") as beside:
-        assert beside.folder.root != run.folder.root
-    with run_context(tmp_path / "run", CONFIG, on_exists="force"):
-        pass
-    assert [path.read_bytes() for path in run.folder.root.glob(".replaced/*/progress.txt")] == [before]
-
-
-def test_two_loops_never_write_one_folder(tmp_path: Path) -> None:
-    with run_context(tmp_path / "run", CONFIG) as run:
-        go(run)
-        for on_exists in ("resume", "force"):
-            with (
-                pytest.raises(FolderOwnedError, match="which is alive"),
-                run_context(tmp_path / "run", CONFIG, on_exists=on_exists),
-            ):
-                pass
-        go(run, rounds=1, first=3)
-    assert not run.folder.owner.exists()
-    assert len(table(run.folder)) == 4
 
 
 def fail(root: Path, error: BaseException) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-import torch
 
 from remuda.config.load import load_config
 from remuda.runner.serial import RunResult, Start, run
@@ -25,19 +24,6 @@ def _path(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     yield
     for name in NAMES:
         sys.modules.pop(name, None)
-
-
-@pytest.mark.parametrize("name", ["a2c", "ddpg"])
-def test_its_learning_rate_follows_a_schedule(name: str, tmp_path: Path) -> None:
-    """It is 0 from the first step on: nothing changes."""
-    scheduled = ("learner.learning_rate=[[0, 0.001], [1, 0.0]]", "stop.max_env_steps=600", "evaluator.episodes=1")
-    config = load_config(EXAMPLES / f"{name}.yaml", overrides=scheduled).config
-    result = run(config, Start(tmp_path / "run"), stop=Flag())
-    assert result.counters.train_iter > 0
-    first, *_, last = sorted((tmp_path / "run" / "ckpt").glob("iteration_*"))
-    weights = [torch.load(file, weights_only=True)["model"] for file in (first, last)]
-    for name, tensor in weights[0].items():
-        torch.testing.assert_close(weights[1][name], tensor, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ import hashlib
 import importlib
 import json
 import math
-import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +20,12 @@ from remuda.buffer.chunk import chunk_name, parse_name
 from remuda.config.load import load_config
 from remuda.learner.checkpoint import load
 from remuda.policy.files.functions import load_action, load_policy, load_value
-from remuda.runner.serial import RunResult, Start
+from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.environments.gifs import pictures_of
-from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH
 from remuda.tests.logbook.event_reader import curves, films, histograms, hyperparameters, texts
 from remuda.tests.runner.conftest import Finished
-from remuda.tests.runner.runs import Flag, run_tiny, tiny_config, write_user_folder
+from remuda.tests.runner.runs import run_tiny, tiny_config, write_user_folder
 
 pytestmark = pytest.mark.xdist_group("a finished serial run")
 
@@ -78,13 +74,6 @@ def test_tensorboard_shows_settings_and_how_it_ended(finished: Finished) -> None
     results = curves(finished.folder.serial_tb)
     assert results["results/env_step"] == [(last.train_iter, last.env_step)]
     assert "results/best_return" in results
-
-
-def test_an_environment_that_cannot_be_pickled_is_warned_of_and_described_all_the_same(finished: Finished) -> None:
-    spec = json.loads(finished.folder.env_spec.read_text())
-    assert (spec["make"], spec["num_envs"], spec["action_space"]["n"]) == ("walk:make", 3, 2)
-    log = finished.folder.serial_evaluator_log.read_text()
-    assert finished.folder.vars_pkl.exists() != ("vars.pkl was not written" in log)
 
 
 def test_the_config_in_the_folder_runs_the_same_experiment(finished: Finished) -> None:
@@ -233,25 +222,6 @@ def table(run: Path) -> Any:
     return pandas.read_table(run / "progress.txt")
 
 
-def spinning_up(logdir: Path) -> Any:
-    """Do as Spinning Up's plotting does: every folder below `logdir` with a progress.txt is a run, its config.json says
-    which experiment it belongs to, and runs of the same experiment are its units."""
-    units: Counter[str] = Counter()
-    runs: list[Any] = []
-    for root, _, files in sorted(os.walk(logdir)):
-        if "progress.txt" not in files:
-            continue
-        condition = str(json.loads((Path(root) / "config.json").read_text())["exp_name"])
-        run = table(Path(root))
-        run.insert(len(run.columns), "Unit", units[condition])
-        run.insert(len(run.columns), "Condition1", condition)
-        performance = "AverageTestEpRet" if "AverageTestEpRet" in run else "AverageEpRet"
-        run.insert(len(run.columns), "Performance", run[performance])
-        units[condition] += 1
-        runs.append(run)
-    return pandas.concat(runs, ignore_index=True)
-
-
 @pytest.mark.parametrize("algorithm", LOSSES)
 def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"stop": {"max_env_steps": 250}}
@@ -286,59 +256,6 @@ def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path:
         assert (read["StopIter"].dropna() == 80).all(), "ten epochs of eight minibatches"
 
 
-def test_spinning_ups_plotting_finds_runs_seeds_and_performance(tmp_path: Path) -> None:
-    for place, name in (("0", "tiny"), ("1", "tiny"), ("other", "other")):
-        config = tiny_config(tmp_path / "user", "stop.max_env_steps=120", f"name={name}")
-        run_tiny(config, Start(tmp_path / "runs" / place))
-    data = spinning_up(tmp_path / "runs")
-    assert set(data["Condition1"]) == {"tiny", "other"}
-    assert set(data[data["Condition1"] == "tiny"]["Unit"]) == {0, 1}
-    curve = data.dropna(subset=["Performance"]).groupby(["Condition1", "Unit"])["Performance"]
-    assert (curve.size() >= 2).all()
-    first = data[data["TotalEnvInteracts"] == 0]
-    assert len(first) == 3
-    assert first["Performance"].notna().all()
-
-
-NAMES = {
-    "TotalEnvInteracts": "env_step",
-    "Time": "wall_s",
-    "AverageEpRet": "collector/reward_mean",
-    "StdEpRet": "collector/reward_std",
-    "MaxEpRet": "collector/reward_max",
-    "MinEpRet": "collector/reward_min",
-    "EpLen": "collector/length_mean",
-    "AverageTestEpRet": "evaluator/reward_mean",
-    "TestEpLen": "evaluator/length_mean",
-    "LossQ": "learner/total_loss",
-    "AverageQVals": "learner/q_value",
-    "StdQVals": "learner/q_value_std",
-    "MaxQVals": "learner/q_value_max",
-    "MinQVals": "learner/q_value_min",
-}
-
-
-def test_every_row_of_progress_is_in_every_sink_also_over_a_resume(user: Path, tmp_path: Path) -> None:
-    config = tiny_config(user, "log.sinks=[csv, jsonl]")
-    run_tiny(config, Start(tmp_path / "run"), stop=Flag(looks=60))
-    run = RunFolder(run_tiny(config, Start(tmp_path / "run", "resume")).run_dir)
-    with open(run.progress_csv, newline="") as file:
-        from_csv = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-    from_json = [json.loads(line) for line in run.progress_jsonl.read_text().splitlines()]
-    rows = progress(run)
-    assert len(rows) == len(from_csv) == len(from_json) > 5
-    for row, seen, read in zip(rows, from_csv, from_json, strict=True):
-        assert seen == pytest.approx(seen | {ours: row[theirs] for theirs, ours in NAMES.items()}, nan_ok=True)
-        read = {name: math.nan if read.get(name) is None else read[name] for name in seen}
-        assert seen == pytest.approx(read, nan_ok=True)
-    last = from_csv[-1]
-    assert (last["train_iter"] > 0, last["episode"] > 10) == (True, True)
-    for metric in ("total_loss", "td_error", "grad_norm"):
-        smallest, median, largest = (last[f"learner/{metric}_{name}"] for name in ("min", "median", "max"))
-        assert smallest <= median <= largest
-        assert smallest < last[f"learner/{metric}"] < largest
-
-
 ENVS = "remuda.tests.environments"
 WEIGHTS = {"torso.0", "streams.0", "advantage", "value"}
 
@@ -369,27 +286,3 @@ def test_every_checkpoint_has_its_weights_and_every_evaluation_its_actions(finis
     assert {step: sum(buckets.counts) for step, buckets in actions} == lengths, "each action of each evaluation"
     assert all(set(buckets.edges) <= {-0.5, 0.5, 1.5} for _, buckets in actions)
     assert films(folder.serial_tb) == {}, "nobody has asked for films"
-
-
-def evaluations(folder: RunFolder) -> list[tuple[int, float]]:
-    return curves(folder.serial_tb)["evaluator_step/reward_mean"]
-
-
-def painted(user: Path, run: Path, env: str, *overrides: str) -> RunResult:
-    """A run in an environment of the tests' own, which can be filmed or not."""
-    config = tiny_config(user, f"env.make={ENVS}.{env}", "log.film_interval_env_steps=150", *overrides)
-    return run_tiny(config, Start(run))
-
-
-def test_evaluations_are_filmed(user: Path, tmp_path: Path) -> None:
-    result = painted(user, tmp_path / "run", "painter:WidePainter")
-    folder = RunFolder(result.run_dir)
-    ((tag, found),) = films(folder.serial_tb).items()
-    assert tag == "film_iter/first_episode"
-    at = dict(zip(evaluated(folder), steps_of(evaluations(folder)), strict=True))
-    shown = [at[step] for step, _ in found]
-    assert [step // 150 for step in shown] == sorted({step // 150 for step in at.values()}), "one per multiple"
-    assert shown[0] == 0
-    for _, film in found:
-        assert len(pictures_of(film.gif, height=HEIGHT, width=WIDTH)) == LENGTH + 1
-    assert "not filmed" not in folder.serial_evaluator_log.read_text()

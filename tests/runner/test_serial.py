@@ -85,24 +85,6 @@ def test_without_a_ratio_there_is_one_update_per_chunk(user: Path, tmp_path: Pat
     assert counters.train_iter == pytest.approx(240 / 12 - chunks_before_updates, abs=2)
 
 
-@pytest.mark.parametrize(
-    ("setting", "explanation"),
-    [
-        ("max_train_iters=37", r"train_iter 37 has reached max_train_iters 37"),
-        ("stop_value=-1000", r".* of iteration_0\.pth\.tar has reached stop_value -1000"),
-        ("max_wall_s=0.15", r".*max_wall_s.*"),
-    ],
-)
-def test_each_budget_ends_the_run(user: Path, tmp_path: Path, setting: str, explanation: str) -> None:
-    result = run_tiny(tiny_config(user, f"stop.{setting}", "learner.publish_interval_iters=3"), Start(tmp_path / "run"))
-    assert result.reason == setting.partition("=")[0]
-    assert re.fullmatch(explanation, result.explanation)
-    assert result.counters.train_iter == {"max_train_iters": 37, "stop_value": 0}.get(
-        result.reason, result.counters.train_iter
-    )
-    assert result.counters.policy_version == result.counters.train_iter // 3, "nobody acts with an older policy"
-
-
 def test_a_run_that_goes_on_is_neither_resumed_nor_moved_away(user: Path, tmp_path: Path) -> None:
     """Two runs would write one folder: what they save has the same names."""
     config, start = tiny_config(user), Start(tmp_path / "run")

@@ -190,22 +190,6 @@ def test_killed_at_any_moment_all_policies_go_on_from_the_same_step(
     assert lost < len(moments) / 2
 
 
-def test_a_run_ends_when_all_policies_have_reached_the_stop_value(tmp_path: Path) -> None:
-    """The mean return of `ends` is 510.5, that of `middle` 728, whatever they do."""
-    user = tmp_path / "user"
-    policies = {"one": {"agents": ["a0", "a2"]}, "two": {"agents": ["a1"]}}
-    over = run_tiny(several_config(user, "stop.stop_value=200", policies=policies), Start(tmp_path / "low"))
-    assert over.reason == "stop_value"
-    assert "of all policies (510.5, 728) have reached" in over.explanation
-    assert all(one.counters.env_step == 0 for one in over.policies.values())
-    one, two = (
-        torch.load(PolicyFolder(over.run_dir, name).checkpoint(0), weights_only=True)["model"] for name in policies
-    )
-    assert not any(torch.equal(one[key], two[key]) for key in one if one[key].dim() > 1), "weights of their own"
-    on = run_tiny(several_config(user, "stop.stop_value=600", "stop.max_env_steps=50"), Start(tmp_path / "high"))
-    assert on.reason == "max_env_steps", "one of them has not"
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_self_play_against_older_checkpoints(tmp_path: Path, shared: bool) -> None:
     """Agents that older checkpoints play are not counted as episodes, nor learned from; a resumed run has the same

@@ -138,17 +138,3 @@ def test_what_was_evaluated_is_in_the_status_the_index_and_the_log(mode: Mode, t
         record = ended.records[train_iter]
         said = f"evaluation of {record.file} at env_step {record.env_step}: mean return {reward:.6g} over 2 episodes ("
         assert said in ended.log
-
-
-@both_modes
-def test_without_evaluations_the_newest_training_episodes_evaluate(mode: Mode, tmp_path: Path) -> None:
-    sections = {"evaluator": {"episodes": 0, "window_episodes": 2}}
-    ended = mode(config(**sections), tmp_path, stopped=False)
-    assert ended.rewards, "checkpoints were evaluated"
-    assert 0 not in ended.rewards, "nothing was collected before the initial one"
-    assert ended.events.count("evaluated_by_training") == len(ended.rewards)
-    assert ended.status.best_return == max(ended.rewards.values())
-    for train_iter, reward in ended.rewards.items():
-        record = ended.records[train_iter]
-        said = f"{record.file} at env_step {record.env_step}: mean return {reward:.6g} over the newest 2 training"
-        assert said in ended.log

@@ -67,13 +67,6 @@ def test_what_a_run_is_called(tmp_path: Path, folder: str, config: dict[str, obj
     assert run.name == name
 
 
-def test_a_broken_config_is_named(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", ROWS)
-    (tmp_path / "a" / "config.json").write_text("{")
-    with pytest.raises(PlotError, match=r"config\.json cannot be read"):
-        find_runs([tmp_path])
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "progress.txt"

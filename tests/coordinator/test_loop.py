@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import Counter
 from collections.abc import Generator
@@ -77,15 +76,6 @@ def test_a_coordinator_that_cannot_say_where_it_is_lets_go_of_its_folder(tmp_pat
     RunsFolder(runs).close()
 
 
-def test_its_turns_are_rarely_held_up_by_a_look_for_garbage_however_it_is_started(tmp_path: Path) -> None:
-    """With thousands of workers such a look takes a tenth of a second, and would come in each turn."""
-    before = gc.get_threshold()
-    with running(tmp_path) as file, Client(file) as client:
-        client.status()
-        assert gc.get_threshold()[0] >= 20_000
-    assert gc.get_threshold() == before
-
-
 def test_one_that_hands_over_leaves_its_connection_file_so_that_workers_wait(tmp_path: Path) -> None:
     runs, own = tmp_path / "runs", tmp_path / "own"
     runs.mkdir()
@@ -106,15 +96,6 @@ def test_one_that_hands_over_leaves_its_connection_file_so_that_workers_wait(tmp
     assert epochs == [1, 2]
     assert (own / ".keys" / "coordinator").exists()
     assert list(runs.iterdir()) == [], "another coordinator may own the runs folder"
-
-
-def test_one_without_a_run_ends_by_itself_if_asked_to(tmp_path: Path) -> None:
-    settings = Settings(tmp_path / "runs", tmp_path / "connection.json", idle_end_s=0.1)
-    thread = threading.Thread(target=Service(settings, ShutdownGuard()).run)
-    thread.start()
-    thread.join(HANG_S)
-    assert not thread.is_alive()
-    assert not settings.connection_file.exists()
 
 
 def test_a_flood_becomes_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,6 @@ from remuda.tests.worker.leases import small_config
 from remuda.tests.worker.recording_link import WORKER
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import PROTOCOL_VERSION, Register
 from remuda.worker.link import Link
 
@@ -97,28 +96,6 @@ def test_told_to_end_it_ends_in_order(coordinator: Running) -> None:
     log = coordinator.log.read_text()
     assert "shutting down: asked to by SIGTERM" in log
     assert "Traceback" not in log
-
-
-def test_it_ends_with_its_lifeline(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    try:
-        with running(tmp_path, lifeline=reading) as coordinator:
-            assert coordinator.answers()
-            os.close(writing)
-            assert coordinator.process.wait(HANG_S) == 0
-            assert not coordinator.file.exists()
-    finally:
-        os.close(reading)
-
-
-def test_a_worker_of_another_protocol_is_refused_with_both_numbers(shared: Running) -> None:
-    protocol = PROTOCOL_VERSION + 1
-    link = shared.register(protocol=protocol)
-    with pytest.raises(RefusedError, match=rf"protocol {PROTOCOL_VERSION}.*speaks {protocol}") as caught:
-        link.start(HANG_S)
-    assert caught.value.code == "protocol"
-    link.close("refused", 0.0)
-    assert shared.answers()
 
 
 def test_without_workers_an_experiment_waits_says_why_and_can_be_stopped(coordinator: Running) -> None:

@@ -20,7 +20,7 @@ from remuda.tests.coordinator.simulation import Worker, World
 from remuda.tests.keys import somebody_for
 from remuda.training.effects import LogLine
 from remuda.wire.channel import Channel
-from remuda.wire.messages import AnyMessage, BatchRequest, ChunkAccepted, ChunkReady, PolicyRef, WorkerFailed
+from remuda.wire.messages import AnyMessage, BatchRequest, WorkerFailed
 
 # --- leases ---
 
@@ -164,19 +164,6 @@ def test_of_a_run_that_goes_on_all_are_known_that_its_journal_has(restarted: boo
         world.crash()
     assert all(is_known(world, lease, worker) for lease, worker in over)
     assert not is_known(world, newest + 1, world.of("collector")[0])
-
-
-def test_a_chunk_counts_that_comes_after_many_leases() -> None:
-    world = busy_world()
-    who = world.of("collector")[0]
-    first, meta = who.lease, world.write_chunk(who, PolicyRef())
-    for _ in range(4 * KEPT):
-        lease_again(world)
-    counted = world.experiment().env_step
-    [answer, *_] = [e for e in said_by_somebody(world, ChunkReady(first, meta), who) if isinstance(e, fx.Send)]
-    assert isinstance(answer.envelope.message, ChunkAccepted)
-    assert answer.envelope.message.rejected is None
-    assert world.experiment().env_step == counted + meta.env_steps
 
 
 def test_the_oldest_lease_goes_on_over_a_restart_however_many_came_and_went(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from remuda.config.environment import EnvConfig
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.make import make_single
 from remuda.environments.record import environment_spec
-from remuda.environments.spaces import column_layout, space_structure
+from remuda.environments.spaces import column_layout
 from remuda.storage.env_files import pickle_environment
 from remuda.tests.environments.stepping import copies_of
 
@@ -45,19 +45,6 @@ def test_the_spec_of_cartpole() -> None:
     assert str(observation["text"]).startswith("Box(")
 
 
-def test_bounds_that_are_all_alike_are_one_number() -> None:
-    assert space_structure(spaces.Box(0, 255, (84, 84), np.uint8)) == {
-        "type": "Box",
-        "shape": [84, 84],
-        "dtype": "uint8",
-        "low": 0,
-        "high": 255,
-    }
-    assert space_structure(spaces.Box(-np.inf, np.inf, (2,)))["low"] == "-inf"
-    assert space_structure(spaces.MultiDiscrete([2, 3]))["nvec"] == [2, 3]
-    assert space_structure(spaces.MultiBinary(3)) == {"type": "MultiBinary", "shape": [3], "dtype": "int8"}
-
-
 @pytest.mark.parametrize(
     ("space", "shape", "dtype"),
     [
@@ -70,12 +57,6 @@ def test_bounds_that_are_all_alike_are_one_number() -> None:
 )
 def test_columns_keep_integers_and_make_floats_float32(space: Any, shape: tuple[int, ...], dtype: str) -> None:
     assert column_layout(space, what="observation") == (shape, np.dtype(dtype))
-
-
-def test_no_space_is_recommended_that_the_algorithms_refuse() -> None:
-    with pytest.raises(UnsupportedSpaceError) as caught:
-        column_layout(spaces.Dict({"a": spaces.Discrete(2)}), what="observation")
-    assert "Multi" not in str(caught.value)
 
 
 def test_what_was_there_stays_where_it_cannot_be_written(tmp_path: Path) -> None:

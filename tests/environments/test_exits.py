@@ -12,7 +12,6 @@ from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit, UserExitError
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
-from remuda.tests.environments.stepping import copies_of
 
 WALK = """
 import gymnasium, numpy as np, sys
@@ -69,10 +68,3 @@ def test_a_keyboard_interrupt_is_the_environments_only_where_ctrl_c_raises_none(
 def test_building_one_that_exits_is_a_build_error(folder: Path, make: str, said: str) -> None:
     with pytest.raises(EnvironmentBuildError, match=said):
         make_single(EnvConfig(make=make), source_dir=str(folder))
-
-
-def test_a_copy_that_exits_while_it_is_timed_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.environments.processes.usable_cores", lambda: 2)
-    said: list[str] = []
-    copies_of(EnvConfig(make="walk_exits:make"), num_envs=2, source_dir=str(folder), chosen=said.append).close()
-    assert "SystemExit('no more') was raised in" in said[0]

@@ -123,13 +123,6 @@ def test_an_unknown_id_names_the_nearest(wrong: str, hint: str) -> None:
             build()
 
 
-def test_ids_that_resemble_nothing_and_missing_packages() -> None:
-    with pytest.raises(EnvironmentBuildError, match="install the package"):
-        vector_of(EnvConfig(id="Zzyzx/Qwrtp-v7"))
-    with pytest.raises(EnvironmentBuildError, match="no_such_package"):
-        vector_of(EnvConfig(id="no_such_package:Thing-v0"))
-
-
 def test_a_package_registers_the_ids_of_its_namespace(tmp_path: Path) -> None:
     """As MinAtar does, by a function that its metadata name."""
     about = tmp_path / "shelf-1.0.dist-info"
@@ -205,12 +198,6 @@ def test_errors_name_module_function_and_folder(tmp_path: Path, make: str, messa
     assert make in str(caught.value)
     if "cannot be imported" in message or "has no function" in message:
         assert str(tmp_path) in str(caught.value)
-
-
-def test_a_function_that_cannot_be_shown_says_so(tmp_path: Path) -> None:
-    write_module(tmp_path, "blind_env", "def make_env(): pass")
-    with pytest.raises(EnvironmentBuildError, match="has no parameter render_mode"):
-        make_single(EnvConfig(make="blind_env:make_env"), source_dir=str(tmp_path), render_mode="human")
 
 
 def longest_of(folder: Path) -> int:

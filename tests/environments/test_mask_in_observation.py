@@ -144,9 +144,3 @@ def test_each_of_several_agents_may_observe_a_mask() -> None:
     vector.step([np.zeros(2, np.int64)])
     assert legal()[1] == [True, True, False]
     assert lanes.over.tolist() == [True, False]
-
-
-def test_a_mask_of_several_agents_that_does_not_fit_is_refused() -> None:
-    config = EnvConfig(kind="pettingzoo", make=f"{MODULE}:Masked", kwargs={"mask": "is longer"})
-    with pytest.raises(EnvironmentBuildError, match="the part 'action_mask' of the observation is MultiBinary"):
-        make_copies(config, {"": ["a0", "a1"]}, num_envs=1, source_dir=None, broke=print)

@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.probe import FIRST, Looker, Remarks, misfits, probe
+from remuda.environments.probe import FIRST, Remarks, misfits, probe
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.environments.stepping import copies_of, stepped
@@ -88,16 +88,6 @@ def walks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_value_outside_its_space_is_named_with_the_way_out(space: Any, value: Any, said: str) -> None:
     [(_, text)] = misfits(space, value, "it")
     assert re.search(said, text), text
-
-
-def test_each_kind_is_noted_once_and_masks_are_kept_to() -> None:
-    looker = Looker(Walk(np.array([0.0, 3.0])))
-    looker.look(20)
-    assert list(looker.wrong) == ["the observation dtype", "the observation above"]
-    assert (looker.steps, looker.episodes, looker.longest) == (20, 4, 5)
-    looker = Looker(Walk(reward=float("nan")))
-    looker.look(3)
-    assert looker.wrong == {"reward": "the reward is nan: rewards must be finite numbers"}
 
 
 def levels(make: str) -> dict[str, str]:

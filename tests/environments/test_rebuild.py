@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle  # noqa: TID251 - vars.pkl as somebody else may have written it
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.rebuild import rebuild
 from remuda.storage.env_files import pickle_environment
 from remuda.tests.environments.painter import Painter
-from remuda.tests.poison import Poison
 
 GONE = EnvConfig(make="gone_for_good:make")
 
@@ -30,29 +28,6 @@ def test_where_it_cannot_be_it_is_explained_what_else_there_is(tmp_path: Path) -
     assert pickle_environment(tmp_path / "vars.pkl", Painter()) is None
     with pytest.raises(EnvironmentBuildError, match=r"env_spec\.json[^$]*vars\.pkl: use it with --trust-code \(in"):
         rebuild(GONE, source_dir=None, run_dir=tmp_path)
-
-
-def test_what_cannot_be_rendered_says_so_and_not_that_it_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pygame", None)  # as where it is not installed
-    with pytest.raises(
-        EnvironmentBuildError, match=r"cannot be rendered here \(rgb_array\): DependencyNotInst"
-    ) as caught:
-        rebuild(EnvConfig(id="CartPole-v1"), source_dir=None, run_dir=tmp_path, render_mode="rgb_array")
-    assert "source_dir" not in str(caught.value)
-    assert "remuda[video]" in str(caught.value)
-
-
-def test_nothing_is_unpickled_unless_it_is_allowed_and_needed(tmp_path: Path) -> None:
-    poison = Poison.as_environment(tmp_path)
-    with pytest.raises(EnvironmentBuildError):
-        rebuild(GONE, source_dir=None, run_dir=tmp_path)
-    rebuild(EnvConfig(id="CartPole-v1"), source_dir=None, run_dir=tmp_path, trust_code=True)
-    assert not poison.worked
-    with pytest.raises(EnvironmentBuildError, match="holds None, which is not a gymnasium"):
-        rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_code=True)
-    assert poison.worked
 
 
 def test_the_pickled_copy_serves_where_it_is_trusted(tmp_path: Path) -> None:

@@ -43,17 +43,6 @@ def test_one_that_cannot_be_pickled_is_warned_of(tmp_path: Path, raised: str) ->
     assert not (tmp_path / "vars.pkl").exists()
 
 
-def test_one_that_cannot_be_closed_is_warned_of_and_its_copy_is_there(tmp_path: Path) -> None:
-    closed = "    def close(self):\n        raise RuntimeError('stays open')"
-    env = write_module(tmp_path, "jammed", closed)
-    config = ExperimentConfig(name="record", env=env, source_dir=str(tmp_path))
-    (warning,) = record_environment(
-        RunFolder(tmp_path), config, copies_of(config.env, num_envs=2, source_dir=config.source_dir)
-    )
-    assert "stays open" in warning
-    assert (tmp_path / "vars.pkl").exists()
-
-
 def test_a_disk_that_refuses_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, text: str, *, durable: bool) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from remuda.environments.copies import LocalCopies
-from remuda.environments.faults import BrokenEnvironmentError, Fault
+from remuda.environments.faults import Fault
 from remuda.environments.lanes import Group
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.tests.environments.leaving import Leaving, Stepped
@@ -96,52 +96,6 @@ def test_whatever_is_wrong_is_named_and_costs_its_own_copy_alone(wrong: Callable
     assert made[2].seeds == [fault.fresh_seed] != [6]
     assert vector.step(actions) == 2
     assert not vector.replaced.any()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (lambda begun: begun[0], "its reset returned one dict, and PettingZoo's returns 2: observations, infos"),
-        (lambda begun: (begun[0], None), "it returned None as info, which is not a dict"),
-        (lambda begun: (begun[0], {"a1": None}), "it returned None as info, which is not a dict (agent a1)"),
-    ],
-)
-def test_a_reset_that_is_none_of_pettingzoo_is_named(wrong: Callable[[Any], Any], said: str) -> None:
-    class Begins(Leaving):
-        def reset(self, seed: int | None = None, options: Any = None) -> Any:
-            return wrong(super().reset(seed, options))
-
-    faults: list[Fault] = []
-    made = iter([Begins([9, 9]), Leaving([9, 9])])
-    copy = ReplaceableEnv(lambda: next(made), index=0, name="walk", broke=faults.append)
-    copy.reset(seed=4)
-    assert copy.replaced
-    assert [fault.problem for fault in faults] == [said]
-
-
-def test_each_is_closed_once_also_where_none_can_be_made_again() -> None:
-    class ClosedOnce(Faulty):
-        def close(self) -> None:
-            assert not self.closed, "closed twice"
-            super().close()
-
-    made: list[Leaving] = []
-
-    def build() -> Leaving:
-        if made:
-            raise OSError("no licence is free")
-        made.append(ClosedOnce(raised))
-        return made[0]
-
-    copy = ReplaceableEnv(build, index=0, name="walk", broke=lambda fault: None)
-    copy.reset(seed=4)
-    acting = dict.fromkeys(AGENTS, 0)
-    for _ in range(2):
-        copy.step(acting)
-    with pytest.raises(BrokenEnvironmentError, match="no licence is free"):
-        copy.step(acting)
-    copy.close()
-    assert made[0].closed
 
 
 @pytest.mark.parametrize(("agents", "other"), [(1, "a1"), (3, "a2")])

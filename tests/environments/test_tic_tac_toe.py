@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import copy
-from functools import cache
 from typing import Any
-
-import numpy as np
 
 from remuda.examples.tic_tac_toe import TicTacToe
 
-GAMES = {"wins of the first": 131_184, "wins of the second": 77_904, "draws": 46_080}
 """255,168 in all, as is well known."""
 
 
@@ -27,47 +23,6 @@ def after(env: TicTacToe, *moves: int) -> tuple[TicTacToe, tuple[Any, ...]]:
     for move in moves:
         brought = env.step(move)
     return env, brought
-
-
-def free(env: TicTacToe) -> list[int]:
-    return np.flatnonzero(env.squares.sum(axis=0) == 0).tolist()
-
-
-class Tree:
-    """Every position, each looked at once."""
-
-    def __init__(self) -> None:
-        self._games: dict[bytes, np.ndarray] = {}
-
-    def games(self, env: TicTacToe) -> np.ndarray:
-        """How many games go on from here to each end: won by whoever began, by the other, drawn."""
-        key = env.squares.tobytes()
-        if key not in self._games:
-            total = np.zeros(3, np.int64)
-            for move in free(env):
-                later, (_, reward, terminated, _, _) = after(env, move)
-                if terminated:
-                    total[env.moves % 2 if reward else 2] += 1
-                else:
-                    total += self.games(later)
-            self._games[key] = total
-        return self._games[key]
-
-    @property
-    def positions(self) -> int:
-        return len(self._games)
-
-
-@cache
-def tree() -> Tree:
-    return Tree()
-
-
-def test_it_has_exactly_the_games_there_are() -> None:
-    games = tree().games(begun())
-    assert games.tolist() == list(GAMES.values())
-    assert games.sum() == 255_168
-    assert tree().positions == 4_520, "of 5,478 different positions 958 end the game"
 
 
 def test_all_is_told_from_the_side_that_moves() -> None:

@@ -11,17 +11,16 @@ import pytest
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
-from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, checked, on_page
+from remuda.page.actions import LONGEST_BODY_BYTES, NEEDS, Actions, checked
 from remuda.page.app import make_app
 from remuda.page.commands import RequestedEvaluation, outcome
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
 from remuda.page.requests import WRITES
 from remuda.page.views import Views
-from remuda.storage.existing_folder import OnExists, RunFolderError, check
 from remuda.storage.notes import Notes, read_notes
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import COORDINATOR, finished_run, run_folder
+from remuda.tests.page.folders import COORDINATOR, finished_run
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import AnyMessage, Done, Prioritize, Status, StopExperiment
@@ -148,34 +147,8 @@ def test_notes_are_written_into_the_run_folder_and_listed(client: TestClient, tm
     assert read_notes(RunFolder(tmp_path / "runs" / "a")) == notes
 
 
-def test_notes_that_cannot_be_kept_are_refused(client: TestClient, tmp_path: Path) -> None:
-    (tmp_path / "runs" / "a" / "notes.json").mkdir()
-    for run, note, status, said in (
-        ("none", "x", 404, "there is no run"),
-        ("../runs/a", "x", 404, "not the id of a run"),
-        ("a", "x" * 2_001, 400, "at most 2,000"),
-        ("a", "x", 400, "cannot be written: Is a directory"),
-    ):
-        answer = post(client, "/api/note", run=run, note=note, tags=[])
-        assert (answer[0], said in answer[1]["error"]["message"]) == (status, True), answer
-
-
 @pytest.mark.processes
 def test_a_submission_that_the_command_refuses_says_why(client: TestClient) -> None:
     status, answer = post(client, "/api/submit", text=GOOD.replace("CartPole-v1", "Nothing-v1"))
     assert (status, answer["error"]["code"]) == (422, "config")
     assert "Nothing" in answer["error"]["problems"][0]["message"]
-
-
-@pytest.mark.parametrize("on_exists", ["error", "force", "resume"])
-@pytest.mark.parametrize("folder", ["run", "other", "new"])
-def test_what_the_run_folder_says(tmp_path: Path, on_exists: OnExists, folder: str) -> None:
-    run_folder(tmp_path, "run")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letter.txt").touch()
-    refusal = ""
-    try:
-        check(tmp_path / folder, on_exists, mode="parallel")
-    except RunFolderError as error:
-        refusal = on_page(str(error)).replace("`remuda submit --initialize-from`", "")
-    assert not any(word in refusal for word in ("--", "in Python"))

@@ -17,8 +17,7 @@ from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
 from remuda.page.requests import READS
 from remuda.page.views import Views
-from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import GIF, film, finished_run, logged, run_folder, write_series
+from remuda.tests.page.folders import GIF, film, finished_run, run_folder
 
 TOKENS = Tokens.fresh()
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
@@ -129,30 +128,6 @@ def test_runs(client: TestClient, runs: Path) -> None:
     assert found["stop"]["max_env_steps"] > 0
 
 
-def test_logs_are_raw_text(client: TestClient) -> None:
-    assert [each["file"] for each in get(client, "/api/logs", run="evil")["files"]] == [
-        "commander/commander_logger.txt",
-        "learner/learner_logger.txt",
-    ]
-    answer = client.get("/api/log", params={"run": "evil", "file": "learner/learner_logger.txt"}, headers=VIEWER)
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.json()["text"] == "<img src=x onerror=alert(1)>\n"
-    found = get(client, "/api/log", run="a_s0", file="*", search="THE run is over")
-    assert [match["file"] for match in found["matches"]] == ["commander/commander_logger.txt"]
-
-
-def test_a_log_that_cannot_be_read_says_so(client: TestClient, runs: Path) -> None:
-    log = runs / "evil" / "log" / "learner" / "learner_logger.txt"
-    log.unlink()
-    log.symlink_to(runs / "evil" / "config.json")
-    for wanted in ({}, {"search": "x"}):
-        asked = {"run": "evil", "file": "learner/learner_logger.txt", **wanted}
-        answer = client.get("/api/log", params=asked, headers=VIEWER)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown")
-        assert "cannot be read" in answer.json()["error"]["message"]
-    assert get(client, "/api/log", run="evil", file="*", search="hunter2")["matches"] == []
-
-
 def test_checkpoints_and_films(client: TestClient) -> None:
     assert [each["train_iter"] for each in get(client, "/api/checkpoints", run="a_s1")["checkpoints"]] == [0, 10, 20]
     answer = client.get("/api/film", params={"run": "a_s1", "train_iter": 10}, headers=VIEWER)
@@ -210,25 +185,3 @@ def test_a_fault_of_the_server_says_no_more_than_that(
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "failed")
     assert "secret" not in answer.text
     assert "a secret of the server" in capsys.readouterr().err
-
-
-def test_a_curve_is_downloaded_as_a_table(client: TestClient) -> None:
-    asked = {"run": ["a_s0", "a_s1"], "y": "evaluation/return_mean"}
-    answer = client.get("/api/csv", params=asked, headers=VIEWER)
-    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
-    assert answer.headers["content-disposition"] == 'attachment; filename="curve.csv"'
-    assert answer.text.splitlines()[:3] == [
-        "run,env_step,train_iter,wall_s,value",
-        "a_s0,0,0,0.0,9.0",
-        "a_s0,480,30,60.0,100.0",
-    ]
-    assert len(answer.text.splitlines()) == 7
-    assert client.head("/api/csv", params=asked, headers=VIEWER).status_code == 405
-
-
-def test_numbers_of_callbacks_are_quantities(client: TestClient, tmp_path: Path) -> None:
-    assert "callback" not in get(client, "/api/metrics", run="a_s0")
-    write_series(RunFolder(tmp_path / "runs" / "a_s0"), [logged(200.0, loss=1.0), logged(220.0, gap=2.0)])
-    assert get(client, "/api/metrics", run=["a_s0", "a_s1"])["callback"] == ["loss", "gap"]
-    (found,) = get(client, "/api/curves", run=["a_s0"], y="callback/gap")["charts"]
-    assert found["runs"][0]["last"] == [2.0]

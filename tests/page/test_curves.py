@@ -157,24 +157,4 @@ def test_nothing_of_a_long_file_is_thinned(tmp_path: Path) -> None:
     assert len([*csv_pieces([("a", folder)], Quantity("progress/LossQ", "env_step"))]) > 3, "it comes in pieces"
 
 
-ROWS = 150_000
 """More than one block."""
-
-
-def long_run(runs: Path, run: str) -> None:
-    write_progress(run_folder(runs, run), [(step, 1.0, 2.0) for step in range(ROWS)])
-
-
-def test_a_reader_that_is_not_kept_is_not_read_on(tmp_path: Path) -> None:
-    for run in ("a", "b"):
-        long_run(tmp_path / "runs", run)
-    library = Library(RunIds(tmp_path / "runs"), most_bytes=0)
-    try:
-        with library.progress("a", Budget(0.0)) as first:
-            rows = first.table.rows
-            with library.progress("b", Budget(0.0)):
-                """It takes the place of the first one, of which nothing more is read while it is lent."""
-        until(lambda: library.whole == {"b": 1}, "the end of the other")
-        assert first.table.rows == rows < ROWS
-    finally:
-        library.close()

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from pathlib import Path
-from typing import cast
-
-import pytest
-
-from remuda.client.client import Client
 from remuda.coordinator.scheduler import Demand, Holding, plan
-from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.herd import (
     MOST_FAILURES,
     failures_of,
     herd,
     lacks,
-    ledger_view,
     newest,
     queue,
 )
-from remuda.page.views import Views
 from remuda.tests.client.statuses import status as experiment
 from remuda.tests.page.folders import (
-    EXPERIMENT,
     WORKER,
-    evaluation,
     event,
-    interval,
-    run_folder,
     status,
     uuid,
     worker,
-    write_series,
 )
-from remuda.wire.messages import LedgerCounts, Status
 
 WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0 free)"
-COUNTS = LedgerCounts(accepted=10, repeated=2, refused=1, refused_env_steps=64, lost_collectors=3)
 
 
 def test_workers_and_hosts() -> None:
@@ -103,55 +86,6 @@ def test_the_order_in_which_they_get_workers_and_who_holds_them() -> None:
         ("low", "learner", 1),
         ("low", "collector", 1),
     ]
-
-
-class Coordinator:
-    """Answers with one status."""
-
-    def __init__(self, answer: Status) -> None:
-        self.answer = answer
-
-    def status(self) -> Status:
-        return self.answer
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-@pytest.fixture
-def views_of(tmp_path: Path) -> Generator[Callable[[Status | None], Views]]:
-    made: list[Views] = []
-
-    def make(answer: Status | None) -> Views:
-        file = None if answer is None else tmp_path / "connection.json"
-        link = CoordinatorLink(file, lambda _: cast("Client", Coordinator(cast("Status", answer))))
-        made.append(Views(tmp_path / "runs", link))
-        return made[-1]
-
-    yield make
-    for views in made:
-        views.close()
-
-
-def test_a_stored_run_shows_that_of_its_newest_interval(
-    tmp_path: Path, views_of: Callable[[Status | None], Views]
-) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    views = views_of(None)
-    assert views.run("a").ledger is None, "no interval is over"
-    ledgers = [LedgerCounts(accepted=n, lost_collectors=1) for n in range(3)]
-    write_series(folder, [interval(60.0 * (n + 1), ledger=each) for n, each in enumerate(ledgers)])
-    write_series(folder, [evaluation(200.0, 5.0)])
-    assert views.run("a").ledger == ledger_view(ledgers[-1], int(8 * 180.0))
-
-
-def test_a_run_that_goes_on_shows_what_its_coordinator_says(
-    tmp_path: Path, views_of: Callable[[Status | None], Views]
-) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    write_series(folder, [interval(60.0)])
-    live = experiment(id=EXPERIMENT, run_dir=str(folder.root), ledger=COUNTS)
-    assert views_of(status([live])).run("a").ledger == ledger_view(COUNTS, live.env_step)
 
 
 def test_failures_are_those_of_events_and_the_newest_come_first() -> None:

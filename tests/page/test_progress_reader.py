@@ -51,18 +51,6 @@ def test_a_long_table_keeps_its_extremes(tmp_path: Path, rows: int) -> None:
     assert reader.table.rows == rows
 
 
-def test_reading_stops_when_its_time_is_up_and_goes_on_later(tmp_path: Path) -> None:
-    path = tmp_path / "progress.txt"
-    table(path, [(step, 1.0, 0.123456789) for step in range(60_000)])
-    reader = ProgressReader(path)
-    rounds = 1
-    while not reader.read(lambda: False):
-        rounds += 1
-        assert 0.0 < reader.read_share < 1.0
-    assert rounds == -(-path.stat().st_size // (1 << 20))
-    assert reader.table.rows == 60_000
-
-
 @pytest.mark.parametrize("change", ["replaced", "cut", "cut and grown", "removed"])
 def test_another_file_in_its_place_is_read_from_its_beginning(tmp_path: Path, change: str) -> None:
     path = tmp_path / "progress.txt"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.series import Evaluation, Interval, Moment, WorkerUsage, marker, read_series
+from remuda.logbook.series import Evaluation, Interval, Moment, read_series
 from remuda.page.growing import FloatArray, Pyramid, Reduction
 from remuda.page.series_reader import (
     HELD_UP,
@@ -21,7 +21,6 @@ from remuda.page.series_reader import (
     SeriesReader,
     Spans,
     covered,
-    newest_interval,
     sampled,
 )
 from remuda.storage.run_folder import RunFolder
@@ -111,18 +110,6 @@ def test_they_are_records_of_the_file_in_their_order_and_the_newest_is_one_of_th
         assert max(steps) <= 2 * len(of_file) / places, "evenly"
 
 
-def test_what_is_torn_or_damaged_is_left_out(folder: RunFolder) -> None:
-    write_series(folder, [interval(60.0), interval(120.0)])
-    whole = folder.series.read_bytes()
-    folder.series.write_bytes(whole[:-1])
-    newest = newest_interval(folder.series)
-    assert newest is not None
-    assert newest.wall_s == 60.0
-    folder.series.write_bytes(b"\x8b" + marker(Interval) + b"\xc1" * 100)
-    assert newest_interval(folder.series) is None
-    assert sampled(folder.series, Interval, 5) == []
-
-
 ALL: tuple[Reduction, ...] = ("first", "last", "min", "max", "sum")
 NUMBERS = st.floats(-1e6, 1e6) | st.just(math.nan)
 
@@ -201,20 +188,3 @@ def test_times_without_workers_and_times_that_the_disk_took(role: str, events: l
 def test_the_share_that_is_covered() -> None:
     for begin_s, end_s, share in [(0.0, 10.0, 0.5), (0.0, 2.0, 0.0), (3.0, 7.0, 0.5), (5.0, 5.0, 0.0)]:
         assert covered([(2.0, 4.0), (6.0, 9.0)], begin_s, end_s) == pytest.approx(share)
-
-
-def test_a_record_that_is_longer_than_a_block_is_read(folder: RunFolder) -> None:
-    usage = WorkerUsage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, worker=WORKER)
-    write_series(folder, [interval(60.0), interval(120.0, workers=[usage] * 3_000), *some(2, begin=3)])
-    assert folder.series.stat().st_size > 400_000
-    reader = SeriesReader(folder.series)
-    assert reader.read()
-    assert (reader.intervals.rows, reader.read_share) == (4, 1.0)
-
-
-def test_large_intervals_are_found(folder: RunFolder) -> None:
-    usage = WorkerUsage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, worker=WORKER)
-    write_series(folder, [interval(60.0 * n, workers=[usage] * 100) for n in range(1, 40)])
-    found = sampled(folder.series, Interval, 11)
-    assert len(found) == 11
-    assert found[-1].wall_s == 60.0 * 39

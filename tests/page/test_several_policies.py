@@ -15,7 +15,6 @@ from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.curves import Quantity
 from remuda.page.run_ids import UnknownRunError
 from remuda.page.run_rows import live_row
-from remuda.page.stream import Follower, StreamOptions
 from remuda.page.views import Views
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import PolicyFolder
@@ -89,17 +88,6 @@ def test_each_has_a_curve(views: Views) -> None:
     (own,) = views.curves(["pong//hunter"], [Quantity("progress/Losshunter", "env_step")], 100).charts
     assert own.runs[0].last == [0.5]
     assert found.groups == [], "they are no seeds of each other"
-
-
-def test_a_stream_tells_of_one_policy_and_of_any_log(views: Views) -> None:
-    wishes = StreamOptions(run="pong//hunter", log="hunted/commander/commander_logger.txt")
-    follower = Follower(views, wishes, lambda: views.session("viewer", []))
-    assert [message.event for message in follower.news()] == ["hello", "run", "points", "checkpoints"]
-    say(PolicyFolder(views.ids.runs_dir / "pong", "hunted").commander_log, "one more line")
-    (lines,) = [message for message in follower.news() if message.event == "log"]
-    assert "one more line" in str(lines.data)
-    write_checkpoints(PolicyFolder(views.ids.runs_dir / "pong", "hunter"), (1.0, 2.0, 3.0))
-    assert "checkpoints" in [message.event for message in follower.news()]
 
 
 def test_a_coordinator_s_numbers_go_before_those_of_the_folder(views: Views) -> None:

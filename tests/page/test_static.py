@@ -60,27 +60,8 @@ def exports(module: str) -> set[str]:
     return set(re.findall(r"^export (?:async )?(?:function\*?|const|class) (\w+)", text, re.M))
 
 
-def test_every_export_and_every_module_is_used() -> None:
-    texts = {file.name: file.read_text(encoding="utf-8") for file in OWN}
-    everything = "\n".join(texts.values())
-    for name in (file.name for file in OWN if file.suffix == ".js" and not file.name.startswith(("view_", "run_"))):
-        assert name in everything, f"nobody loads {name}"
-        for export in exports(name):
-            assert len(re.findall(rf"\b{export}\b", everything)) > 1, f"nobody uses {export} of {name}"
-
-
 def test_what_others_have_written_comes_with_its_licence() -> None:
     licence = (ROOT / "page" / "static" / "LICENSE.uPlot").read_text(encoding="utf-8")
     assert "Leon Sorokin" in licence
     assert "MIT License" in licence
     assert "https://github.com/leeoniya/uPlot" in (STATIC / "uPlot.iife.min.js").read_text(encoding="utf-8")[:300]
-
-
-def test_every_colour_has_a_name_in_both_schemes() -> None:
-    text = (STATIC / "style.css").read_text(encoding="utf-8")
-    light, dark = re.findall(r":root \{(.*?)\n\t*\}", text, re.S)
-    names = [set(re.findall(r"(--[\w-]+): #", block)) for block in (light, dark)]
-    assert names[0] == names[1]
-    used = set(re.findall(r"var\((--[\w-]+)\)", text)) - {"--of", "--mono"}
-    assert used <= names[0]
-    assert re.findall(r"#[0-9a-f]{3,8}\b", re.sub(r":root \{.*?\n\t*\}", "", text, flags=re.S)) == []

@@ -126,20 +126,6 @@ def test_films_beside_curves(tmp_path: Path) -> None:
         films.gif(401)
 
 
-def test_a_torn_or_damaged_file_is_read_up_to_there(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "runs", "a")
-    film(folder, 10)
-    (path,) = folder.commander_tb.iterdir()
-    whole = path.read_bytes()
-    path.write_bytes(whole + b"\xff" * 50)
-    assert [each.train_iter for each in Films(folder).all()] == [10]
-    path.write_bytes(whole[:-1])
-    films = Films(folder)
-    assert films.all() == []
-    path.write_bytes(whole)
-    assert [each.train_iter for each in films.all()] == [10]
-
-
 def test_checkpoints_with_their_returns_and_films(tmp_path: Path) -> None:
     folder = finished_run(tmp_path / "runs", "a")
     film(folder, 10)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.logbook.series import Interval
 from remuda.page.series_reader import KINDS, SeriesReader
 from remuda.page.timeline import SHARES, RoleTimeline, Timeline, recent, shares, timeline
 from remuda.tests.page.folders import COLLECTOR, LEARNER, WORKER, event, interval, run_folder, write_series
@@ -78,54 +75,6 @@ def test_the_last_minutes_say_what_a_run_waits_for_now(tmp_path: Path) -> None:
     assert recent(read(folder.series), 120.0)["learner"]["wait_batches"] == pytest.approx(0.25)
     assert recent(read(folder.series), 240.0)["learner"]["wait_batches"] == pytest.approx(0.125)
     assert recent(read(tmp_path / "series.msgpack"), 120.0) == {}
-
-
-def spent(moments: Sequence[Interval], role: str) -> dict[str, float]:
-    """Shares over all the time of all processes, by hand."""
-    seconds = dict.fromkeys(KINDS, 0.0)
-    for moment in moments:
-        for usage in moment.roles:
-            if usage.role == role:
-                for kind in KINDS:
-                    seconds[kind] += getattr(usage, kind) * moment.past_s * usage.processes
-    total_s = sum(seconds.values())
-    return {kind: value / total_s for kind, value in seconds.items()}
-
-
-@pytest.mark.parametrize("buckets", [7, 1_024])
-def test_shares_of_a_thinned_series_are_means_by_the_time_of_all_processes(tmp_path: Path, buckets: int) -> None:
-    """Intervals of different lengths, with different numbers of processes; more than are kept."""
-    rng, folder = np.random.default_rng(7), run_folder(tmp_path, "a")
-    moments: list[Interval] = []
-    wall_s = 0.0
-    for _ in range(3_000):
-        past_s = float(rng.choice([0.5, 1.0, 60.0]))
-        wall_s += past_s
-        parts = rng.dirichlet(np.ones(len(KINDS))).tolist()
-        kinds = dict(zip(KINDS, parts, strict=True))
-        collector = replace(COLLECTOR, processes=int(rng.integers(1, 50)), **kinds)
-        moments.append(interval(wall_s, past_s=past_s, roles=[LEARNER, collector]))
-    write_series(folder, moments)
-    reader = read(folder.series)
-    assert reader.intervals.width > 1, "it is thinned"
-    view = timeline(reader, buckets=buckets)
-    assert len(view.begin_s) <= buckets
-    assert view.begin_s[0] == 0.0
-    assert view.end_s[-1] == pytest.approx(wall_s)
-    assert view.begin_s[1:] == pytest.approx(view.end_s[:-1])
-    for begin_s, end_s, at in zip(view.begin_s, view.end_s, range(len(view.begin_s)), strict=True):
-        assert begin_s is not None
-        assert end_s is not None
-        inside = [each for each in moments if begin_s < each.wall_s - each.past_s / 2 < end_s]
-        expected = spent(inside, "collector")
-        found = {kind: of(view, "collector").shares[kind][at] for kind in SHARES}
-        names = {"wait_data": "wait_batches"}
-        for kind, share in expected.items():
-            assert found[names.get(kind, kind)] == pytest.approx(share, abs=2e-6)
-        assert sum(share for share in found.values() if share is not None) == pytest.approx(1.0, abs=1e-5)
-        past_s = sum(each.past_s for each in inside)
-        processes = sum(each.past_s * each.roles[1].processes for each in inside) / past_s
-        assert of(view, "collector").processes[at] == pytest.approx(processes)
 
 
 def test_until_it_is_read_whole_the_timeline_is_a_sample_of_all_of_it(tmp_path: Path) -> None:

@@ -104,8 +104,6 @@ class ReplayIndex:
         """Live rows."""
         self.sampled_rows = 0
         self.removed_rows = 0
-        self.ignored_priorities = 0
-        """Priorities of rows that were evicted before their priority came back."""
 
     # --- experience in --------------------------------------------------------------------------------------------
 
@@ -267,15 +265,13 @@ class ReplayIndex:
         self._files.add_bytes(more_bytes)
 
     def update_priorities(self, rows: Rows, priorities: npt.NDArray[np.floating]) -> None:
-        """Pass on the errors of `rows` int64 [n]. Rows that are not live (any more) are ignored and counted."""
+        """Pass on the errors of `rows` int64 [n]. Rows that are not live (any more) are ignored."""
         if rows.ndim != 1 or rows.shape != priorities.shape:
             raise ValueError(f"rows and priorities must be [n] and alike, not {rows.shape} and {priorities.shape}")
         slots = rows % self.capacity
         live = self._slots.end_row[slots] == rows + 1
         live &= rows >= 0
-        ignored = len(rows) - int(np.count_nonzero(live))
-        if ignored:
-            self.ignored_priorities += ignored
+        if not live.all():
             slots, priorities = slots[live], priorities[live]
         self._sampler.update(slots, priorities)
 
@@ -302,10 +298,6 @@ class ReplayIndex:
     def announced_row(self) -> int:
         """Every chunk below this row was announced to the learner."""
         return self._files.announced_row
-
-    def live_chunks(self) -> list[IndexedChunk]:
-        """Return every chunk with live rows, in row order."""
-        return list(self._chunks)
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
         """Note that the learner's ring has every live row below `loaded_row`; return the files that may be deleted now.

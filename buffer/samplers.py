@@ -129,8 +129,6 @@ class PrioritizedSampler(_KeepsPriorities):
         self._tree = new_sum_tree(capacity)
         self._priorities = np.zeros(capacity)
         self._largest = 1.0
-        self.refused_priorities = 0
-        """Number of priorities that were not finite and left the row's old priority in place."""
 
     def on_insert(self, slots: Slots) -> None:
         """Give `slots` the largest priority seen."""
@@ -155,7 +153,6 @@ class PrioritizedSampler(_KeepsPriorities):
         largest = float(sizes.max(initial=0.0))
         if not math.isfinite(largest):  # nan is larger than any number here
             finite = np.isfinite(sizes)
-            self.refused_priorities += len(sizes) - int(np.count_nonzero(finite))
             slots, sizes = slots[finite], sizes[finite]
             largest = float(sizes.max(initial=0.0))
         self._largest = max(self._largest, largest)
@@ -169,8 +166,6 @@ class FifoSampler(_KeepsPriorities):
     def __init__(self) -> None:
         super().__init__()
         self._queue: deque[Slots] = deque()
-        self.skipped_rows = 0
-        """Number of rows that were evicted before a draw."""
 
     @property
     def drawable_rows(self) -> int:
@@ -187,9 +182,7 @@ class FifoSampler(_KeepsPriorities):
     def on_evict(self, slots: Slots) -> None:
         """Forget the undrawn rows of `slots`."""
         queued = self._take_all()
-        left = queued[np.isin(queued, slots, invert=True)]
-        self.skipped_rows += len(queued) - len(left)
-        self.on_insert(left)
+        self.on_insert(queued[np.isin(queued, slots, invert=True)])
 
     def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
         """Take the oldest rows, batch after batch; nothing is random. See Sampler."""

@@ -113,10 +113,6 @@ class RunFolder:
         """Return the file that the learner rewrites and the collectors read."""
         return self.policy / f"policy_{_signature(uuid, number)}"
 
-    def policy_lock(self, uuid: str, number: int) -> Path:
-        """The lock beside the policy file."""
-        return self.policy / f"policy_{_signature(uuid, number)}.lock"
-
     # --- logs
     log = _In("log")
     """Folder of all logs."""

@@ -209,8 +209,8 @@ CoreKind = Literal["lstm", "gru"]
 """Long short-term memory (Hochreiter and Schmidhuber 1997) or gated recurrent unit (Cho et al. 2014)."""
 GATES = {"lstm": 4, "gru": 3}
 """Gates per unit of a core: rows in its weights."""
-ENCODER, CORE, HEAD = "encoder.", "core.", "head."
-"""Prefixes of the three parts in a network's state."""
+CORE, HEAD = "core.", "head."
+"""Prefixes of two parts in a network's state."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ def test_every_promised_path() -> None:
         "data": run.data,
         "policy": run.policy,
         f"policy/policy_{UUID}_000007": run.policy_file(UUID, 7),
-        f"policy/policy_{UUID}_000007.lock": run.policy_lock(UUID, 7),
         "log": run.log,
         "log/timers.json": run.timers,
         "log/series.msgpack": run.series,

@@ -285,7 +285,7 @@ def test_checkpoints_are_listed_pruned_and_linked(folders: RunFolders, run: RunF
 def test_closing_sweeps_what_is_not_kept_and_nothing_else(folders: RunFolders, run: RunFolder) -> None:
     names = write_chunks(run, 3)
     (run.data / "readme.txt").write_text("not a payload")
-    lock = run.policy_lock(EXPERIMENT, 0)
+    lock = run.policy_file(EXPERIMENT, 0).with_suffix(".lock")
     lock.touch()
     run.policy_file(EXPERIMENT, 0).write_text("weights")
     carry_out(folders, CloseRun(EXPERIMENT, frozenset({names[1]})))

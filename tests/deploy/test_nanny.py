@@ -223,17 +223,6 @@ def test_a_nanny_for_many_runs_goes_on_whoever_keeps_dying() -> None:
         )
 
 
-def test_children_are_noticed_though_whoever_started_the_nanny_ignored_theirs() -> None:
-    with nanny(
-        "SupervisedWorker('collector', 'c1')", before="signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
-    ) as running:
-        first = running.hear()
-        os.kill(first.pid, signal.SIGKILL)
-        assert running.hear().number == 2
-        running.process.send_signal(signal.SIGTERM)
-        assert running.hear().number == 0
-
-
 FOSTER_PARENT = """
 import ctypes
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: it inherits orphans, as PID 1 does

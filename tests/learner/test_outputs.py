@@ -6,21 +6,18 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from remuda.config.workers import LogConfig
 from remuda.learner.checkpoint import Progress
-from remuda.learner.loop import DivergedError
-from remuda.learner.outputs import BUCKETS, LearnerOutputs, weight_histograms
+from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.role_logbooks import learner_logbook
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.networks.portable import Portable
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import histograms
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
-from remuda.wire.messages import MOST_BUCKETS, CheckpointReason, Counters, PolicyRef
+from remuda.wire.messages import CheckpointReason, Counters, PolicyRef
 
 
 @pytest.fixture
@@ -98,34 +95,6 @@ def test_a_model_that_cannot_be_traced_is_a_warning_after_the_weights_are_saved(
     assert log.index("saved checkpoint") < log.index("could not be written")
 
 
-def test_the_log_starts_with_the_network_and_says_what_was_loaded(run: RunFolder) -> None:
-    with learner_logbook(run) as book:
-        outputs = LearnerOutputs(run, config(), book)
-        outputs.begin(dqn())
-        outputs.loaded(run.checkpoint(3), ["saved with torch 1.0"])
-        outputs.report({"total_loss": 0.5}, train_iter=100, env_step=900, settings={})
-    first, rest = run.learner_log.read_text().split("\n", 1)
-    assert first.endswith("[RANK0]: QNetwork(")
-    assert f"loaded checkpoint {run.checkpoint(3)}\n" in rest
-    assert "[WARNING] saved with torch 1.0\n" in rest
-    assert "=== Training Iteration 100 Result ===" in rest
-    assert "| Name  | total_loss_avg | epsilon_avg |" in rest, "and how collectors explore"
-
-
-def test_weights_that_are_not_finite_are_neither_saved_nor_exported(run: RunFolder) -> None:
-    broken = dqn()
-    with learner_logbook(run) as book:
-        outputs = LearnerOutputs(run, config(), book)
-        outputs.save(dqn(), progress(12), "initial")
-        with torch.no_grad():
-            for parameter in broken.network.parameters():
-                parameter.fill_(float("nan"))
-        with pytest.raises(DivergedError, match="after update 13"):
-            outputs.save(broken, progress(13), "final")
-    assert [path.name for path in run.ckpt.iterdir()] == ["iteration_12.pth.tar"]
-    assert exported(run) == 12
-
-
 @pytest.mark.parametrize("reason", ["initial", "interval"])
 def test_every_checkpoint_is_logged_and_exported_and_shows_how_its_weights_are_spread(
     run: RunFolder, reason: CheckpointReason
@@ -150,16 +119,3 @@ def test_histograms_can_be_switched_off(run: RunFolder) -> None:
     with learner_logbook(run) as book:
         LearnerOutputs(run, off, book).save(dqn(), progress(12), "final")
     assert histograms(run.learner_tb) == {}
-
-
-def test_every_parameter_has_a_histogram_of_all_its_weights() -> None:
-    network = dqn(seed=3).network
-    found = weight_histograms(network)
-    assert list(found) == [name for name, _ in network.named_parameters()]
-    for name, parameter in network.named_parameters():
-        values, histogram = parameter.detach().numpy(), found[name]
-        assert sum(histogram.counts) == values.size
-        assert len(histogram.counts) == BUCKETS <= MOST_BUCKETS
-        if values.size > 1:  # one alone has buckets around it
-            assert (histogram.left, histogram.rights[-1]) == (float(values.min()), float(values.max()))
-        np.testing.assert_allclose(histogram.total, values.sum(dtype=np.float64))

@@ -160,17 +160,6 @@ def test_a_resumed_run_keeps_what_was_decided(decided: Precision, tmp_path: Path
     assert lines[0].endswith("(auto: as was decided when the run began)")
 
 
-def test_checkpoints_from_before_there_was_a_choice_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "iteration_20.pth.tar"
-    save(path, dqn(), PROGRESS, config=config())
-    content = torch.load(path, weights_only=True)
-    assert content.pop("precision") is None
-    torch.save(content, path)
-    resumed = dqn()
-    restore(load(path), resumed)
-    assert products(resumed).decided is None
-
-
 # --- what cannot be meant
 
 

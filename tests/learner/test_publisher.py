@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -95,25 +94,6 @@ def test_the_newest_offer_wins_and_offering_never_waits(path: Path) -> None:
         assert one.publisher.flush(HANG_S)
         assert one.published == [PolicyRef(2, 0, 0), PolicyRef(2, 1, 49)], "versions count up from 0 under its epoch"
         assert one.in_file() == (PolicyRef(2, 1, 49), 49.0)
-
-
-def test_it_is_ready_again_when_it_has_written_and_paid_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred seconds of processor time per policy: no test reaches the second."""
-    processor_s = itertools.count(0.0, 100.0)
-    monkeypatch.setattr(time, "thread_time", lambda: next(processor_s))
-    ready: list[bool] = []
-    with publishing(path) as one:
-        ready.append(one.publisher.ready)
-        one.disk.may_write.clear()
-        one.offer(0, 0)
-        ready.append(one.publisher.ready)  # it writes
-        one.disk.may_write.set()
-        assert one.publisher.flush(HANG_S)
-        ready.append(one.publisher.ready)  # it has cost too much
-        assert ready == [True, False, False]
-        one.offer(1, 10)  # and is published all the same
-        assert one.publisher.flush(HANG_S)
-        assert one.in_file() == (PolicyRef(2, 1, 10), 1.0)
 
 
 def test_weights_that_are_not_finite_stay_out_of_the_file_and_end_it(path: Path) -> None:
@@ -226,9 +206,6 @@ def test_all_that_is_spent_is_at_most_what_was_earned_and_lent(
             pace.spent(cost_s, now_s)
             costs_s.append(cost_s)
             assert sum(costs_s) <= share * now_s + ahead_s + cost_s + 1e-9
-
-
-MUZERO = {"type": "muzero", "hidden": (9,), "latent": 8, "support_size": 5, "reanalyze_ratio": 0.5}
 
 
 def test_it_is_published_whenever_it_has_changed(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from remuda.learner.settings import LearnerSettings
 from remuda.learner.start import continue_from, new_algorithm
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.networks.tensors import DeviceError
 from remuda.tests.policy.cases import dqn
 from remuda.wire.messages import Counters, PolicyRef
 
@@ -83,12 +82,6 @@ def test_what_reads_images_is_compiled_where_the_config_says_so(monkeypatch: pyt
     assert asked == []
     new_algorithm(config(compiled=True), IMAGES, TWO)
     assert asked == ["inductor"]
-
-
-def test_a_device_that_is_not_there_is_named() -> None:
-    device = "cuda:99"
-    with pytest.raises(DeviceError, match=f"learner.device = '{device}' cannot be used"):
-        new_algorithm(config(device=device), BOX, TWO)
 
 
 def test_a_checkpoint_of_another_network_names_the_settings_that_differ(tmp_path: Path) -> None:

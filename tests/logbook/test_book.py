@@ -108,25 +108,6 @@ def test_it_is_tried_again_after_pauses_and_said_at_its_begin_and_end() -> None:
     assert outages.end(disk) is None
 
 
-def test_a_disk_on_which_short_records_find_room_and_long_ones_do_not_has_one_outage() -> None:
-    disk = Disk()
-    outages = Outages(lambda: disk.now_s)
-    news: list[str] = []
-    for second in range(900):
-        disk.now_s = float(second)
-        disk.error = OSError(28, "No space left on device") if second < 600 and second % 7 == 0 else None
-        found = outages.attempt(disk, disk.write)
-        if found is not None:
-            news.append(found.text.partition(":")[0])
-    assert news[:2] == [
-        "f cannot be written and will be tried again; the run continues",
-        "f is written again; 1 records are missing",
-    ]
-    assert len(news) == 3
-    assert news[2].startswith("f is written again; ")
-    assert outages.end(disk) is None
-
-
 def test_what_no_waiting_mends_ends_it_for_good() -> None:
     disk = Disk(error=ValueError("no such column"))
     outages = Outages(lambda: disk.now_s)
@@ -247,24 +228,6 @@ def test_histograms_and_films_stand_in_the_event_file_of_whoever_makes_them_and_
     logs = [path for run in (serial, parallel) for path in run.root.rglob("*_logger.txt")]
     assert logs
     assert [path.name for path in logs if path.read_text()] == []
-
-
-def test_a_view_that_fails_is_reported_once_and_the_others_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = a_run(tmp_path, "serial")
-    run.learner_log.symlink_to("/dev/full")
-    with serial_logbook(run, ProgressColumns(["LossQ"])) as book:
-        for _ in range(3):
-            book.emit(LEARN)
-            book.say("learner", "x")
-            book.say("buffer", "still here")
-    begun, ended = capsys.readouterr().err.splitlines()
-    assert f"{run.learner_log} cannot be written and will be tried again; the run continues: " in begun
-    assert "No space left" in begun
-    assert f"{run.learner_log} lacks its last 6 records: " in ended
-    assert len(curves(run.serial_tb)["learner_step/total_loss_avg"]) == 3
-    assert run.buffer_log.read_text().count("still here") == 3
 
 
 class Tracker:

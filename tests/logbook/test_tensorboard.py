@@ -137,20 +137,6 @@ def test_a_crash_before_the_old_file_is_removed_doubles_nothing(tmp_path: Path) 
     assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [10, 15]
 
 
-def test_a_torn_or_damaged_tail_is_left_behind(tmp_path: Path) -> None:
-    writer = EventWriter(tmp_path)
-    run_updates(writer, 1, 2)
-    writer.close()
-    whole = writer.path.read_bytes()
-    writer.path.write_bytes(whole[:-3])
-    again = EventWriter(tmp_path)
-    run_updates(again, 3)
-    again.close()
-    found = curves(tmp_path)
-    assert [step for step, _ in found["learner_iter/total_loss_avg"]] == [1, 2, 3]
-    assert [value for _, value in found["buffer_sec/pushed_in"]] == [8.0, 24.0]
-
-
 @given(
     step=st.integers(0, 2**53),
     scalars=st.dictionaries(st.text(st.characters(codec="utf-8")), st.floats(width=32, allow_nan=False), min_size=1),

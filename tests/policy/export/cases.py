@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from remuda.config.algorithms.actor_critic import SacConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
@@ -20,7 +19,7 @@ from remuda.policy.base import Algorithm, Policy
 from remuda.policy.export.deployable import Recorded
 from remuda.policy.export.exporting import PolicyExport
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.environments.structured import Goal, Grid
+from remuda.tests.environments.structured import Grid
 from remuda.tests.policy.files import exported, test_recurrent_model
 from remuda.tests.policy.files.exported import COUNTERS
 
@@ -103,15 +102,12 @@ TRAINED = {
         "ppo, several",
         "sac, places and counted actions",
         "crossq",
-        "td3",
         "r2d2, lstm",
         "ppo, gru, continuous",
-        "impala, lstm, several",
     }
 }
 OTHERS = {
     "dqn, parts with an image": lambda: _structured(DqnConfig(hidden=(16,)), Grid()),
-    "sac, parts": lambda: _structured(SacConfig(hidden=(16,)), Goal(False)),
     "muzero, images": lambda: _muzero(
         MuZeroConfig(channels=4, residual_blocks=1, head_hidden=8, support_size=5, simulations=4), (12, 12, 2), "uint8"
     ),

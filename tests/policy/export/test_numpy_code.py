@@ -29,7 +29,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "tanh": (nn.Tanh, ROWS),
     "softmax": (lambda: nn.Softmax(1), ROWS),
     "layer norm": (lambda: nn.LayerNorm(6), ROWS),
-    "layer norm of images": (lambda: nn.LayerNorm((4, 9, 11), elementwise_affine=False), IMAGES),
+    "layer norm of images": (lambda: nn.LayerNorm([4, 9, 11], elementwise_affine=False), IMAGES),
     "batch norm": (lambda: nn.BatchNorm1d(6), ROWS),
     "batch norm of images": (lambda: nn.BatchNorm2d(4), IMAGES),
     "convolution": (lambda: nn.Conv2d(4, 3, (3, 2), (2, 1), (1, 0)), IMAGES),

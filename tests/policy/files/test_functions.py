@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -14,10 +13,8 @@ import torch
 
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.policy.algorithms.dqn.learning import Dqn
-from remuda.policy.base import ValuingActor
-from remuda.policy.files import functions
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.functions import Which, load_action, load_playable, load_policy, load_value
+from remuda.policy.files.functions import Which, load_action, load_policy, load_value
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.tests.policy.files.exported import CASES, leave_behind
 from remuda.tests.policy.files.saved_runs import lose_environment, save_three
@@ -128,28 +125,3 @@ def test_a_search_that_there_is_not_cannot_be_left_out(run: tuple[Path, list[Dqn
     for load in (load_policy, load_action):
         with pytest.raises(CheckpointError, match=said):
             load(run[0], which, search=False)
-
-
-class Counting(ValuingActor):
-    """Acts and values by how many threads torch has."""
-
-    def act(self, *_: object, **__: object) -> np.ndarray:
-        return np.array([torch.get_num_threads()])
-
-    def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        return np.array([torch.get_num_threads()], np.float32)
-
-
-def test_torch_acts_with_one_thread_and_has_its_own_number_again(
-    run: tuple[Path, list[Dqn]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    playable = replace(load_playable(run[0], 1), actor=Counting())
-    monkeypatch.setattr(functions, "load_playable", lambda *_, **__: playable)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        assert load_action(run[0])(OBSERVATIONS[0]) == 1
-        assert load_value(run[0])(OBSERVATIONS[0]) == 1.0
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)

@@ -26,7 +26,6 @@ OF_EVERY_KIND = (
     "ppo, several",
     "ppo, gru, continuous",
     "crossq",
-    "td3",
     "dqn, parts with an image",
 )
 

@@ -13,7 +13,6 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.exported_policies import model_actor
-from remuda.policy.files.functions import load_action, load_value
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.tests.policy.files.exported import (
     FRAMES,
@@ -96,15 +95,3 @@ def test_its_description_says_what_to_carry(tmp_path: Path) -> None:
         ("state", "every"),
     ]
     assert "state = torch.zeros(1, 12)  # wherever an episode begins" in info["usage"]
-
-
-def test_functions_remember_until_an_episode_begins(tmp_path: Path) -> None:
-    case = CASES["r2d2, lstm"]
-    trained, seen = load_checkpoint_policy(leave_behind(case, tmp_path)).policy, observed(case)
-    expected, values = played(trained, np.repeat(seen[:, :1], ENVS, axis=1), deterministic=True)
-    get_action, value = load_action(tmp_path / "model"), load_value(tmp_path / "model")
-    for _ in range(2):
-        get_action.begin_episode()
-        value.begin_episode()
-        assert [get_action(row[0]) for row in seen] == expected[:, 0].tolist()
-    assert [value(row[0]) for row in seen] == pytest.approx(values[:, 0].tolist(), rel=1e-4, abs=1e-5)

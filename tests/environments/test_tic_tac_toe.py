@@ -1,4 +1,4 @@
-"""examples/tic_tac_toe.py has every game there is, and no other."""
+"""examples/tic_tac_toe.py tells each side what it sees, and ends a game at a wrong move."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,51 +10,7 @@ from remuda.buffer.chunk import read_chunk, read_meta
 from remuda.config.load import load_settings
 from remuda.runner.serial import RunResult, Start, run
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.policy.unrolled.configs import MAX_ENV_STEPS, unrolled
-from remuda.tests.policy.unrolled.trails import noted
 from remuda.tests.runner.runs import Flag, Ticking
-from remuda.tests.runner.test_run_folder import rows
-
-
-def trained(place: Path, *, resume: bool = False, looks: int = 10**9, **options: Any) -> RunResult:
-    notes = place / "notes"
-    notes.mkdir(exist_ok=True)
-    config = load_settings(unrolled(notes, **options), folder=place).config
-    start = Start(place / "run", "resume" if resume else "error")
-    return run(config, start, stop=Flag(looks), clock=Ticking())
-
-
-def shown(result: RunResult, column: str) -> np.ndarray:
-    """What progress.txt says, where there were updates."""
-    values = np.array([row[column] for row in rows(RunFolder(result.run_dir).progress)])
-    return np.asarray(values[np.isfinite(values)])
-
-
-def steps_in(notes: Path, kind: str) -> set[tuple[int, ...]]:
-    return set(map(tuple, noted(notes, kind).tolist()))
-
-
-def test_a_resumed_run_learns_from_rows_of_before_and_of_after(tmp_path: Path) -> None:
-    """And the windows under way when it was interrupted were lost as a whole: none goes on in another episode."""
-    first = trained(tmp_path, looks=60, prioritized=True)
-    assert (first.reason, first.failed) == ("stopped", False), first
-    notes = tmp_path / "notes"
-    before = steps_in(notes, "taken")
-    for file in notes.glob("learned-*"):
-        file.unlink()
-    second = trained(tmp_path, resume=True, prioritized=True)
-    assert second.reason == "max_env_steps", second
-    assert MAX_ENV_STEPS - 100 > first.counters.env_step > 100
-    learned = steps_in(notes, "learned")
-    assert learned <= steps_in(notes, "taken")
-    assert len(learned & before) > 50
-    assert len(learned - before) > 50
-    assert len(steps_in(notes, "taken")) == second.counters.env_step
-    assert not shown(second, "cut").any(), "nothing is cut off while a run goes on"
-    assert (shown(second, "terminated") > 0).any()
-    assert (shown(second, "truncated") > 0).any()
-    assert shown(second, "odd").min() > 0.6, "rows of odd steps have the higher priority"
-
 
 POLICY = {
     "type": "r2d2",

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 import remuda
 from remuda.environments.spaces import Array
@@ -101,23 +96,6 @@ def check_frames(observations: Array, numbers: Array, steps: Array) -> None:
     assert (before[:, 1:] == numbers[:, :-1])[follows].all(), "another frame before"
 
 
-class Settings(remuda.AlgorithmConfig):
-    unroll_steps: int = 3
-    n_step: int = 2
-    notes: str
-    """Folder in which each learned row is recorded; see trails.noted."""
-
-
-class Counts(nn.Module):
-    """Number of updates, which the policy records with each step."""
-
-    updates: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.updates = nn.Parameter(torch.zeros(1), requires_grad=False)
-
-
 class Acting(remuda.Policy):
     """Draws legal actions, or takes the last legal one in evaluation."""
 
@@ -161,60 +139,3 @@ class Acting(remuda.Policy):
         actions = self.act(observations, exploration, rng, deterministic=False, legal=legal)
         acted_after = np.full(len(observations), 1 + self.updates)
         return actions, {"echo": echo_of(numbers_in(observations)), "acted_after": acted_after, "legal": legal}
-
-
-class Checking(remuda.Algorithm):
-    """Checks rows, and gives those of odd steps a higher priority."""
-
-    def __init__(self, setup: remuda.Setup[Settings]) -> None:
-        self.observation, self.action, self.network = setup.observation, setup.action, Counts()
-        self._updates = self.network.updates
-        self._settings, self._prioritized = setup.settings, setup.config.buffer.prioritized
-        self._notes = Path(setup.settings.notes) / f"learned-{os.getpid()}"
-
-    def learn(self, batch: Mapping[str, Array]) -> remuda.LearnResult:
-        settings, updates = self._settings, self._updates
-        found = checked(batch, unroll_steps=settings.unroll_steps, n_step=settings.n_step)
-        weights = batch["weights"]
-        assert weights.dtype == np.float32
-        assert (weights > 0).all() if self._prioritized else (weights == 1).all()
-        assert (batch["acted_after"] <= 1 + updates.item()).all(), "a policy that there is not yet"
-        with self._notes.open("ab") as file:
-            file.write(found["step"].tobytes())
-        updates += 1
-        odd = found["step"][:, 1] % 2 == 1
-        shares = {name: float(found[name].mean()) for name in ("terminated", "truncated", "cut")}
-        metrics = {
-            **shares,
-            "odd": float(odd.mean()),
-            "updates_since": float(updates - batch["acted_after"][:, 0].min()),
-        }
-        return remuda.LearnResult(metrics, priorities=torch.tensor(np.where(odd, 10.0, 0.01), dtype=torch.float32))
-
-    def state(self) -> dict[str, object]:
-        weights = self.network.state_dict()
-        return {"model": weights, "target_model": weights, "optimizer": {}, "schedules": {}}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.network.load_state_dict(state["model"])
-
-
-class Unrolled(remuda.AlgorithmEntry[Settings]):
-    """For `policy.type` of a config."""
-
-    settings = Settings
-
-    def declaration(self, config: remuda.ExperimentConfig, settings: Settings) -> remuda.Declaration:
-        monitored = ("terminated", "truncated", "cut", "odd", "updates_since")
-        return remuda.Declaration(
-            rows=remuda.Unrolls(unroll_steps=settings.unroll_steps, n_step=settings.n_step, discount=0.9),
-            reuse="replay",
-            monitored=monitored,
-            loss_columns={name: name for name in monitored},
-        )
-
-    def make_policy(self, setup: remuda.Setup[Settings], *, chosen: object = None, device: str = "cpu") -> Acting:
-        return Acting()
-
-    def make_algorithm(self, setup: remuda.Setup[Settings], seed: int) -> Checking:
-        return Checking(setup)

@@ -17,10 +17,13 @@ help:  ## list the targets
 
 setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second time)
 
+# pip would compile every module of every package, nine of ten of which nobody imports: the first import compiles it.
+# What every process of Remuda's imports is imported once here, and not by all of them at the same time.
 .venv/.ready: pyproject.toml constraints.txt setup.py $(COMPILED)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot,search,atari,box2d,mujoco,video,pettingzoo]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,plot,search,atari,box2d,mujoco,video,pettingzoo]'
+	$(BIN)/python -P -c 'import remuda.cli.launch, remuda.runner.serial'
 	touch $@
 
 demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475

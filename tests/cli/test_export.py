@@ -47,19 +47,3 @@ def test_without_recorded_observations_the_policy_plays_for_them(
     assert info["parity"] == json.loads(printed[1].out)["parity"]
     assert sorted(path.name for path in out.parent.iterdir()) == sorted([*names, f"{names[0]}.json"])
     assert json.loads(Path(f"{out}.json").read_text()) == json.loads(printed[1].out)
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("--format", "onnx", "--out", "policy.pt"), "--format onnx ends in .onnx"),
-        (("--format", "numpy", "-i", "7777"), "has no such checkpoint"),
-        (("--format", "onnx", "--verify", "5"), "--verify"),
-    ],
-)
-def test_mistakes_write_nothing(terminal: Terminal, run: Path, options: tuple[str, ...], told: str) -> None:
-    before = sorted(run.rglob("*"))
-    ended = terminal.remuda("export", run, *options)
-    assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
-    assert sorted(run.rglob("*")) == before

@@ -60,26 +60,6 @@ def test_add_list_rotate_revoke(terminal: Terminal, runs: Path) -> None:
     assert names(terminal, runs) == {"operator": "operator", "worker": "worker"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("add", "alice", "abc", "--right", "viewer"), "64 hexadecimal digits"),
-        (("add", "a/b", ALICE, "--right", "viewer"), "a name has letters"),
-        (("add", "worker", ALICE, "--right", "viewer"), "there is a key called worker"),
-        (("revoke", "nobody"), "is called 'nobody': the names are operator, worker"),
-    ],
-)
-def test_what_is_wrong_is_told_in_a_sentence(
-    terminal: Terminal, runs: Path, arguments: tuple[str, ...], reason: str
-) -> None:
-    before = (runs / ".keys" / "authorized").read_bytes()
-    ended = terminal.remuda("keys", *arguments, "--runs-dir", runs)
-    assert ended.code == 2
-    assert reason in ended.err
-    assert "Traceback" not in ended.err
-    assert (runs / ".keys" / "authorized").read_bytes() == before
-
-
 @pytest.mark.parametrize("arguments", [("list",), ("revoke", "alice"), ("rotate", "worker")])
 def test_where_there_are_no_keys_none_are_made(terminal: Terminal, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     ended = terminal.remuda("keys", *arguments, "--runs-dir", tmp_path / "runs")

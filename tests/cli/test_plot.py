@@ -29,18 +29,6 @@ def test_a_picture_and_where_it_is(terminal: Terminal, runs: Path) -> None:
     assert sorted(path.name for path in (runs / "runs" / "dqn_s0").iterdir()) == ["config.json", "progress.txt"]
 
 
-def test_all_options_at_once(terminal: Terminal, runs: Path) -> None:
-    ended = terminal.remuda(
-        "plot", "runs/dqn", "runs/ppo_s0/", "-x", "Time", "-y", "Performance", "-y", "LossQ", "--smooth", 2,
-        "--legend", "mine", "--legend", "mine", "--legend", "theirs", "--select", "runs", "--exclude", "s1",
-        "--estimator", "median", "-o", "a.pdf",
-    )  # fmt: skip
-    assert ended.code == 0, ended.err
-    assert ended.out == "a.pdf\n"
-    assert ended.err == "AverageTestEpRet over Time: mine (1), theirs (1)\nLossQ over Time: mine (1), theirs (1)\n"
-    assert (runs / "a.pdf").read_bytes().startswith(b"%PDF")
-
-
 def test_the_curves_as_json_draw_nothing(terminal: Terminal, runs: Path) -> None:
     ended = terminal.remuda("plot", "runs/dqn", "--json")
     assert ended.code == 0
@@ -66,26 +54,3 @@ def test_the_curves_as_json_draw_nothing(terminal: Terminal, runs: Path) -> None
         ],
     }
     assert not (runs / "plot.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("nowhere",), "nowhere: no such folder"),
-        (("runs", "-y", "LosQ"), "did you mean LossQ?"),
-        (("runs", "-y", "LossQ", "EpLen"), "repeat the option for each value, as in -y A -y B"),
-        (("runs", "-l", "a", "-l", "b"), "there are 2 --legend for 1 folders"),
-        (("runs", "--select", "xyz"), "exclude all of 3 runs"),
-        (("runs", "-o", "plot.jpg"), ".png, .pdf, .svg"),
-        (("runs", "-o", "missing/plot.png"), "missing/plot.png cannot be written: No such file or directory"),
-        ((), "RUN_DIR"),
-    ],
-)
-def test_wrong_input_is_one_message_and_no_picture(
-    terminal: Terminal, runs: Path, arguments: tuple[str, ...], said: str
-) -> None:
-    ended = terminal.remuda("plot", *arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert said in ended.err
-    assert "Traceback" not in ended.err
-    assert [path.name for path in runs.iterdir()] == ["runs"]

@@ -21,7 +21,7 @@ from remuda.config.current import task_of
 from remuda.coordinator.disk import run_folder, run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import PIECES, RunEffect, RunGoneError, read_log
-from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
+from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.effects import (
     CloseRun,
     DeleteChunks,
@@ -142,12 +142,6 @@ def test_a_run_whose_agents_nobody_has_looked_up_is_refused(folders: RunFolders,
     )
 
 
-def test_a_refusal_is_never_too_long_to_be_sent(folders: RunFolders) -> None:
-    config = {f"wrong_{number}": number for number in range(5_000)}
-    rejection = refused(folders, replace(SUBMIT, config_json=json.dumps(config)))
-    assert len(rejection.reason) == LONGEST_REASON
-
-
 @pytest.mark.parametrize("on_exists", ["error", "rename", "force"])
 def test_a_refusal_after_the_folder_was_made_leaves_none(
     folders: RunFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: Literal["error", "rename", "force"]
@@ -265,21 +259,6 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
 
 def write_chunks(run: RunFolder, count: int) -> list[str]:
     return [write_chunk(run.data, meta_of(number, 4), cartpole_columns(4)).file for number in range(count)]
-
-
-def test_checkpoints_are_listed_pruned_and_linked(folders: RunFolders, run: RunFolder) -> None:
-    for train_iter in (0, 1, 2):
-        carry_out(folders, recorded(run, train_iter))
-    carry_out(folders, RecordReward(EXPERIMENT, 1, 99.0, best=True))
-    carry_out(folders, RecordReward(EXPERIMENT, 2, 5.0, best=False))
-    carry_out(folders, recorded(run, 3, keep=1))  # 0 is the initial one, 1 the best, 3 the last
-    assert sorted(path.name for path in run.ckpt.glob("iteration_*")) == [f"iteration_{n}.pth.tar" for n in (0, 1, 3)]
-    assert run.best.samefile(run.checkpoint(1))
-    listed = {each["train_iter"]: each["reward"] for each in json.loads(run.index.read_text())["checkpoints"]}
-    assert listed == {0: None, 1: 99.0, 3: None}
-    assert not run.interrupt.exists()
-    carry_out(folders, recorded(run, 4, interrupted=True))
-    assert run.interrupt.samefile(run.checkpoint(4))
 
 
 def test_closing_sweeps_what_is_not_kept_and_nothing_else(folders: RunFolders, run: RunFolder) -> None:
@@ -509,14 +488,6 @@ def test_what_never_saved_anything_cannot_be_resumed(folders: RunFolders, run: R
     rejection = refused(folders, replace(SUBMIT, on_exists="resume"))
     assert "no checkpoint yet" in rejection.reason
     assert tree(run.root) == before
-
-
-def test_what_the_client_measured_is_in_the_log(folders: RunFolders) -> None:
-    submit = replace(SUBMIT, notes=["auto: collector.count 3", "auto: measured on 4 cores"])
-    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, submit))
-    assert isinstance(prepared, PreparedRun)
-    log = (RunFolder(Path(prepared.identity.run_dir)).commander_log).read_text()
-    assert log.index("[INFO] auto: collector.count 3\n") < log.index("[INFO] auto: measured on 4 cores\n")
 
 
 def test_a_run_whose_folder_is_gone_fails_instead_of_being_tried_again_and_again(folders: RunFolders) -> None:

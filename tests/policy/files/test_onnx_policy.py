@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from remuda.config.algorithms.q_learning import DqnConfig
-from remuda.config.environment import EnvConfig
-from remuda.environments.make import make_single
-from remuda.evaluator.play_policy import evaluate
 from remuda.policy.base import Actor
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policies import description_of, onnx_actor
@@ -42,34 +38,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("played") / "policy.onnx"
     walker().export.write(path, "onnx")
     return path
-
-
-@pytest.mark.parametrize("explores", [False, True])
-def test_it_plays_the_same_episodes_from_the_same_seeds(
-    played: Path, explores: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
-    taken: list[list[int]] = []
-    for actor in (walker().policy, onnx_actor(played)):
-        actions: list[int] = []
-
-        def recorded(*args: Any, act: Any = actor.act, actions: list[int] = actions, **kwargs: Any) -> np.ndarray:
-            chosen: np.ndarray = act(*args, **kwargs)
-            actions.extend(chosen.tolist())
-            return chosen
-
-        monkeypatch.setattr(actor, "act", recorded)
-        episodes = evaluate(
-            [env],
-            actor,
-            seeds=[3, 4, 5],
-            rng=np.random.default_rng(6),
-            exploration={"epsilon": 0.2} if explores else None,
-        )
-        taken.append([*actions, *(episode.length for episode in episodes)])
-    env.close()
-    assert taken[0] == taken[1]
-    assert set(taken[0]) > {0, 1}
 
 
 def answers(actor: Actor, seen: np.ndarray, legal: np.ndarray | None, *, deterministic: bool) -> list[np.ndarray]:

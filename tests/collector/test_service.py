@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -20,7 +19,6 @@ from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
 from remuda.collector.summary import CollectSummary
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.lanes import Copies
 from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import publish
@@ -52,21 +50,6 @@ FIRST = PolicyRef(1, 0, 0)
 FIRST_TASK, SECOND_TASK = Task(), Task(3, '{"sutton_barto_reward": true}')
 """In the second a step brings 0 and a fall -1, in place of 1 and 1."""
 GREEDY = {"epsilon": 0.0}
-
-
-class Wide(gymnasium.ObservationWrapper[np.ndarray, np.int64, np.ndarray]):
-    """CartPole whose observations have so many numbers."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__(gymnasium.make("CartPole-v1"))
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32)
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        return np.resize(observation, self.observation_space.shape or ())
-
-
-def wide(width: int = 4) -> Wide:
-    return Wide(width)
 
 
 class Coordinator:
@@ -179,14 +162,6 @@ def test_it_goes_on_at_a_new_task_and_loses_no_step(coordinator: Coordinator, he
     assert coordinator.metas[-1].task == 3, "what is handed in at the end, too"
 
 
-def test_a_task_with_other_observations_is_refused(coordinator: Coordinator) -> None:
-    coordinator.config = small_config(env={"make": f"{__name__}:wide", "num_envs": NUM_ENVS})
-    work = coordinator.begin()
-    work.handle(Credit(1, CHUNK, FIRST, GREEDY, task=Task(1, '{"width": 5}')))
-    with pytest.raises(EnvironmentBuildError, match=r"task 1: its observation space is .*\(5,\)"):
-        work.step()
-
-
 def test_it_acts_with_the_published_policy_and_writes_what_it_announces(coordinator: Coordinator) -> None:
     coordinator.collect(coordinator.begin(), 4 * CHUNK)
     actor = make_policy(coordinator.config, OBSERVATION, ACTION)
@@ -257,18 +232,6 @@ def test_draining_hands_in_every_row(coordinator: Coordinator, credit: int) -> N
     assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps
 
 
-def test_a_refused_chunk_is_said_in_the_log(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    coordinator.grant(work, CHUNK)
-    assert work.step()
-    [meta] = coordinator.metas
-    work.handle(ChunkAccepted(meta.chunk, 2 * CHUNK, FIRST, GREEDY, rejected="larger than the buffer"))
-    log = coordinator.run.worker_log("collector", WORKER, 1).read_text()
-    assert "[WARNING]" in log
-    assert "larger than the buffer" in log
-    assert work.step()  # the answer carries credit all the same
-
-
 def test_progress_grows_with_every_step_of_the_vector(coordinator: Coordinator) -> None:
     """So that a chunk of a slow environment is not taken for a stuck one; and it goes on over leases."""
     for lease in (1, 2):
@@ -333,16 +296,6 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return refusing
 
 
-def test_a_disk_that_takes_no_description_of_the_environment_holds_nothing_up(coordinator: Coordinator) -> None:
-    for path in (coordinator.run.env_spec, coordinator.run.vars_pkl):
-        path.mkdir()  # which no file replaces
-    coordinator.collect(coordinator.begin(index=0), CHUNK)  # the first describes it for all
-    assert coordinator.env_steps >= CHUNK
-    log = coordinator.run.worker_log("collector", WORKER, 1).read_text()
-    for name in ("env_spec.json", "vars.pkl"):
-        assert log.count(f"[WARNING] {name} was not written") == 1
-
-
 def test_a_chunk_waits_at_hand_for_room_on_the_disk(coordinator: Coordinator, full_disk: list[int]) -> None:
     work = coordinator.begin()
     coordinator.collect(work, CHUNK)
@@ -363,17 +316,6 @@ def test_a_chunk_waits_at_hand_for_room_on_the_disk(coordinator: Coordinator, fu
     assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps
     log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
     assert log.count("chunk 1 waits for room on the disk") == 1
-
-
-def test_what_the_disk_never_took_is_said(coordinator: Coordinator, full_disk: list[int]) -> None:
-    work = coordinator.begin()
-    coordinator.grant(work, 10 * CHUNK)
-    full_disk.append(errno.ENOSPC)
-    work.step()
-    work.close()
-    coordinator.works.clear()
-    log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
-    assert f"{CHUNK} env steps are lost: they were not in data/ at the end" in log
 
 
 def test_an_environment_that_breaks_is_named_counted_and_costs_no_other_step(coordinator: Coordinator) -> None:

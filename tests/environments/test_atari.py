@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
-import pickle  # noqa: TID251 - vars.pkl is read as a user's tool reads it
-import sys
-from pathlib import Path
 from typing import Any, cast
 
 import ale_py
@@ -16,16 +12,12 @@ import pytest
 from ale_py import roms
 
 from remuda.config.environment import EnvConfig
-from remuda.config.schema import ExperimentConfig
-from remuda.environments.atari import LIFE_LOST, AtariGame, AtariVector
-from remuda.environments.check import check_environment
+from remuda.environments.atari import LIFE_LOST, AtariVector
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.lanes import Copies
 from remuda.environments.make import make_single
-from remuda.environments.record import record_environment
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import VectorCopies
-from remuda.storage.run_folder import RunFolder
 from remuda.tests.environments.stepping import begun, copies_of, spaces_of, stepped
 from remuda.tests.environments.timers import quick
 
@@ -209,12 +201,6 @@ def test_what_the_vector_does_not_know_is_gymnasiums_plain_game_in_both_places()
     assert make_single(plain, source_dir=None).observation_space.shape == (210, 160, 3)
 
 
-def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ale_py", None)
-    with pytest.raises(EnvironmentBuildError, match=r"'ALE/Pong-v5' needs .*pip install 'remuda\[atari\]'"):
-        check_environment(ExperimentConfig(name="pong", env=PONG))
-
-
 def test_a_rendered_picture_is_the_newest_that_the_policy_sees_enlarged() -> None:
     game = make_single(PONG, source_dir=None, render_mode="rgb_array")
     observation, _ = game.reset(seed=3)
@@ -228,19 +214,6 @@ def test_a_rendered_picture_is_the_newest_that_the_policy_sees_enlarged() -> Non
     game.close()
 
 
-def test_a_run_folder_describes_and_pickles_it(tmp_path: Path) -> None:
-    config = ExperimentConfig(name="pong", env=PONG)
-    assert check_environment(config)[0].shape == (4, 84, 84)
-    vector = vector_of(PONG)
-    assert record_environment(RunFolder(tmp_path), config, vector) == []
-    spec = json.loads((tmp_path / "env_spec.json").read_text())
-    assert (spec["vectorization"], spec["autoreset"]) == ("native", "NextStep")
-    with (tmp_path / "vars.pkl").open("rb") as file:
-        copy = pickle.load(file)["env"]  # noqa: S301
-    assert isinstance(copy, AtariGame)
-    np.testing.assert_array_equal(copy.reset(seed=3)[0], begun(vector, [3, 4])[0])
-
-
 def test_closing_ends_the_emulators_threads_and_twice_does_no_harm() -> None:
     gc.collect()  # so that no emulator of an earlier test ends meanwhile
     other = vector_of(PONG)
@@ -251,11 +224,3 @@ def test_closing_ends_the_emulators_threads_and_twice_does_no_harm() -> None:
         each.close()
     assert psutil.Process().num_threads() == before
     assert begun(other, [1, 2]).shape == (2, 4, 84, 84), "another's threads go on"
-
-
-def test_the_longest_game_is_truncated() -> None:
-    config = breakout(noop_max=1).model_copy(update={"max_episode_steps": 6})
-    vector = vector_of(config, 1)
-    begun(vector, [0])
-    endings = [(bool(s[2][0]), bool(s[3][0])) for s in (stepped(vector, np.zeros(1, int)) for _ in range(7))]
-    assert endings == [(False, False)] * 5 + [(False, True), (False, False)]

@@ -12,7 +12,6 @@ import pytest
 
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import service
@@ -138,12 +137,6 @@ def test_it_plays_on_the_environment_of_evaluations(tmp_path: Path) -> None:
         assert set(done.returns) == {0.0}
         assert done.lengths == [6] * 4
     lease.work.close()
-
-
-def test_an_environment_of_evaluations_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> None:
-    config = small_config(evaluator={"env": {"id": "Acrobot-v1"}})
-    with pytest.raises(EnvironmentBuildError, match=r"evaluator\.env: its observation space is"):
-        Lease(tmp_path, config)
 
 
 def test_its_log_has_every_episode_and_the_table(lease: Lease) -> None:
@@ -278,19 +271,3 @@ def test_a_film_that_fails_costs_a_warning_and_no_result(tmp_path: Path) -> None
     assert first.returns == second.returns == [float(LENGTH)] * 3
     assert first.actions == {}
     assert log.count("[WARNING] evaluations are not filmed: RuntimeError: the renderer is gone") == 1
-
-
-def test_it_tells_how_many_episodes_it_cut(tmp_path: Path) -> None:
-    """An episode that ends by itself with the last step that it may take is not one of them."""
-    whole = Lease(tmp_path / "whole")
-    path = whole.saved(20, seed=1)
-    lengths = [episode.length for episode in whole.played_alone(path, range(5))]
-    whole.work.close()
-    most = sorted(lengths)[2]
-    evaluator = whole.config.evaluator.model_copy(update={"max_episode_steps": most})
-    bounded = Lease(tmp_path / "bounded", whole.config.model_copy(update={"evaluator": evaluator}))
-    bounded.ask(bounded.saved(20, seed=1), 0, 5)
-    bounded.work.close()
-    [done] = bounded.link.sent_of(EvaluationDone)
-    assert done.lengths == [min(length, most) for length in lengths]
-    assert done.cut == sum(length > most for length in lengths) < done.lengths.count(most)

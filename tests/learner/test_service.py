@@ -33,7 +33,6 @@ from remuda.wire.messages import (
     CheckpointReason,
     CheckpointRecord,
     CheckpointSaved,
-    ChunkUnreadable,
     Counters,
     IndexedChunk,
     PolicyPublished,
@@ -306,25 +305,6 @@ def test_what_has_diverged_is_neither_published_nor_saved(coordinator: Coordinat
     assert list(coordinator.run.ckpt.glob("iteration_*")) == []
 
 
-def damage(coordinator: Coordinator, chunk: IndexedChunk) -> None:
-    file = coordinator.run.data / chunk.meta.file
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-
-
-def test_a_damaged_payload_is_reported_and_training_goes_on_without_it(coordinator: Coordinator) -> None:
-    coordinator.collect()
-    damaged = coordinator.chunks[0]
-    damage(coordinator, damaged)
-    work = coordinator.begin()
-    coordinator.train(work, 2)
-    [report] = coordinator.link.sent_of(ChunkUnreadable)
-    assert (report.lease, report.file) == (1, damaged.meta.file)
-    assert "wrong checksum" in report.reason
-    assert f"payload {damaged.meta.file} is left out" in log_of(coordinator)
-
-
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
@@ -347,26 +327,6 @@ def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
         until(lambda: lost(work), "the dead rank is noticed, with no batch as well")
     finally:
         work.close()
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("forked")
-def test_a_lease_that_cannot_begin_leaves_no_rank_behind(
-    tmp_path_factory: pytest.TempPathFactory, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It leaves no open log either, because the next lease of the process opens it again."""
-
-    def refuse(*given: object, **named: object) -> None:
-        raise OSError("no more threads")
-
-    monkeypatch.setattr(role, "update_threads", refuse)
-    learner = {**coordinator.config.learner.model_dump(), "ranks": 2}
-    two = Coordinator(tmp_path_factory.mktemp("two"), small_config(learner=learner))
-    before = psutil.Process().children()
-    with pytest.raises(OSError, match="no more threads"):
-        two.begin()
-    assert psutil.Process().children() == before
-    assert "learner_logger" not in str([file.path for file in psutil.Process().open_files()])
 
 
 def lost(work: LearnerWork) -> bool:

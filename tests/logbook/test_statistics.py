@@ -15,7 +15,6 @@ from remuda.config.declaration import BESIDES_MEAN
 from remuda.logbook.statistics import (
     Statistics,
     counted,
-    mean,
     put_together,
     spread_evenly,
     trimmed,
@@ -36,13 +35,6 @@ def test_the_five_are_numpys(values: list[float]) -> None:
         expected = [float(function(values)) for function in functions] if values else [math.nan] * 5
     got = [spread.mean, spread.std, spread.max, spread.min, spread.median]
     np.testing.assert_array_equal(got, expected)
-
-
-def test_the_mean_alone_is_the_same_mean() -> None:
-    values = np.random.default_rng(0).normal(size=1_001)
-    assert mean(values) == Statistics.of(values).mean
-    assert math.isnan(mean(np.zeros(0)))
-    assert math.isnan(mean(np.array([math.inf, -math.inf])))
 
 
 def test_the_other_four_are_named_after_what_they_are_of() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,9 +17,8 @@ from remuda.client.running import why_nothing_was_learned
 from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import RunFolderError
-from remuda.tests.imports import THIS_CHECKOUT
 from remuda.tests.parallel.user_folder import UserFolder
-from remuda.tests.patience import HANG_S, until
+from remuda.tests.patience import HANG_S
 from remuda.tests.runner.runs import GAVE_WAY, write_user_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,27 +145,24 @@ def test_only_the_main_thread_can_hear_of_ctrl_c(config: Path) -> None:
     assert ["remuda.train was called in the thread 'helper'" in errors[0], "`remuda launch`" in errors[1]] == [True] * 2
 
 
-@pytest.mark.processes
-def test_ctrl_c_saves_and_the_script_goes_on(config: Path, tmp_path: Path) -> None:
-    program = (
-        "import sys, remuda\n"
-        "result = remuda.train(sys.argv[1], run_dir='run', stop={'max_env_steps': 1_000_000_000})\n"
-        "print(result.state, result.reason, result.run_dir.name)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(config)],
-        env={**os.environ, **THIS_CHECKOUT},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    best = tmp_path / "run" / "ckpt" / "ckpt_best.pth.tar"
-    until(lambda: process.poll() is not None or best.exists(), "it has evaluated its first checkpoint")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=HANG_S)
-    assert (process.returncode, out) == (0, "stopped stopped run\n"), err
-    assert "tiny: stopped | env_step " in err, "progress is shown"
+class PressesCtrlC(remuda.Callback):
+    """Once, when the first evaluation is over."""
+
+    pressed = False
+
+    def on_evaluation(self, event: object, run: object) -> None:
+        if not self.pressed:
+            self.pressed = True
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_saves_and_the_script_goes_on(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    result = remuda.train(config, run_dir="run", callbacks=(PressesCtrlC(),), stop={"max_env_steps": 100_000})
+    assert (result.state, result.reason, result.run_dir.name) == ("stopped", "stopped", "run")
+    assert "tiny: stopped | env_step " in capsys.readouterr().err, "progress is shown"
     assert (tmp_path / "run" / "ckpt" / "ckpt_interrupt.pth.tar").exists()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.processes

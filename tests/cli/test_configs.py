@@ -31,16 +31,6 @@ def test_check_tells_settings_that_have_no_effect(tmp_path: Path, terminal: Term
     assert warning.startswith(f"{path}: warning: learner.batch_size is 256 and has no effect: ppo has no replay, ")
 
 
-def test_show_says_what_is_wrong_on_standard_error(tmp_path: Path, terminal: Terminal) -> None:
-    path = write(tmp_path, SMALL + "sed: 3\nstop: {max_env_steps: -1}\n")
-    ended = terminal.remuda("config", "show", path)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err == (
-        f"{path}:3: sed: no such setting; did you mean seed?\n"
-        f"{path}:4: stop.max_env_steps: should be greater than 0, not -1\n"
-    )
-
-
 def test_check_reports_every_file(tmp_path: Path, terminal: Terminal) -> None:
     good, bad = write(tmp_path, SMALL), write(tmp_path, "", "bad.json")
     ended = terminal.remuda("config", "check", bad, good, tmp_path / "none.yaml")
@@ -71,9 +61,3 @@ def test_a_run_folder_has_recorded_where_its_settings_came_from(tmp_path: Path, 
     assert sources["seed"] == {"value": 7, "source": "command line"}
     assert sources["env.id"] == {"value": "CartPole-v1", "source": "file"}
     assert sources["buffer.capacity"] == {"value": 100_000, "source": "default"}
-
-
-def test_show_json_is_nothing_but_json(tmp_path: Path, terminal: Terminal) -> None:
-    ended = terminal.remuda("config", "show", write(tmp_path, SMALL), "--json")
-    assert ended.code == 0
-    assert json.loads(ended.out)["env"]["id"] == "CartPole-v1"

@@ -49,7 +49,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result.run_dir
 
 
-@pytest.mark.parametrize("options", [("-d",), ("--no-search", "-d"), ("--no-search", "--follow")])
+@pytest.mark.parametrize("options", [("-d",), ("--no-search", "--follow")])
 def test_it_is_played_by_legal_moves(terminal: Terminal, run_dir: Path, options: tuple[str, ...]) -> None:
     ended = terminal.remuda("evaluate", run_dir, "-n", 10, "-nr", "--json", *options)
     assert ended.code == 0, ended.err

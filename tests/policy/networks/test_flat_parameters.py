@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import mmap
 
 import pytest
 import torch
 from torch import nn
 
-from remuda.policy.networks.flat_parameters import LEAST_BYTES, PAGE_BYTES, FlatParameters, HugePageMemory
+from remuda.policy.networks.flat_parameters import FlatParameters, HugePageMemory
 
 
 class Two(nn.Module):
@@ -99,14 +98,6 @@ def test_tensors_do_not_overlap_and_outlive_what_gave_them() -> None:
     tensors = filled(HugePageMemory())
     gc.collect()
     assert_kept(tensors)
-
-
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages")
-def test_a_block_is_whole_huge_pages() -> None:
-    memory = HugePageMemory()
-    first, second = memory.empty((LEAST_BYTES,), like=NUMBERS), memory.empty((LEAST_BYTES,), like=NUMBERS)
-    assert first.data_ptr() % PAGE_BYTES == 0
-    assert second.data_ptr() == first.data_ptr() + 4 * LEAST_BYTES
 
 
 def test_each_is_saved_alone() -> None:

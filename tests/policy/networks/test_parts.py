@@ -9,13 +9,11 @@ import torch
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packing import PackObservations
 from remuda.policy.algorithms import make_algorithm, make_policy
-from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.networks.compiled import compiled
 from remuda.policy.networks.layouts import PartsLayout, features_of, input_layout
 from remuda.policy.networks.precision import Products
@@ -48,27 +46,6 @@ def test_the_trunk_reads_vectors_and_images_as_acting_does() -> None:
     forward = compiled(trunk.steps(Names(trunk)), state, SPEC)
     np.testing.assert_allclose(forward(ROWS), learned, atol=1e-5)
     np.testing.assert_allclose(acted, learned, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        DqnConfig(hidden=(16,)),
-        PpoConfig(),
-    ],
-    ids=["dqn", "ppo"],
-)
-def test_all_sides_of_an_algorithm_agree(policy: AlgorithmConfig) -> None:
-    config = experiment(policy)
-    algorithm = make_algorithm(config, SPEC, ACTIONS, seed=1)
-    acts = make_policy(config, SPEC, ACTIONS)
-    acts.load_state(algorithm.acting_state())
-    portable = algorithm.portable()
-    assert portable is not None
-    traced = traced_policy(portable.eval(), (torch.from_numpy(SPEC.example(2)),))
-    chosen = acts.act(ROWS, {}, np.random.default_rng(0), deterministic=True)
-    assert chosen.tolist() == traced.act(torch.from_numpy(ROWS)).tolist()
-    np.testing.assert_allclose(acts.value(ROWS), traced.value(torch.from_numpy(ROWS)).detach().numpy(), atol=1e-4)
 
 
 def test_what_cannot_be_is_refused() -> None:

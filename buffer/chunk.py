@@ -283,25 +283,22 @@ def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
             os.unlink(f"{folder}/{file}")
 
 
-def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s: float | None = None) -> list[str]:
-    """Delete unknown payload files and reanalyses, and temporary files of dead writers; return the names of the former.
+def sweep_orphans(data_dir: Path, keep: Set[str]) -> None:
+    """Delete unknown payload files and reanalyses, and temporary files of dead writers.
 
-    `keep` has the names of the files still needed. A file younger than `older_than_s` may be about to be announced and
-    stays, and so do files other than payloads. `now_s` is wall time (the clock of the files).
+    `keep` has the names of the files still needed. A file from the future may be about to be announced and stays, and
+    so do files other than payloads.
     """
-    now_s = time.time() if now_s is None else now_s
-    sweep_temporaries(data_dir, older_than_s=older_than_s, now_s=now_s)
-    removed: list[str] = []
+    now_s = time.time()
+    sweep_temporaries(data_dir, older_than_s=0.0, now_s=now_s)
     for entry in os.scandir(data_dir) if data_dir.is_dir() else ():
         if entry.name in keep or not _is_ours(entry.name) or entry.is_dir(follow_symlinks=False):
             continue
         try:
-            if now_s - entry.stat(follow_symlinks=False).st_mtime > older_than_s:
+            if entry.stat(follow_symlinks=False).st_mtime < now_s:
                 os.unlink(entry.path)
-                removed.append(entry.name)
         except FileNotFoundError:
             continue  # its owner has deleted it
-    return sorted(removed)
 
 
 def _is_ours(file: str) -> bool:

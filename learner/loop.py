@@ -242,12 +242,6 @@ class LearnerLoop:
         if not np.isfinite(norms).all():
             raise DivergedError(f"of the last {len(norms)} gradients up to update {self.train_iter} one is not finite")
 
-    def published_state(self) -> Mapping[str, np.ndarray]:
-        """Copy the state for collectors to the host; see Algorithm. Raises DivergedError if weights, or gradients
-        before, are not finite."""
-        self.require_finite()
-        return finite(self.algorithm.published_state(), train_iter=self.train_iter)
-
     @property
     def has_metrics(self) -> bool:
         """True if updates were made since the last call of take_metrics."""

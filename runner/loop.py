@@ -149,7 +149,7 @@ class SerialLoop:
         if recovered is not None:
             rows = 0 if member.resumed is None else member.resumed.progress_rows
             training.resume(recovered, (), now_s, progress_rows=rows)  # what may go is swept
-        sweep_orphans(member.folder.data, training.replay.live_files(), older_than_s=0.0)
+        sweep_orphans(member.folder.data, training.replay.live_files())
 
     # --- the run ---
 

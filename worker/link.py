@@ -199,11 +199,6 @@ class Link:
         self.forget_lease()
         self.send(Drained(lease))
 
-    @property
-    def unacknowledged(self) -> int:
-        """Number of sent messages without the coordinator's acknowledgement."""
-        return self._running().unacknowledged
-
     def close(self, reason: str, deadline_s: float) -> bool:
         """Send Bye, wait until every message is acknowledged, and end the thread.
 

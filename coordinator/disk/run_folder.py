@@ -252,7 +252,7 @@ class RunFiles:
     def _sweep(self, keep: frozenset[str]) -> None:
         """Remove the leftovers of workers that died while writing. The policy's lock file stays: removing a file that a
         process has open would lead to two locks."""
-        sweep_orphans(self.folder.data, keep, older_than_s=0.0)
+        sweep_orphans(self.folder.data, keep)
         for folder in (self.folder.root, self.folder.ckpt, self.folder.model, self.folder.policy):
             sweep_temporaries(folder, older_than_s=0.0)
             sweep_claims(folder)

@@ -181,7 +181,7 @@ class RunFolders:
                 _tell(log, folder, submit, loss, changed)
                 uncounted = () if recovered is None else uncounted_payloads(recovered, its_folder.data)
                 live = payload_files(recovered) | {meta.file for meta in uncounted}
-                sweep_orphans(its_folder.data, live, older_than_s=0.0)  # left by an earlier incarnation
+                sweep_orphans(its_folder.data, live)  # left by an earlier incarnation
                 policy_file = policy_file_of(its_folder, experiment)
                 resumed = resumed_at(index, log, counters, policy_file, config=own, recovered=recovered)
                 identity = effect.identity(str(folder.root), str(policy_file), policy=name)

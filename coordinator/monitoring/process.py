@@ -58,23 +58,16 @@ class MonitoringProcess:
         self,
         listener: socket.socket,
         say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`say` gets a line if the process dies; a new process is then started. Owns the listener. Raises OSError."""
         self._listener = listener
         self._say = say
-        self._clock = clock
-        self._due_s = clock()
+        self._due_s = time.monotonic()
         self._start()
-
-    @property
-    def pid(self) -> int:
-        """Id of the serving process."""
-        return self._process.pid
 
     def tick(self, measure: Callable[[], Snapshot]) -> None:
         """Send the result of `measure` every second; called by every turn of the loop with time left."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         if now_s < self._due_s:
             return
         self._due_s = now_s + INTERVAL_S
@@ -92,7 +85,7 @@ class MonitoringProcess:
         end_within(self._process, END_S)
 
     def _start(self) -> None:
-        self._started_s = self._clock()
+        self._started_s = time.monotonic()
         ours, theirs = socket.socketpair()
         self._pipe = SnapshotPipe(ours)
         descriptors = (self._listener.fileno(), theirs.fileno())

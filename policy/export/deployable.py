@@ -98,10 +98,10 @@ class Deployable(nn.Module):
         return torch.cat(rows, dim=1)
 
 
-def example_of(deployable: Deployable, observation: ObservationSpec, batch: int = 2) -> tuple[torch.Tensor, ...]:
-    """Make inputs for a trace, including `legal` if accepted."""
-    parts = as_floats(observation, observation.example(batch))
-    shapes = {name: (batch, *shape) for name, shape in deployable.inputs.items()}
+def example_of(deployable: Deployable, observation: ObservationSpec) -> tuple[torch.Tensor, ...]:
+    """Make inputs for a trace, two of each, including `legal` if accepted."""
+    parts = as_floats(observation, observation.example(2))
+    shapes = {name: (2, *shape) for name, shape in deployable.inputs.items()}
     return tuple(
         torch.from_numpy(parts[name]) if name in parts else torch.ones(shape) for name, shape in shapes.items()
     )

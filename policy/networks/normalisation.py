@@ -61,6 +61,10 @@ class Moments:
             together = together.joined(cls(mean, variance, float(part[0])))
         return together
 
+    def including(self, rows: NDArray[np.floating]) -> Moments:
+        """The moments with `rows` [n, k] added, whatever n."""
+        return self.joined(Moments.of(rows))
+
     def joined(self, other: Moments) -> Moments:
         """The moments of both together: the parallel update of Chan, Golub & LeVeque (1983)."""
         if not other.count:

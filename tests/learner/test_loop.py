@@ -148,7 +148,7 @@ def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("look", [LearnerLoop.require_finite, LearnerLoop.published_state, LearnerLoop.take_metrics])
+@pytest.mark.parametrize("look", [LearnerLoop.require_finite, LearnerLoop.take_metrics])
 def test_a_gradient_that_is_not_finite_is_told_at_the_next_look(
     bad: float, look: Callable[[LearnerLoop], object]
 ) -> None:

@@ -94,12 +94,6 @@ class StreamClient:
         """True if an error has ended its thread."""
         return self._ended and not self._closing.is_set()
 
-    @property
-    def silent_s(self) -> float:
-        """Seconds of the server's silence while an answer is due; 0 if all is well."""
-        asked_s = self._asked_s
-        return 0.0 if asked_s is None else time.monotonic() - asked_s
-
     def wake(self) -> None:
         """Let the thread look for due work."""
         with contextlib.suppress(OSError):  # it is full, so the thread wakes up anyway; or closed

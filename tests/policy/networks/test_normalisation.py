@@ -23,7 +23,7 @@ def test_pieces_add_up_to_the_whole(pieces: list[int], offset: float, seed: int)
     rows = [(offset + rng.normal(size=(n, 3)) * [0.1, 1.0, 100.0]).astype(np.float32) for n in pieces]
     moments = Moments.empty(3)
     for piece in rows:
-        moments = moments.joined(Moments.of(piece))
+        moments = moments.including(piece)
     whole = np.concatenate(rows).astype(np.float64)
     assert moments.count == len(whole)
     if len(whole):
@@ -34,8 +34,8 @@ def test_pieces_add_up_to_the_whole(pieces: list[int], offset: float, seed: int)
 def test_nothing_is_scaled_before_the_first_row_and_constants_do_not_divide_by_zero() -> None:
     empty = Moments.empty(2)
     np.testing.assert_allclose(empty.scale, 1.0)
-    assert empty.joined(Moments.of(np.empty((0, 2), np.float32))) is empty
-    assert np.isfinite(empty.joined(Moments.of(np.full((5, 2), 3.0))).scale).all()
+    assert empty.including(np.empty((0, 2), np.float32)) is empty
+    assert np.isfinite(empty.including(np.full((5, 2), 3.0)).scale).all()
 
 
 def test_a_network_carries_moments_without_loss() -> None:

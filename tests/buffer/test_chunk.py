@@ -164,29 +164,6 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
         read_meta(path)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.binary(max_size=300), length=st.none() | st.integers(0, 300))
-def test_any_bytes_are_refused(tmp_path: Path, content: bytes, length: int | None) -> None:
-    if length is not None:
-        content = length.to_bytes(8, "little") + content
-    meta = msgspec.structs.replace(write(tmp_path, cartpole_columns(1)), payload_bytes=len(content))
-    path = tmp_path / NAME
-    path.write_bytes(content)
-    fault_of(path, meta)
-    with pytest.raises(ChunkError):
-        read_meta(path)
-
-
-@pytest.mark.parametrize("length", [2**63, 5000])
-def test_a_huge_header_is_not_read(tmp_path: Path, length: int) -> None:
-    meta = write(tmp_path)
-    path = tmp_path / NAME
-    path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
-    assert fault_of(path, meta) == "malformed"
-    with pytest.raises(ChunkError, match="malformed"):
-        read_meta(path)
-
-
 @pytest.mark.parametrize("protocol", [2, 5])
 def test_a_pickle_is_refused_and_never_run(tmp_path: Path, protocol: int) -> None:
     poison = Poison(tmp_path / "opened")

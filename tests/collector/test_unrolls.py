@@ -190,64 +190,6 @@ def test_rows_are_those_of_the_definition_whatever_the_chunks_and_a_chunk_that_f
 # --- by hand --------------------------------------------------------------------------------------------------------
 
 
-class Corridor(gymnasium.Env[Array, Any]):
-    """Reward 1, 2, 3 …; ends after three steps, terminated or truncated as told."""
-
-    observation_space = spaces.Box(0, 255, (1,), np.uint8)
-    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-    def __init__(self, *, terminates: bool) -> None:
-        self.terminates = terminates
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        self.t = 0
-        return np.full(1, self.t, np.uint8), {}
-
-    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        ends = self.t == 3
-        return np.full(1, self.t, np.uint8), float(self.t), ends and self.terminates, ends and not self.terminates, {}
-
-
-class Clipped(FunctionPolicy):
-    """Draws 2, which is beyond the bounds: the environment is given 1, and 2 is recorded."""
-
-    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        return {"action": ((2,), "float32")}
-
-    def act_recording(
-        self,
-        observations: Array,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        legal: Array | None = None,
-        state: Array | None = None,
-    ) -> tuple[Array, Mapping[str, Array]]:
-        drawn = np.full((len(observations), 2), 2.0, np.float32)
-        return drawn.clip(-1.0, 1.0), {"action": drawn}
-
-
-def test_a_termination_and_a_truncation_by_hand() -> None:
-    corridors = [Corridor(terminates=True), Corridor(terminates=False)]
-    rollout = rollout_of(corridors, unroll_steps=2, n_step=2, policy=Clipped())
-    chunk = rollout.collect(6, {})
-    # Rows in order of time, then of environment: steps 0, 1 and 2 of both.
-    assert chunk.columns["obs"][:, :, 0].tolist()[::2] == [[0, 1, 2, 3, 3], [1, 2, 3, 3, 3], [2, 3, 3, 3, 3]]
-    assert chunk.columns["obs"][::2].tolist() == chunk.columns["obs"][1::2].tolist()
-    assert chunk.columns["reward"].tolist()[::2] == [[1, 2, 3, 0], [2, 3, 0, 0], [3, 0, 0, 0]]
-    assert chunk.columns["steps"].tolist() == [3, 3, 2, 2, 1, 1]
-    assert chunk.columns["terminated"].tolist() == [True, False] * 3
-    assert chunk.columns["action"][:, :, 0].tolist() == [[2, 2]] * 4 + [[2, 0]] * 2, "as recorded"
-    assert {name: (column.dtype.name, column.shape) for name, column in chunk.columns.items()} == {
-        "obs": ("uint8", (6, 5, 1)),
-        "action": ("float32", (6, 2, 2)),
-        "reward": ("float32", (6, 4)),
-        "steps": ("int32", (6,)),
-        "terminated": ("bool", (6,)),
-    }
-
-
 def test_a_lost_life_ends_the_episode_and_the_game_goes_on() -> None:
     """Slots 0 to 3 of one environment: a reset, a step, one that loses a life, one more."""
     trace = Trace(spaces.Box(0, 9, (), np.uint8), spaces.Discrete(9), num_envs=1, kept=3)

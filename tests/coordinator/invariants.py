@@ -9,6 +9,7 @@ import msgspec
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.run_snapshot import ExperimentSnapshot, FinishedRun
@@ -31,6 +32,8 @@ class Seen:
     rows: list[int] = field(default_factory=list[int])
     """Epochs of progress.txt."""
     row_env_step: int = -1
+    evaluated: int = -1
+    """The last evaluation that was shown, by its update."""
     best: float | None = None
     """The largest reward that was recorded."""
     records: set[int] = field(default_factory=set[int])
@@ -74,6 +77,9 @@ class Invariants:
             case fx.CloseRun():
                 assert effect.keep <= self._world.disk, "a payload the index refers to was deleted"
                 seen.over = effect
+            case Emit(report=EvaluationReport() as report):
+                assert report.train_iter > seen.evaluated, "a point of the curve of evaluations came twice"
+                seen.evaluated = report.train_iter
             case fx.MarkRecoverable() | Emit() | fx.RewindCurves() | WriteTimers():
                 pass
 

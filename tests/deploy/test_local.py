@@ -88,18 +88,6 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
     assert list(temporary_folder.iterdir()) == []
 
 
-@pytest.mark.usefixtures("forked")
-def test_what_is_killed_is_gone_with_all_its_children(tmp_path: Path, temporary_folder: Path) -> None:
-    with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
-        launcher.start(HERD)
-        until(lambda: all_registered(launcher.connection_file), "the herd")
-        processes = using(temporary_folder)
-        launcher.kill()
-        until(lambda: not using(temporary_folder), "their end")
-        assert list(temporary_folder.iterdir()) == []
-    assert len(processes) == 5
-
-
 def test_a_coordinator_that_dies_at_the_start_is_quoted(
     tmp_path: Path, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,7 +164,7 @@ def test_a_broken_lifeline_ends_it_and_every_child() -> None:
         os.close(reading)
 
 
-@pytest.mark.parametrize("body", ["raise ValueError('broken')", "raise KeyboardInterrupt", "os._exit(1)"])
+@pytest.mark.parametrize("body", ["raise ValueError('broken')", "raise KeyboardInterrupt"])
 def test_a_child_that_fails_is_started_again_and_never_becomes_a_second_nanny(body: str) -> None:
     with nanny("SupervisedWorker('collector', 'c1')", f"if worker.incarnation == 1: {body}") as running:
         assert running.hear().number == 1
@@ -177,8 +177,7 @@ def test_a_child_that_fails_is_started_again_and_never_becomes_a_second_nanny(bo
         code, errors = running.end()
         assert code == 0
         assert "collector c1 ended with exit code 1; starting it again in 1 s" in errors
-        if "raise" in body:
-            assert "Traceback" in errors
+        assert "Traceback" in errors
 
 
 def test_a_refused_worker_is_not_started_again() -> None:
@@ -200,10 +199,9 @@ def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
         assert "learner l1 ended with signal 9 (SIGKILL) (8 short runs in a row)" in errors
 
 
-@pytest.mark.parametrize("gives_up", [False, True])
-def test_one_of_several_that_keeps_dying_leaves_the_others_at_work(gives_up: bool) -> None:
+def test_one_of_several_that_keeps_dying_leaves_the_others_at_work() -> None:
     workers = "SupervisedWorker('collector', 'c1', early_deaths=7), SupervisedWorker('collector', 'c2')"
-    with nanny(workers, "if worker.uuid == 'c1': return 1", gives_up=gives_up) as running:
+    with nanny(workers, "if worker.uuid == 'c1': return 1", gives_up=True) as running:
         heard = {said.uuid: said for said in (running.hear(), running.hear())}
         until(lambda: [child.pid for child in running.children] == [heard["c2"].pid], "the end of c1")
         running.process.send_signal(signal.SIGTERM)

@@ -104,12 +104,11 @@ def test_vectors_take_arrays_and_give_masks(vectorization: str) -> None:
         vector.close()
 
 
-@pytest.mark.parametrize("policy", ["ppo"])
-def test_a_run_learns_plays_and_leaves_a_policy_for_it(tmp_path: Path, policy: str) -> None:
+def test_a_run_learns_plays_and_leaves_a_policy_for_it(tmp_path: Path) -> None:
     """An illegal action is an error of this environment, in collectors, in evaluations and of the function."""
     settings: dict[str, Any] = {
         "env": {"make": f"{MODULE}:NamedDials", "num_envs": 3},
-        "policy": {"type": policy, "hidden": [8], "horizon_steps": 8},
+        "policy": {"type": "ppo", "hidden": [8], "horizon_steps": 8},
         "learner": {},
         "collector": {},
         "buffer": {},

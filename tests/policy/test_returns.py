@@ -24,10 +24,6 @@ from remuda.tests.policy.algorithms.segments import episodes_of, outcome
 Floats = NDArray[np.float32]
 
 
-def row(*values: float) -> Floats:
-    return np.array([values], np.float32)
-
-
 def slots(reward: Floats, *, terminated: str = "", done: str = "", reset: str = "") -> Outcome:
     """`terminated`, `done` (truncated or terminated) and `reset` name slots by their digits."""
     flags = [
@@ -35,33 +31,6 @@ def slots(reward: Floats, *, terminated: str = "", done: str = "", reset: str = 
         for named in (terminated, terminated + done, reset)
     ]
     return Outcome(reward, flags[0], flags[1], ~flags[2])
-
-
-@pytest.mark.parametrize(
-    ("happened", "expected"),
-    [
-        # discount 0.5, lambda 0.5: errors 1 + 0.5 * 2 - 1 = 1, and 2 + 0.5 * 4 - 2 = 2 at the segment's end
-        (slots(row(1, 2)), row(1 + 0.25 * 2, 2)),
-        (slots(row(1, 2), terminated="1"), row(1 + 0.25 * 0, 0)),  # nothing follows: 2 - 2
-        (slots(row(1, 2), done="1"), row(1.5, 2)),  # truncated: the last observation's value stands for the rest
-        (slots(row(1, 2), done="0", reset="1"), row(1, 0)),
-        (slots(row(1, 2), terminated="0", reset="1"), row(0, 0)),
-        (slots(row(9, 2), reset="0"), row(0, 2)),
-    ],
-)
-def test_generalized_advantages_by_hand(happened: Outcome, expected: Floats) -> None:
-    got = generalized_advantages(happened, row(1, 2, 4), discount=0.5, gae_lambda=0.5)
-    np.testing.assert_allclose(got, expected, atol=1e-6)
-    assert got.dtype == np.float32
-
-
-def test_vtrace_by_hand() -> None:
-    """Ratios 2 and 1/2, discount 1/2, both clips 1: the first weighs 1, the second 1/2; errors 1 and 2 as above."""
-    trace = vtrace(
-        slots(row(1, 2)), row(1, 2, 4), np.log(row(2, 0.5)), discount=0.5, rho_clip=1.0, c_clip=1.0
-    )  # fmt: skip
-    np.testing.assert_allclose(trace.targets, row(1 + 1 + 0.5 * 1 * (0.5 * 2), 2 + 0.5 * 2), rtol=1e-6)
-    np.testing.assert_allclose(trace.advantages, row(1 + 0.5 * 3 - 1, 0.5 * (2 + 0.5 * 4 - 2)), rtol=1e-6)
 
 
 def test_the_divergence_of_two_policies_is_met_on_average() -> None:
@@ -163,15 +132,6 @@ def test_windows_by_hand() -> None:
     assert windows.reward[4:, 0].tolist() == [5 + 3.5, 7]
     assert windows.length[:, 0].tolist() == [3, 2, 1, 3, 2, 1]
     assert windows.complete[:, 0].tolist() == [True, True, True, True, False, False]
-
-
-@given(steps=st.integers(1, 4), n_step=st.integers(1, 9))
-def test_one_step_windows_and_short_stretches(steps: int, n_step: int) -> None:
-    windows = n_step_windows(np.ones((steps, 2)), np.zeros((steps, 2), np.bool_), n_step=n_step, discount=1.0)
-    expected = [min(n_step, steps - t) for t in range(steps)]
-    assert windows.length[:, 0].tolist() == expected
-    assert windows.reward[:, 1].tolist() == expected
-    assert windows.complete[:, 0].tolist() == [length == n_step for length in expected]
 
 
 def returns(reward: list[float], terminated: list[bool], done: list[bool], n_step: int = 3) -> Returns:

@@ -260,30 +260,6 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, entries: list[Jo
         assert {chunk.first_row for chunk in found.chunks} >= set(range(0, acknowledged + 1, 10))
 
 
-@pytest.mark.parametrize("damage", ["half the file", "a changed page", "another format", "not a database"])
-def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, entries: list[JournalEntry], damage: str) -> None:
-    path = tmp_path / "journal.sqlite"
-    book = RunJournal(path)
-    book.write(JournalEntry("x", entries[-1].snapshot, added=chunks(*range(0, 2_000, 10))))
-    book.close()
-    content = bytearray(path.read_bytes())
-    if damage == "half the file":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "a changed page":
-        content[4_096 : 3 * 4_096] = b"\xff" * 2 * 4_096
-        path.write_bytes(content)
-    elif damage == "not a database":
-        path.write_bytes(b"# nothing like it\n" * 300)
-    else:
-        database = sqlite3.connect(path)
-        snapshot: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(entries[-1].snapshot))
-        database.execute("update memory set body = ?", (msgspec.msgpack.encode([99, *snapshot[1:]]),))
-        database.commit()
-        database.close()
-    with pytest.raises(JournalError):
-        read(path)
-
-
 def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damaged(
     tmp_path: Path, entries: list[JournalEntry]
 ) -> None:

@@ -72,15 +72,6 @@ def test_over_a_new_connection_everything_is_due_at_once_and_pauses_begin_anew()
     assert channel.due(5.5) == sent
 
 
-def test_a_repeated_request_is_answered_again_without_being_handled_again() -> None:
-    here, there = Channel(), Channel()
-    question = here.post(Ready(1), 0.0)
-    answer = there.post(Done(), 0.0, reply_to=there.receive(question, 0.0).id)
-    again = there.receive(question, 1.0)
-    assert (again.message, again.id) == (None, 0)
-    assert again.answers == (answer,)
-
-
 def test_what_is_taken_is_acknowledged_at_once_where_it_needs_to_be() -> None:
     here, there = Channel(), Channel()
     note = here.post(Ready(1), 0.0)

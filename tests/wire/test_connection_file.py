@@ -53,12 +53,11 @@ def test_what_is_written_is_read_and_private_whatever_the_umask(tmp_path: Path) 
     assert os.listdir(tmp_path) == ["connection.json"]
 
 
-@pytest.mark.parametrize("mode", [0o640])
-def test_a_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_open_to_others_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "connection.json"
     write(path, CONNECTION)
-    path.chmod(mode)
-    with pytest.raises(ConnectionFileError, match=rf"connection.json has mode {mode:04o}, .*chmod 600"):
+    path.chmod(0o640)
+    with pytest.raises(ConnectionFileError, match=r"connection.json has mode 0640, .*chmod 600"):
         read(path)
 
 

@@ -90,13 +90,12 @@ def test_where_all_fail_all_the_time_the_run_ends_within_seconds() -> None:
     assert len(world.logged("failure of")) <= 16, "the log is not flooded"
 
 
-@pytest.mark.parametrize("after", [3])
-def test_a_coordinator_that_is_started_again_forgets_no_failure(after: int) -> None:
+def test_a_coordinator_that_is_started_again_forgets_no_failure() -> None:
     """Neither who rests for how long, nor how many in a row there were, nor how often each one failed."""
     world = running(collectors=1)
     [victim] = world.of("collector")
     unproductive(world, victim)
-    assert [rest_s(world, victim, crash=number == after) for number in range(4)] == [1, 2, 4, 8]
+    assert [rest_s(world, victim, crash=number == 3) for number in range(4)] == [1, 2, 4, 8]
     fails_for_the_fifth_time(world, victim)
 
 

@@ -75,12 +75,11 @@ def until_nobody_plays(world: World) -> None:
     world.until(lambda: world.experiment().waiting_for == "waits for 1 evaluator (0 free)")
 
 
-@pytest.mark.parametrize(("max_wall_s", "longer_s"), [(60.0, 6.0)])
-def test_the_last_evaluation_takes_little_longer_than_the_run_may(max_wall_s: float, longer_s: float) -> None:
-    world, _ = at_its_end("evaluator", deaf=False, stop={"max_wall_s": max_wall_s})
+def test_the_last_evaluation_takes_little_longer_than_the_run_may() -> None:
+    world, _ = at_its_end("evaluator", deaf=False, stop={"max_wall_s": 60.0})
     status, took_s = ended(world)
     assert (status.state, status.reason) == ("finished", "max_wall_s")
-    assert took_s == pytest.approx(longer_s, abs=20 * STEP_S)
+    assert took_s == pytest.approx(6.0, abs=20 * STEP_S)
     assert max(world.records) == status.train_iter
     file = f"iteration_{status.train_iter}.pth.tar"
     assert world.logged(f"waits for the evaluation of {file}")
@@ -102,15 +101,13 @@ def test_who_asks_a_run_to_end_waits_little_for_its_last_evaluation() -> None:
     assert len(world.logged("is given up: somebody waits")) == 1
 
 
-@pytest.mark.parametrize("coordinator_dies", [True])
-def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(coordinator_dies: bool) -> None:
+def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced() -> None:
     world, dead = at_its_end("evaluator", deaf=False)
     world.kill(dead)
     until_nobody_plays(world)
     began_s = world.now_s
-    if coordinator_dies:
-        world.crash()
-        until_nobody_plays(world)
+    world.crash()
+    until_nobody_plays(world)
     assert world.experiment().state == "stopping"
     world.add("evaluator", 7)
     status, _ = ended(world)
@@ -132,14 +129,10 @@ def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
     assert len(world.logged("no final checkpoint or evaluation")) == 1
 
 
-@pytest.mark.parametrize("waits_already", [True])
-def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: bool) -> None:
+def test_nobody_is_waited_for_when_the_coordinator_ends_as_well() -> None:
     world, dead = at_its_end("evaluator", deaf=False)
-    if waits_already:
-        world.kill(dead)
-        until_nobody_plays(world)
-    else:
-        dead.leave()
+    world.kill(dead)
+    until_nobody_plays(world)
     world.ask(Shutdown("enough"))
     began_s = world.now_s
     world.run(REPLACEMENT_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -44,29 +43,6 @@ def test_losses_of_one_step_by_hand(old_probability: float, rho_clip: float, rho
     assert got["clip_fraction"] == float(0.5 / old_probability > rho_clip)
     ratio = 0.5 / old_probability
     assert got["approx_kl"] == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
-
-
-def test_two_steps_by_hand() -> None:
-    """From state 0 with an unlikely action (ratio 2) to state 1, then with a likely one (ratio 1/2) to the end.
-
-    Errors 1 + 4/2 - 0.25 = 2.75 and 2 - 4 = -2. Targets: 4 + (-2)/2 = 3, and 0.25 + 2.75 + 1/2 * (-2)/2 = 2.5.
-    """
-    true, false = True, False
-    rows = {
-        "obs": np.array([[0, 1, 0]]),
-        "action": np.array([[0, 1]]),
-        "reward": np.array([[1.0, 2.0]], np.float32),
-        "terminated": np.array([[false, true]]),
-        "done": np.array([[false, true]]),
-        "valid": np.array([[true, true]]),
-        "log_prob": np.log(np.array([[0.25, 1.0]], np.float32)),
-        "version": np.zeros(1, np.int64),
-        "return_so_far": np.zeros(1, np.float32),
-    }
-    got = numbers(tabular().learn(rows).metrics)
-    assert got["value_loss"] == pytest.approx(((2.5 - 0.25) ** 2 + (3 - 4) ** 2) / 2)
-    advantages = 1 + 0.5 * 3 - 0.25, 0.5 * (2 - 4)
-    assert got["policy_loss"] == pytest.approx(-HALF * sum(advantages) / 2)
 
 
 @pytest.mark.parametrize("log_prob", [-1000.0, 1000.0])

@@ -43,17 +43,6 @@ def learnt(algorithm: Algorithm, rows: dict[str, np.ndarray]) -> dict[str, float
     return numbers(result.metrics)
 
 
-def test_losses_of_one_step_by_hand() -> None:
-    got = learnt(tabular(ONCE.model_copy(update={"entropy_coefficient": 0.1})), one_slot(reward=1.0, log_prob=HALF))
-    assert got["policy_loss"] == pytest.approx(-0.75)  # ratio 1, advantage 1 - 0.25
-    assert got["value_loss"] == pytest.approx(0.75**2)
-    assert got["entropy"] == pytest.approx(math.log(2))
-    assert got["total_loss"] == pytest.approx(-0.75 + 0.5 * 0.75**2 - 0.1 * math.log(2))
-    assert got["approx_kl"] == pytest.approx(0, abs=1e-6)
-    assert got["clip_fraction"] == 0
-    assert got["cur_lr"] == 0.1
-
-
 @pytest.mark.parametrize(
     ("old_probability", "reward", "loss", "clipped"),
     [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from remuda.policy.files import policy_file
 from remuda.policy.files.policy_file import PolicyFileError, StaleEpoch, load, lock_path, publish, read_ref
 from remuda.storage.lock import holding
 from remuda.storage.untrusted import open_regular
-from remuda.tests.patience import HANG_S
 from remuda.tests.policy.files.published import REF, STATE, never
 from remuda.wire.messages import PolicyRef
 
@@ -223,34 +220,3 @@ def test_a_file_replaced_under_a_readers_hands_is_opened_again(
 
 
 # --- concurrency
-
-
-def _collect(path: Path, done: threading.Event, seen: list[tuple[int, float]]) -> Callable[[], None]:
-    def read_on() -> None:
-        last: PolicyRef | None = None
-        while not done.is_set() or last is None:
-            loaded = load(path, newer_than=last)
-            if loaded is not None:
-                last = loaded.ref
-                assert np.unique(loaded.state["w"]).size == 1
-                seen.append((last.version, float(loaded.state["w"][0])))
-
-    return read_on
-
-
-def test_readers_beside_a_writer_see_whole_policies_in_order(path: Path) -> None:
-    publish(path, {"w": np.zeros(50_000)}, PolicyRef(1, 0, 0), warn=never)
-    done = threading.Event()
-    seen: list[list[tuple[int, float]]] = [[] for _ in range(3)]
-    readers = [threading.Thread(target=_collect(path, done, views)) for views in seen]
-    for reader in readers:
-        reader.start()
-    for version in range(1, 60):
-        publish(path, {"w": np.full(50_000, float(version))}, PolicyRef(1, version, version), warn=never)
-    done.set()
-    for reader in readers:
-        reader.join(timeout=HANG_S)
-    for views in seen:
-        assert views, "the reader died"
-        assert views == sorted(views)
-        assert all(version == value for version, value in views)

@@ -158,14 +158,6 @@ def test_a_folded_convolution_gives_the_same_sums(
     assert torch.equal(got, expected)
 
 
-def test_blocks_of_a_small_image_by_hand() -> None:
-    image = torch.arange(2 * 2 * 4, dtype=torch.uint8).view(1, 2, 2, 4)  # two channels of 2 x 4 pixels
-    first = folding_of(2, 2, 4, 2, 2, last=False).blocks(image)
-    assert first.tolist() == [[[[0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]]]]
-    last = folding_of(2, 2, 4, 2, 2, last=True).blocks(image.permute(0, 2, 3, 1).contiguous())
-    assert last.tolist() == [[[[0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]]]]
-
-
 def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
     layout = ImageLayout.of(MINATAR, None)
     assert layout is not None

@@ -41,11 +41,10 @@ def test_a_key_is_not_overwritten_by_mistake(tmp_path: Path) -> None:
     assert read_secret(tmp_path / "key") == PAIR
 
 
-@pytest.mark.parametrize("mode", [0o640])
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     write_secret(tmp_path / "key", PAIR)
-    (tmp_path / "key").chmod(mode)
-    with pytest.raises(KeyFileError, match=f"mode {mode:04o}"):
+    (tmp_path / "key").chmod(0o640)
+    with pytest.raises(KeyFileError, match="mode 0640"):
         read_secret(tmp_path / "key")
 
 

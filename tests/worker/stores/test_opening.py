@@ -66,12 +66,11 @@ def test_who_sees_it_under_another_name_writes_there_too(ranch: Ranch, temporary
     worker.stores.close()
 
 
-@pytest.mark.parametrize("run_dir", ["/not/here/../../etc"])
-def test_a_run_folder_outside_is_refused(ranch: Ranch, temporary: Path, run_dir: str) -> None:
+def test_a_run_folder_outside_is_refused(ranch: Ranch, temporary: Path) -> None:
     worker = Worker(ranch, ranch.runs_dir)
     worker.stores.registered(replace(worker.news, runs_dir="/not/here"))
     with pytest.raises((RunFolderError, ValueError)):
-        worker.stores.begin(replace(worker.assign(), run_dir=run_dir))
+        worker.stores.begin(replace(worker.assign(), run_dir="/not/here/../../etc"))
     worker.stores.close()
 
 

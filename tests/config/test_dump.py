@@ -15,7 +15,6 @@ from remuda.config.dump import (
     total_config_text,
     yaml_text,
 )
-from remuda.config.environment import EnvConfig
 from remuda.config.errors import ConfigError
 from remuda.config.explain import all_keys
 from remuda.config.load import load_config
@@ -78,18 +77,6 @@ env:
   kwargs: {}
   num_envs: 8
 """)
-
-
-def test_config_json_of_a_config_nobody_validated() -> None:
-    config = ExperimentConfig.model_construct(
-        name="odd",
-        env=EnvConfig.model_construct(make=EnvConfig, kwargs={"object": object, 3: {1}, "nan": float("nan")}),
-    )
-    written = json.loads(config_json_text(config))
-    assert (written["name"], written["exp_name"]) == ("odd", "odd")
-    env = written["env"]
-    assert env["make"] == "EnvConfig"
-    assert env["kwargs"] == {"object": "object", "3": [1], "nan": "nan"}
 
 
 def test_exp_name_is_no_setting_elsewhere(tmp_path: Path) -> None:

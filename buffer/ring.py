@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.buffer.chunk import Columns
+from remuda.buffer.episodes import ABOUT_EPISODES
 from remuda.buffer.frames import FRAMES, FramePool, Slots, StackLayout, check_columns, stacks_name
 
 Column = npt.NDArray[np.generic]
@@ -80,11 +81,13 @@ class ColumnRing:
     def write(self, first_row: int, columns: Columns) -> None:
         """Write the rows first_row, first_row + 1 … in place of the oldest.
 
-        Rows may be left out (evicted or quarantined before their announcement) but never go back. Raises ValueError if
+        Columns for datasets are left out. Rows may be left out (evicted or quarantined before their announcement) but
+        never go back. Raises ValueError if
         they do, for more rows than the ring holds, or if a column is missing, unexpected, or of another dtype or shape
         than in the first chunk.
         """
         count = check_columns(columns)
+        columns = {name: column for name, column in columns.items() if name not in ABOUT_EPISODES}
         if first_row < self.next_row:
             raise ValueError(f"rows from {first_row} on were written before; the next row is {self.next_row}")
         if count > self._size:

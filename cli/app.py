@@ -12,6 +12,7 @@ import typer
 
 from remuda.cli import (
     configs,
+    dataset,
     doctor,
     evaluate,
     export,
@@ -51,6 +52,7 @@ app.command(epilog=epilog(doctor.EXAMPLE))(doctor.doctor)
 app.add_typer(configs.config_group, name="config")
 app.add_typer(configs.env_group, name="env")
 app.add_typer(keys.group, name="keys")
+app.add_typer(dataset.group, name="dataset")
 
 
 def _print_version(asked: bool) -> None:

@@ -8,6 +8,7 @@ REFUSED = 3
 
 _PACKAGE = "remuda."
 OF_INPUT = frozenset({
+    "buffer.minari_files.DatasetError",
     "client.checking.UnusableError", "client.examples.ExampleError", "client.plots.runs.PlotError",
     "client.sweeps.record.SweepFileError", "config.errors.ConfigError", "config.user_code.UserCodeError",
     "deploy.rank_place.RankPlaceError", "environments.errors.EnvironmentBuildError",

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from remuda.buffer.episodes import END, LANE, OVER, STEP_REWARD, TERMINATED
 from remuda.collector.frames import observation_columns
 from remuda.collector.trace import Bools, Floats, Integers, Trace
 from remuda.environments.spaces import Array
@@ -44,7 +45,8 @@ class NStepRows:
     discount float32 [rows] (discount^m, or 0 if the episode terminated): a value estimate is reward + discount *
     value(next_obs). Rows are in order of time, then of environment. Images are frames and indices
     (remuda.buffer.frames). `state` float32 [rows, size] is the state of a recurrent policy before obs. `legal` and
-    `next_legal` bool [rows, actions] are the legal actions of obs and next_obs, if environments report masks.
+    `next_legal` bool [rows, actions] are the legal actions of obs and next_obs, if environments report masks. `lane`,
+    `end` and `step_reward` are for datasets: see remuda.buffer.episodes.
     """
 
     whole_slots = False
@@ -71,7 +73,10 @@ class NStepRows:
             "discount": (self._powers.take(length) * bootstraps).astype(np.float32),
             **legal_columns(trace, {"legal": first, "next_legal": after}),
             **state_column(trace, first),
+            **_episode_columns(trace, first),
         }
+        if self.kept > 1:
+            columns[STEP_REWARD] = trace.reward.take(first).astype(np.float32)
         pending &= ~given
         return columns, int(first[0]) // num_envs if len(first) else end - 1
 
@@ -130,6 +135,13 @@ class SegmentRows:
         brought = np.where(ends_from > 0, 0.0, reward * self.discount ** (steps_from - valid)).sum(axis=0)
         self._return_so_far = brought + np.where(ends_from[0] > 0, 0.0, start * self.discount ** steps_from[0])
         return start.astype(np.float32)
+
+
+def _episode_columns(trace: Trace, first: Integers) -> dict[str, Array]:
+    """Return number of the environment, and the kind of end, of the steps `first`: see remuda.buffer.episodes."""
+    over = trace.done.take(first) & trace.over.take(first)
+    end = trace.terminated.take(first) * TERMINATED + over * OVER
+    return {LANE: (first % trace.num_envs).astype(np.int32), END: end.astype(np.uint8)}
 
 
 def state_column(trace: Trace, first: Integers) -> dict[str, Array]:

@@ -1,0 +1,117 @@
+"""Counted episodes come out of stored rows as they happened, and into Minari's files and back without a changed bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.buffer.chunk import Columns
+from remuda.buffer.episodes import Episodes, counted_episodes
+from remuda.buffer.minari_files import DatasetError, read_dataset, write_dataset
+from remuda.tests.collector.test_rollout import rollout_of
+from remuda.tests.environments.scripted import ScriptedEnv, Step
+from remuda.wire.messages import ChunkId, ChunkMeta
+
+WORKER = "00000000-0000-4000-8000-000000000001"
+Seen = tuple[list[list[float]], list[int], list[float], list[bool]]
+
+
+@settings(deadline=None)
+@given(
+    num_envs=st.integers(1, 4),
+    n_step=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+    sizes=st.lists(st.integers(1, 25), min_size=1, max_size=6),
+    fails=st.booleans(),
+    lost=st.integers(0, 3),
+)
+def test_episodes_are_those_that_happened_and_the_rest_is_reported(
+    num_envs: int, n_step: int, seed: int, sizes: list[int], fails: bool, lost: int
+) -> None:
+    """`fails`: an environment breaks between the chunks, and all begin again. `lost`: the oldest chunks are evicted."""
+    envs = [ScriptedEnv(i) for i in range(num_envs)]
+    rollout = rollout_of(envs, n_step=n_step, seed=seed)
+    chunks: list[tuple[ChunkMeta, Columns]] = []
+    for sequence, size in enumerate(sizes):
+        if fails and sequence == len(sizes) // 2:
+            envs[0].fails_in = 1
+            with pytest.raises(RuntimeError, match="the simulator broke"):
+                rollout.collect(num_envs, {})
+        collected = rollout.collect(size, {"epsilon": 0.5})
+        chunks.append((collected.meta(ChunkId(WORKER, 0, sequence)), collected.columns))
+    counted = sum(len(meta.episode_lengths) for meta, _ in chunks[lost:])
+    found, missing = counted_episodes(chunks[lost:])
+    happened = [episode for env in envs for episode in _episodes(env.log)]
+    known = [] if found is None else _seen(found)
+    assert all(episode in happened for episode in known)
+    assert len({str(episode) for episode in known}) == len(known)
+    assert len(known) + missing == counted
+    if not fails and not lost:
+        assert missing == 0
+
+
+def _episodes(log: list[Step]) -> list[Seen]:
+    """The finished episodes of one environment, numbers as columns hold them. A failed step begins a new one."""
+    found: list[Seen] = []
+    part: list[Step] = []
+    for step in log:
+        if part and step.obs[1] != part[0].obs[1]:
+            part = []
+        part.append(step)
+        if step.terminated or step.truncated:
+            observations = [list(one.obs) for one in part] + [list(step.next_obs)]
+            rewards = [float(np.float32(one.reward)) for one in part]
+            found.append((observations, [one.action for one in part], rewards, [one.terminated for one in part]))
+            part = []
+    return found
+
+
+def _seen(episodes: Episodes) -> list[Seen]:
+    found: list[Seen] = []
+    end = 0
+    for index, steps in enumerate(episodes.lengths.tolist()):
+        own, end = slice(end, end + steps), end + steps
+        observations = episodes.observations[own.start + index : end + index + 1].tolist()
+        each = (episodes.actions, episodes.rewards, episodes.terminated)
+        found.append((observations, *(column[own].tolist() for column in each)))
+    return found
+
+
+def _made() -> Episodes:
+    rng = np.random.default_rng(0)
+    lengths = np.array([3, 1, 5])
+    return Episodes(
+        rng.integers(0, 255, (12, 32, 33), dtype=np.uint8),  # Minari would store it as JPEG, which loses bits
+        rng.uniform(-1, 1, (9, 2)).astype(np.float32),
+        rng.standard_normal(9).astype(np.float32),
+        np.array([0, 0, 1, 0, 0, 0, 0, 0, 1], np.bool_),
+        lengths,
+    )
+
+
+def test_minari_reads_every_array_as_written_and_a_second_dataset_needs_another_name(tmp_path: Path) -> None:
+    minari = pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
+    pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
+    from gymnasium import spaces
+
+    made, folder = _made(), tmp_path / "some" / "made-v3"
+    space = spaces.Box(0, 255, (32, 33), np.uint8), spaces.Box(-1, 1, (2,), np.float32)
+    write_dataset(folder, made, spaces=space, env_spec=None, algorithm="sac", text="made")
+    opened = minari.MinariDataset(folder / "data")
+    read = [*opened.iterate_episodes()]
+    assert (opened.id, opened.total_episodes, opened.total_steps) == ("made-v3", 3, 9)
+    assert [len(one) for one in read] == made.lengths.tolist()
+    assert np.array_equal(np.concatenate([one.observations for one in read]), made.observations)
+    for name, expected in (("actions", made.actions), ("rewards", made.rewards), ("terminations", made.terminated)):
+        column = np.concatenate([getattr(one, name) for one in read])
+        assert column.dtype == expected.dtype
+        assert np.array_equal(column, expected)
+    assert [one.truncations.tolist() for one in read] == [[False] * 3, [True], [False] * 5]
+    own = read_dataset(folder).episodes
+    assert all(np.array_equal(getattr(own, name), getattr(made, name)) for name in ("observations", "actions"))
+    with pytest.raises(DatasetError, match="exists: name another folder"):
+        write_dataset(folder, made, spaces=space, env_spec=None, algorithm="sac", text="made")

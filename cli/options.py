@@ -64,6 +64,10 @@ InitializeFrom = Annotated[
     Path | None,
     typer.Option(metavar="RUN_OR_FILE", help="Start from the weights of a checkpoint (of a run: its best)."),
 ]
+Offline = Annotated[
+    Path | None,
+    typer.Option(metavar="DATASET", help="Learn from a Minari dataset alone: a folder of `remuda dataset export`."),
+]
 Inference = Annotated[
     bool,
     typer.Option(
@@ -112,16 +116,21 @@ class RunOptions:
     force: Force = False
     initialize_from: InitializeFrom = None
     inference: Inference = False
+    offline: Offline = None
 
     def resolved(self, *more_sets: str) -> ResolvedRun:
         """Combine the options; `more_sets` are further settings like --set, and override --set.
 
         Raises InputError for contradicting options, and ConfigError.
         """
+        import json
+
         from remuda.client.beginning import with_former_settings
 
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
+        if self.offline is not None:
+            beginning = [*beginning, f"collector.dataset={json.dumps(os.path.abspath(self.offline))}"]
         sets = [*(self.sets or ()), *more_sets, *beginning]
         config = self._own_config(choice) if self.config is None else self.config
         if self.env is None:

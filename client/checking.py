@@ -31,8 +31,8 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
 
 
 def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Build the environment once, and check that the algorithm can act there and that the initial weights fit. Raises
-    UnusableError."""
+    """Build the environment once, and check that the algorithm can act there and that the initial weights fit, and
+    the dataset of an offline run. Raises UnusableError, DatasetError."""
     from remuda.environments.check import check_environment, check_tasks
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
@@ -50,6 +50,10 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
         check_tasks(config, (observation, action))
     except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, SmallBufferError) as error:
         raise UnusableError(f"{path}: {error}") from error
+    if config.collector.dataset is not None:
+        from remuda.collector.stored_steps import stored_rows
+
+        stored_rows(config, config.collector.dataset, observation, action)
     if on_exists == "resume":
         _check_resumed(config, run_dir, observation, action)
     if config.learner.initialize_from is not None:

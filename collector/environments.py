@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.recorder import PolicySetup
-from remuda.collector.rollout import Rollout
+from remuda.collector.rollout import Collects, Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows, UnrollRows
+from remuda.collector.stored_steps import StoredSteps, stored_rows
 from remuda.config.current import on_task
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
@@ -43,20 +46,22 @@ class Environments:
         remark: Log | None = None,
     ) -> None:
         """`policies` are the settings of each policy, by name; `collectors` work for the run; `broke` and `remark`: see
-        make_copies. Raises EnvironmentBuildError."""
+        make_copies. Raises EnvironmentBuildError, and DatasetError about collector.dataset."""
         self._config, self._policies, self._collectors = config, policies, collectors
         self._broke, self._remark = broke, remark
         choices: list[str] = []
         self._copies = self._make(config, choices.append)
         self.said = " ".join(choices)
         """For the log: how the copies are stepped."""
-        self._rollout: Rollout | None = None
+        self._rollout: Collects | None = None
         self._index = self._generation = 0
         self.opponents: OpponentLanes | None = None
         """Lanes of older policies, in self-play."""
         if config.self_play.share:
             pool = OpponentPool(list(policies.values()))
             self.opponents = OpponentLanes(self._copies, pool, config.self_play.share)
+        dataset = config.collector.dataset
+        self._stored = None if dataset is None else stored_rows(config, dataset, *self.spaces[0])
 
     @property
     def spaces(self) -> Sequence[Spaces]:
@@ -76,9 +81,12 @@ class Environments:
         clock: Callable[[], float] = time.monotonic,
         progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers,
-    ) -> Rollout:
-        """The rollout of these policies; called once. See make_rollout."""
+    ) -> Collects:
+        """The rollout of these policies, or the stored steps; called once. See make_rollout."""
         self._index, self._generation = index, generation
+        if self._stored is not None:
+            self._rollout = StoredSteps(self._stored, np.random.default_rng(self._config.seed))
+            return self._rollout
         self._rollout = make_rollout(
             self._config,
             self._copies,

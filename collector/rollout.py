@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -13,6 +14,26 @@ from remuda.collector.recorder import Behavior, PolicyLanes, PolicySetup
 from remuda.environments.lanes import Copies
 from remuda.environments.spaces import Array
 from remuda.logbook.timers import Timers
+
+
+class Collects(Protocol):
+    """Makes chunks; see Rollout."""
+
+    rng: np.random.Generator
+
+    def collect(
+        self, env_steps: int, behaviors: Sequence[Behavior], *, longest_s: float | None = None
+    ) -> list[Collected]:
+        """Return a chunk for each policy; empty if nothing more comes."""
+        ...
+
+    def move(self, copies: Copies, seeds: Sequence[int]) -> None:
+        """Continue in other copies."""
+        ...
+
+    def flush(self) -> list[Collected]:
+        """Return what waits for later steps."""
+        ...
 
 
 class Rollout:

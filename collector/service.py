@@ -209,6 +209,9 @@ class CollectorWork:
         self._link.activity("working", "collecting")
         with self.timers("collect"):
             collected = self._collect(behaviors)
+        if not collected:
+            self._link.activity("waiting", "the dataset is handed in")
+            return False
         with self.timers("hand in"):
             self._hand_in(collected)
         return len(self._at_hand) <= self._ahead

@@ -8,6 +8,7 @@ remuda.client.beginning.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -19,6 +20,11 @@ from remuda.config.section import Section
 
 SECTIONS = ("policy", "learner", "buffer")
 """Sections of a policy among several policies."""
+OFFLINE: Mapping[str, JsonValue] = MappingProxyType(
+    {"buffer.samples_per_insert": None, "buffer.min_rows": 1, "collector.count": 1, "collector.minimum": 1}
+)
+"""Settings of a run with `collector.dataset`, in place of those given: nothing is collected that learning could wait
+for."""
 OF_EACH_POLICY = frozenset({"learner", "buffer"})
 """Sections outside `policy` that several policies have separately. All remaining sections are shared, and have the
 defaults of the whole config's `policy`."""
@@ -53,6 +59,22 @@ def with_defaults(value: object) -> object:
     if isinstance(policies, Mapping):
         named = cast("Mapping[str, object]", policies)
         values["policies"] = {name: _filled_policy(one) for name, one in named.items()}
+    return values
+
+
+def as_offline(value: object) -> object:
+    """Return the settings with those of OFFLINE, if they name a `collector.dataset`."""
+    if not isinstance(value, Mapping):
+        return value
+    values = dict(cast("Mapping[str, object]", value))
+    collector = values.get("collector")
+    if not isinstance(collector, Mapping) or cast("Mapping[str, object]", collector).get("dataset") is None:
+        return values
+    for key, setting in OFFLINE.items():
+        section, _, name = key.partition(".")
+        inside = values.get(section, {})
+        if isinstance(inside, Mapping):
+            values[section] = {**cast("Mapping[str, object]", inside), name: setting}
     return values
 
 

@@ -151,7 +151,7 @@ def _validated(
         raise ConfigError([f"{shown}: {key}: {advice}" for key in hidden])
     if isinstance(stored := values.get("source_dir") or "", str):
         values = values | {"source_dir": str(path.parent / stored)}
-    values = _with_absolute_weights(values, path.parent, given)
+    values = _with_absolute_paths(values, path.parent, given)
     where = ConfigSource(shown, document, given)
     try:
         config = ExperimentConfig.model_validate(values)
@@ -171,19 +171,19 @@ def _validated(
     return LoadedConfig(config, path, _provenance(config, document, given), auto, given=values)
 
 
-def _with_absolute_weights(
+def _with_absolute_paths(
     values: dict[str, JsonValue], folder: Path, overrides: Sequence[Override]
 ) -> dict[str, JsonValue]:
-    """Make learner.initialize_from absolute, also of several policies: relative to the file's folder, or to the working
-    directory for overrides. The learner may open the file elsewhere."""
+    """Make paths of other files absolute, also of several policies: relative to the file's folder, or to the working
+    directory for overrides. Workers may open the files elsewhere."""
     named = values.get("policies")
     names = named if isinstance(named, dict) else ()
-    for section in (("learner",), *(("policies", name, "learner") for name in names)):
-        loc = (*section, "initialize_from")
-        weights = value_at(values, loc)
-        if isinstance(weights, str):
+    learners = (("learner",), *(("policies", name, "learner") for name in names))
+    for loc in (("collector", "dataset"), *((*learner, "initialize_from") for learner in learners)):
+        given = value_at(values, loc)
+        if isinstance(given, str):
             typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])
-            values = with_value(values, loc, os.path.abspath(weights if typed else folder / weights))
+            values = with_value(values, loc, os.path.abspath(given if typed else folder / given))
     return values
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from remuda.config.algorithms.registry import DEFAULT, PolicyConfig
-from remuda.config.defaults import with_defaults, with_sections_above
+from remuda.config.defaults import as_offline, with_defaults, with_sections_above
 from remuda.config.environment import EnvConfig
 from remuda.config.launching import LaunchConfig
 from remuda.config.learning import (
@@ -88,7 +88,7 @@ class ExperimentConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, value: object) -> object:
-        return with_defaults(with_sections_above(value))
+        return as_offline(with_defaults(with_sections_above(value)))
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -113,6 +113,8 @@ class ExperimentConfig(Section):
             )
         if self.policy.segment_steps is not None:
             self._check_segments(self.policy.segment_steps)
+        if self.collector.dataset is not None:
+            self._check_offline(replays=replays)
         if self.learner.ranks > 1:
             self._check_ranks()
         if self.learner.precision == "bfloat16" and not self.policy.lowers_products:
@@ -125,6 +127,13 @@ class ExperimentConfig(Section):
         if self.env.kind == "pettingzoo" or self.policies or self.self_play.share:
             self._check_several_agents()
         return self
+
+    def _check_offline(self, *, replays: bool) -> None:
+        if self.env.kind == "pettingzoo" or not replays:
+            who = "several agents" if replays else f"policy.type {self.policy.type}, which learns on-policy,"
+            raise ValueError(
+                f"collector.dataset: {who} cannot learn from a dataset; dqn, rainbow, sac, td3, crossq and iql can"
+            )
 
     @property
     def _algorithms(self) -> Sequence[PolicyConfig]:

@@ -43,6 +43,13 @@ class CollectorConfig(Section):
     many environments in processes (env.num_envs, env.vectorization: async): the actions for all environments are
     computed as one batch."""
 
+    dataset: str | None = None
+    """Folder of a Minari dataset, for offline training: the run learns from the steps of the dataset alone, and takes
+    none itself. A relative path starts at the folder of the config file; `--offline DATASET` sets it. `env` is for
+    evaluations. Updates count as environment steps: evaluations, checkpoints, rows of progress.txt and bounds in
+    environment steps come after as many updates. The run then has one collector, and ignores `buffer.min_rows` and
+    `buffer.samples_per_insert`. See datasets.md."""
+
     @model_validator(mode="after")
     def _minimum_is_within_count(self) -> CollectorConfig:
         if self.minimum > self.count:

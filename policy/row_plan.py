@@ -56,6 +56,8 @@ class RowPlan:
     """Environments of a collector."""
     overlapping: bool = False
     """True for sequences: a row begins every `slots_per_row` slots of an environment, including resets."""
+    offline: bool = False
+    """True for steps of a dataset, handed in at once and without environment steps."""
     agents: int = 1
     """Agents of the policy. Every agent in every copy of the environment counts as an environment in `num_envs`."""
 
@@ -63,6 +65,8 @@ class RowPlan:
         """Largest number of rows in a chunk of `env_steps` environment steps."""
         if self.on_policy:
             return self.num_envs
+        if self.offline:
+            return self.capacity
         if not self.overlapping:
             return env_steps * self.agents + self.rows_held_back
         slots = 2 * env_steps * self.agents // self.num_envs + 1  # between two resets of an environment lies a step
@@ -126,6 +130,7 @@ def _replayed_steps(config: ExperimentConfig, rows_held_back: int, *, serial: bo
         publish_interval_iters=config.learner.publish_interval_iters,
         rows_held_back=rows_held_back,
         num_envs=config.env.num_envs,
+        offline=config.collector.dataset is not None,
         agents=_agents(config),
     )
 

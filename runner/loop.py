@@ -15,7 +15,7 @@ from msgspec import structs
 from remuda.buffer.chunk import sweep_orphans
 from remuda.collector.collected import Collected
 from remuda.collector.recorder import Behavior
-from remuda.collector.rollout import Rollout
+from remuda.collector.rollout import Collects
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
@@ -104,7 +104,7 @@ class SerialLoop:
         self,
         run: Experiment,
         members: Sequence[Member],
-        collector: Rollout,
+        collector: Collects,
         built: Built,
         hooks: RunHooks,
         timers: Timers,
@@ -234,9 +234,9 @@ class SerialLoop:
 
     def _collect(self) -> bool:
         """Collect a chunk unless the run is ending; return True for a chunk."""
-        if not self._collects:
-            return False
         replays = [each.training.replay for each in self._members]
+        if not self._collects or replays[0].is_filled:
+            return False
         slots = joint_plan([replay.plan for replay in replays]).chunk_slots
         if not any(replay.plan.on_policy for replay in replays):
             slots = min(slots, replays[0].env_steps_left())

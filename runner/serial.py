@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from remuda.collector.rollout import Rollout
+from remuda.collector.rollout import Collects
 from remuda.config.dump import write_configs
 from remuda.config.errors import NoExit
 from remuda.config.load import Origin
@@ -289,7 +289,7 @@ def _begin(found: _PolicyFiles, member: Member) -> None:
         found.journal.clear()
 
 
-def _continue_exploration(found: Sequence[_PolicyFiles], collector: Rollout) -> None:
+def _continue_exploration(found: Sequence[_PolicyFiles], collector: Collects) -> None:
     """Actions are drawn from where the newest checkpoint was."""
     states = [one.continued.state for one in found if one.continued is not None]
     known = [state for state in states if EXPLORATION in state.rngs]

@@ -33,9 +33,13 @@ class AllowedCode:
         for setting, reference in _references(config):
             if not self._holds(config.source_dir, reference.partition(":")[0]):
                 return f"{setting} = {reference!r} (folder {config.source_dir}) {self._advice(who)}"
-        weights = config.learner.initialize_from
-        if weights is not None and not self._is_inside(Path(weights)):
-            return f"learner.initialize_from = {weights!r} {self._advice(who)}"
+        files = {
+            "learner.initialize_from": config.learner.initialize_from,
+            "collector.dataset": config.collector.dataset,
+        }
+        for setting, file in files.items():
+            if file is not None and not self._is_inside(Path(file)):
+                return f"{setting} = {file!r} {self._advice(who)}"
         return None
 
     def _advice(self, who: str) -> str:

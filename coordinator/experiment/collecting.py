@@ -310,7 +310,7 @@ class Collecting:
         """Grant credit as far as each policy allows; return the leases with a larger grant."""
         room = self._budget_env_steps - self._first.replay.ledger.env_step
         for policy in self._policies:
-            if not policy.flow.is_open:
+            if not policy.flow.is_open or policy.replay.is_filled:
                 return []
             room = min(room, policy.replay.plan.slots_for(policy.replay.index.insertable_rows()))
         return self.credit.extend(room)

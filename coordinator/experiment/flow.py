@@ -121,6 +121,7 @@ class FlowControl:
     def trained(self, train_iter: int) -> None:
         """Record the learner's progress."""
         self.train_iter = max(self.train_iter, train_iter)
+        self._replay.note_updates(self.train_iter)
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
         """The learner cannot read a payload."""

@@ -77,7 +77,8 @@ class ReplayAccounting:
         """Live and drawn rows."""
         self._reports: list[Report] = []
         self.start(now_s)
-        self.one_batch_per_chunk = serial and buffer.samples_per_insert is None and not self.plan.on_policy
+        held_back = self.plan.on_policy or self.plan.offline or buffer.samples_per_insert is not None
+        self.one_batch_per_chunk = serial and not held_back
         """Without buffer.samples_per_insert, a learner in turn with its collector learns once from each chunk."""
         self._newest_is_learned = True
         self._newest_chunk_policy = PolicyRef()
@@ -125,6 +126,16 @@ class ReplayAccounting:
             self._on_policy.drop(rows - self.index.rows)
         return files
 
+    @property
+    def is_filled(self) -> bool:
+        """True once an offline run has its dataset: nothing more comes."""
+        return self.plan.offline and self.index.next_row > 0
+
+    def note_updates(self, train_iter: int) -> None:
+        """Offline, updates count as environment steps, since none are taken."""
+        if self.plan.offline:
+            self.ledger.env_step = max(self.ledger.env_step, train_iter)
+
     def env_steps_left(self) -> int:
         """Environment steps until stop.max_env_steps; never negative."""
         return max(0, self._config.stop.max_env_steps - self.ledger.env_step)
@@ -141,7 +152,10 @@ class ReplayAccounting:
     def allowed_batches(self, wanted: int, train_iter: int) -> int:
         """Return how many of the `wanted` batches stop.max_train_iters allows after `train_iter` updates; never
         negative. On-policy all: a request is for one batch, and the commander ends the run."""
-        most = None if self.plan.on_policy else self._config.stop.max_train_iters
+        stop = self._config.stop
+        most = None if self.plan.on_policy else stop.max_train_iters
+        if self.plan.offline:
+            most = min(stop.max_env_steps, most or stop.max_env_steps)
         return wanted if most is None else max(0, min(wanted, most - train_iter))
 
     def batches_owed(self) -> int | None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from remuda.buffer.episodes import Episodes
+from remuda.buffer.chunk import is_finite
+from remuda.buffer.episodes import Column, Episodes
 from remuda.config.errors import Error
 
 MISSING = "datasets need Minari and h5py: pip install 'remuda[datasets]'"
@@ -127,5 +128,32 @@ def _episode(one: Any, source: Path) -> Episodes:
             f"{source}: episode {one.id} has {steps} rewards, {len(one.actions)} actions and {len(one.observations)} "
             "observations; an episode has a step at least, and one more observation"
         )
-    terminated = np.asarray(one.terminations, np.bool_)
-    return Episodes(one.observations, one.actions, np.asarray(one.rewards), terminated, np.array([steps]))
+    terminated, rewards = np.asarray(one.terminations, np.bool_), np.asarray(one.rewards, np.float32)
+    return Episodes(one.observations, one.actions, rewards, terminated, np.array([steps]))
+
+
+Layout = tuple[tuple[int, ...], str | np.dtype[Any]]
+"""Shape and dtype of one observation or action."""
+
+
+def fitting_episodes(source: Path, observation: Layout, action: Layout) -> Episodes:
+    """Read a dataset with the dtypes of columns: floats become float32. Raises DatasetError if it is not of an
+    environment with such observations and actions, or has numbers that are not finite."""
+    read = read_dataset(source).episodes
+    seen = _column(source, "observations", observation, read.observations)
+    acted = _column(source, "actions", action, read.actions)
+    rewards = _column(source, "rewards", ((), "float32"), read.rewards)
+    return Episodes(seen, acted, rewards, read.terminated, read.lengths)
+
+
+def _column(source: Path, what: str, layout: Layout, values: Column) -> Column:
+    shape, dtype = layout[0], np.dtype(layout[1])
+    if values.shape[1:] != shape or (values.dtype.kind == "f") != (dtype.kind == "f"):
+        raise DatasetError(
+            f"{source} has {what} of {values.dtype}{list(values.shape[1:])}, and the environment of {dtype}"
+            f"{list(shape)}: is it a dataset of this environment?"
+        )
+    column: Column = values.astype(np.float32 if dtype.kind == "f" else dtype)
+    if not is_finite(column):
+        raise DatasetError(f"{source} has {what} that are not finite")
+    return column

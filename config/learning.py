@@ -213,6 +213,12 @@ class LearnerConfig(ScheduledSection):
     initialize_from: str | None = None
     """Checkpoint file with the initial weights of a new run; only the weights are read. A relative path starts at the
     folder of the config file. The option --initialize-from RUN names the best checkpoint of a run."""
+    initialize_from_demonstrations: str | None = None
+    """Folder of a Minari dataset that the policy of a new run imitates first, for `demonstration_iters` updates
+    (behaviour cloning); then the run begins. A relative path starts at the folder of the config file. Not for policies
+    that remember or normalise observations, nor for crossq and muzero. See datasets.md."""
+    demonstration_iters: Positive = 1_000
+    """Updates of the imitation, of 256 steps each; they are not among `train_iter`."""
     inference: bool = False
     """Evaluate without updates: the initial (or resumed) policy acts with the least exploration of the schedule."""
 
@@ -257,6 +263,11 @@ class BufferConfig(Section):
     max_policy_lag: Annotated[PolicyLag | None, OnlyFor("once")] = 0
     """On-policy algorithms only: largest number of learned batches between the policy that collected a row and the
     policy that learns from the row. Older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
+    demonstrations: Annotated[str | None, OnlyFor("replay")] = None
+    """Folder of a Minari dataset whose steps are in every batch, besides `learner.batch_size` rows of the replay, for
+    algorithms that replay single steps. A relative path starts at the folder of the config file. See datasets.md."""
+    demonstration_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), BeforeValidator(no_bool)] = 0.25
+    """Share of the steps of `demonstrations` in a batch."""
     quota_bytes: Positive = 8 << 30
     """Limit for the bytes of payload files in data/; at this limit the oldest rows are evicted earlier."""
 

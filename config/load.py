@@ -178,8 +178,10 @@ def _with_absolute_paths(
     directory for overrides. Workers may open the files elsewhere."""
     named = values.get("policies")
     names = named if isinstance(named, dict) else ()
-    learners = (("learner",), *(("policies", name, "learner") for name in names))
-    for loc in (("collector", "dataset"), *((*learner, "initialize_from") for learner in learners)):
+    learners = [("learner",), *(("policies", name, "learner") for name in names)]
+    files = [(*one, f"initialize_from{of}") for one in learners for of in ("", "_demonstrations")]
+    buffers = ((*one[:-1], "buffer", "demonstrations") for one in learners)
+    for loc in (("collector", "dataset"), *files, *buffers):
         given = value_at(values, loc)
         if isinstance(given, str):
             typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])

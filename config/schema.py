@@ -117,6 +117,10 @@ class ExperimentConfig(Section):
             self._check_offline(replays=replays)
         if self.learner.ranks > 1:
             self._check_ranks()
+            if self.buffer.demonstrations is not None:
+                raise ValueError(
+                    "buffer.demonstrations are for a single rank: set learner.ranks to 1, or leave them out"
+                )
         if self.learner.precision == "bfloat16" and not self.policy.lowers_products:
             has_own = "precision" in type(self.policy).model_fields
             own = "set policy.precision instead" if has_own else "leave it out"

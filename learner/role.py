@@ -13,6 +13,7 @@ from remuda.config.current import Changes
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.callbacks import LeaseCallbacks
 from remuda.learner.checkpoint import Progress
+from remuda.learner.demonstrations import with_demonstrations
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import update_threads
@@ -104,7 +105,7 @@ class LearnerRole:
             env_step=env_step,
             with_statistics=declaration(config).with_statistics,
             timers=timers,
-            learn=learn,
+            learn=with_demonstrations(config, algorithm, learn, epoch=epoch),
             update_threads=update_threads(config, algorithm, plan, alone=alone, say=say),
             follow=self._settings.follow,
         )

@@ -15,6 +15,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.check import check_environment
 from remuda.learner.callbacks import LeaseCallbacks
+from remuda.learner.imitation import imitate
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import choose_precision
 from remuda.learner.prefetch import Prefetch
@@ -157,6 +158,8 @@ class LearnerWork(LearnerRole):
             if weights is not None:
                 take_weights(Path(weights), self._algorithm)
                 self._log_info(f"loaded weights {weights}")
+            if (line := imitate(self._config, self._algorithm)) is not None:
+                self._log_info(line)
             return 0
         self.warnings = warnings
         self._outputs.loaded(path, warnings)

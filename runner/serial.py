@@ -24,6 +24,7 @@ from remuda.environments.copies import agents_of
 from remuda.learner.callback import Callback
 from remuda.learner.callbacks import CallbackLike, make_callbacks
 from remuda.learner.checkpoint import CheckpointState, Progress, restore_rngs
+from remuda.learner.imitation import imitate
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import choose_precision
 from remuda.learner.start import continue_from, take_weights
@@ -135,14 +136,13 @@ def run(
     policies continue from the same moment.
 
     Raises, before anything is written: UserCodeError, EnvironmentBuildError, UnsupportedSpaceError, DeviceError,
-    CheckpointError, CheckpointIndexError, JournalError, RunFolderError, and FolderOwnedError if another process works
-    on the run.
+    CheckpointError, CheckpointIndexError, DatasetError, JournalError, RunFolderError, and FolderOwnedError if another
+    process works on the run.
     """
     bound_threads()
     with NoExit(), ExitStack() as stack:
         built = build(config, stack)
-        if start.on_exists != "resume":
-            _take_weights(built.policies)
+        begun = [] if start.on_exists == "resume" else _take_weights(built.policies)
         callbacks = [make_callbacks(one.config, start.callbacks, policy=one.name) for one in built.policies]
         names = [one.name for one in built.policies if one.name]
         now = datetime.now().astimezone()
@@ -162,6 +162,8 @@ def run(
         _describe(config, start, folder, built=built, members=members)
         for one, member in zip(found, members, strict=True):
             _begin(one, member)
+        for line in begun:
+            members[0].logbook.say("learner", line)
         timers = Timers()
         generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         acting = [one.acting for one in built.policies]
@@ -171,11 +173,16 @@ def run(
         return _run_to_the_end(loop, folder, {one.built.name: one.training for one in members})
 
 
-def _take_weights(policies: Sequence[BuiltPolicy]) -> None:
+def _take_weights(policies: Sequence[BuiltPolicy]) -> list[str]:
+    """Give new policies their first weights; return a log line for each policy that imitates."""
+    lines: list[str] = []
     for one in policies:
         weights = one.config.learner.initialize_from
         if weights is not None:
             take_weights(Path(weights), one.algorithm)
+        if (line := imitate(one.config, one.algorithm)) is not None:
+            lines.append(line)
+    return lines
 
 
 def _find(

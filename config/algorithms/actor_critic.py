@@ -348,3 +348,40 @@ class Td3Config(TargetConfig):
     """Largest size of the noise on actions in targets."""
     policy_delay: Annotated[Positive, MayChange()] = 2
     """Updates of the critics per update of the actor and of the target networks."""
+
+
+class IqlConfig(TargetConfig):
+    """Implicit Q-learning (Kostrikov et al. 2021, arXiv 2110.06169), for a dataset: learns from no action outside the
+    data. Actions are a bounded Box."""
+
+    acts_in: ClassVar[tuple[Actions, ...]] = ("Box",)
+
+    type: Literal["iql"] = "iql"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Name of the algorithm."""
+    expectile: Annotated[Fraction, MayChange()] = 0.7
+    """Value of an observation among the values of the actions in the data: 0.5 is their mean, near 1 the best of them.
+    Larger values put good pieces of different episodes together, and trust single lucky ones."""
+    advantage_weight: Annotated[NonNegativeFloat, MayChange()] = 1.0
+    """How strongly the actor prefers actions of high value (beta): 0 imitates all actions alike. Advantages are first
+    divided by their root mean square in the batch; the paper divides rewards by the range of returns instead, and has 3
+    for locomotion and 10 for mazes."""
+    largest_weight: PositiveFloat = 100.0
+    """Bound of an action's weight in the loss of the actor."""
+    exploration_noise: NonNegativeFloat = 0.1
+    """Standard deviation of the normal noise in collectors, for actions in -1 … 1; offline there are none."""
+
+    @property
+    def learns_from_parts(self) -> bool:
+        """See BuiltInConfig: advantages are compared within the whole batch."""
+        return False
+
+    @property
+    def needs_whole_batches(self) -> str:
+        """See BuiltInConfig."""
+        return "iql compares advantages within the whole batch"
+
+    @model_validator(mode="after")
+    def _has_its_own_network(self) -> IqlConfig:
+        if self.network is not None:
+            raise ValueError("network has no value of observations alone, which iql learns: give an encoder instead")
+        return self

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import ImpalaConfig, IqlConfig, PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
@@ -53,6 +53,7 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "sac": BuiltIn(SacConfig, f"{_FOLDER}.twin_critics.entries:SacEntry"),
         "crossq": BuiltIn(CrossQConfig, f"{_FOLDER}.twin_critics.entries:CrossQEntry"),
         "td3": BuiltIn(Td3Config, f"{_FOLDER}.twin_critics.entries:Td3Entry"),
+        "iql": BuiltIn(IqlConfig, f"{_FOLDER}.twin_critics.entries:IqlEntry"),
     }
 )
 """Built-in algorithms by `policy.type`; all other types are custom."""

@@ -33,8 +33,11 @@ class AllowedCode:
         for setting, reference in _references(config):
             if not self._holds(config.source_dir, reference.partition(":")[0]):
                 return f"{setting} = {reference!r} (folder {config.source_dir}) {self._advice(who)}"
+        learner = config.learner
         files = {
-            "learner.initialize_from": config.learner.initialize_from,
+            "learner.initialize_from": learner.initialize_from,
+            "learner.initialize_from_demonstrations": learner.initialize_from_demonstrations,
+            "buffer.demonstrations": config.buffer.demonstrations,
             "collector.dataset": config.collector.dataset,
         }
         for setting, file in files.items():

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from remuda.buffer.chunk import Columns
 from remuda.buffer.episodes import Episodes, counted_episodes
 from remuda.buffer.minari_files import DatasetError, read_dataset, write_dataset
-from remuda.tests.collector.test_rollout import rollout_of
+from remuda.tests.collector.test_rollout import DISCOUNT, rollout_of
 from remuda.tests.environments.scripted import ScriptedEnv, Step
+from remuda.training.replay.dataset import rows_of
 from remuda.wire.messages import ChunkId, ChunkMeta
 
 WORKER = "00000000-0000-4000-8000-000000000001"
@@ -115,3 +116,25 @@ def test_minari_reads_every_array_as_written_and_a_second_dataset_needs_another_
     assert all(np.array_equal(getattr(own, name), getattr(made, name)) for name in ("observations", "actions"))
     with pytest.raises(DatasetError, match="exists: name another folder"):
         write_dataset(folder, made, spaces=space, env_spec=None, algorithm="sac", text="made")
+
+
+@settings(deadline=None)
+@given(n_step=st.integers(1, 4), seed=st.integers(0, 1000), size=st.integers(1, 60))
+def test_the_rows_of_a_dataset_are_those_that_were_collected(n_step: int, seed: int, size: int) -> None:
+    collected = rollout_of([ScriptedEnv(0), ScriptedEnv(1)], n_step=n_step, seed=seed).collect(size, {})
+    found, _ = counted_episodes([(collected.meta(ChunkId(WORKER, 0, 0)), collected.columns)])
+    if found is None:
+        return
+    made = rows_of(found, n_step=n_step, discount=DISCOUNT)
+    known = {_row(collected.columns, index): 0 for index in range(collected.rows)}
+    assert len(made["reward"]) == found.steps
+    for index in range(found.steps):
+        row = _row(made, index)
+        (near,) = [one for one in known if one[:3] == row[:3]]
+        assert row[3:] == pytest.approx(near[3:], rel=1e-6, abs=1e-6)
+
+
+def _row(columns: Columns, index: int) -> tuple[str, str, int, float, float]:
+    parts = (columns[name][index].tolist() for name in ("obs", "next_obs"))
+    numbers = (float(columns[name][index]) for name in ("reward", "discount"))
+    return (*map(str, parts), int(columns["action"][index]), *numbers)  # type: ignore[return-value]

@@ -138,7 +138,7 @@ def test_several_integers_are_refused_by_who_values_each_action() -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"is not supported by td3; supported: Box\. Set policy\.type"):
         several.bounded(by="td3")
     numbers = ActionSpec.of(spaces.Box(-1.0, 1.0, (2,)))
-    with pytest.raises(UnsupportedSpaceError, match=r"Set policy\.type to ppo, impala, sac, crossq or td3"):
+    with pytest.raises(UnsupportedSpaceError, match=r"Set policy\.type to ppo, impala, sac, crossq, td3 or iql"):
         numbers.counted(by="dqn")
 
 

@@ -1,4 +1,4 @@
-"""SAC, CrossQ and TD3 without torch: layout of the network, acting side, declarations and entries."""
+"""SAC, CrossQ, TD3 and IQL without torch: layout of the network, acting side, declarations and entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.actor_critic import SacConfig, Td3Config, TemperedConfig, TwinCriticConfig
+from remuda.config.algorithms.actor_critic import IqlConfig, SacConfig, Td3Config, TemperedConfig, TwinCriticConfig
 from remuda.config.algorithms.base import EncodedConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.declaration import Declaration, Steps
@@ -48,6 +48,8 @@ class TwinCriticLayout:
     """Share of the newest batch in the running moments of batch normalisation; None: no normalisation."""
     returns: NDArray[np.float32] | None = None
     """Fixed returns [values] of categorical critics, in scaled rewards; None: outputs are values."""
+    has_state_value: bool = False
+    """True with a learned value of observations alone."""
 
     @property
     def scales_rewards(self) -> bool:
@@ -62,6 +64,10 @@ class TwinCriticLayout:
     def critic(self, features: int) -> tuple[int, ...]:
         """Widths of each critic, from features to outputs."""
         return (features + self.action_numbers, *self.hidden, self.values)
+
+    def state_value(self, features: int) -> tuple[int, ...]:
+        """Widths of the value of observations, from features to the output."""
+        return (features, *self.hidden, 1)
 
 
 def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | None:
@@ -371,3 +377,38 @@ class Td3Entry(BuiltInEntry[Td3Config]):
 
     def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         return make_td3_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
+
+
+def iql_layout(config: IqlConfig, action: ActionSpec) -> TwinCriticLayout:
+    """The network's layers. Raises UnsupportedSpaceError."""
+    action.bounded(by="iql")
+    outputs = action.outputs
+    return TwinCriticLayout(config.hidden, outputs, outputs, 1, has_temperature=False, has_state_value=True)
+
+
+IQL_METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        **_ACTOR,
+        "value_loss": "loss of the value of observations",
+        "state_value": "values of observations, whatever the action",
+        "advantage": "values of the actions in the rows, minus `state_value`",
+        **_CRITICS,
+    }
+)
+
+
+class IqlEntry(BuiltInEntry[IqlConfig]):
+    """See AlgorithmEntry."""
+
+    settings = IqlConfig
+    learner = "remuda.policy.algorithms.twin_critics.iql:Iql"
+    meanings = MappingProxyType({**IQL_METRICS, **Td3Entry.meanings})
+
+    def declaration(self, config: ExperimentConfig, settings: IqlConfig) -> Declaration:
+        """Random actions at first; then the actor's, with noise."""
+        noise = {NOISE: ((0, settings.exploration_noise),)}
+        return declared(config, settings, metrics=IQL_METRICS, columns={"LossV": "value_loss"}, exploration=noise)
+
+    def make_policy(self, setup: Setup[IqlConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        layout, inference = iql_layout(setup.settings, setup.action), setup.inference(chosen, device)
+        return TwinCriticPolicy(setup.settings, layout, setup.observation, setup.action, "unit_action", inference)

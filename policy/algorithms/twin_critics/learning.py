@@ -1,4 +1,4 @@
-"""The common learning side of SAC, CrossQ and TD3: networks, optimizers, targets and state, without update rules."""
+"""Common learning side of SAC, CrossQ, TD3 and IQL: networks, optimizers, targets and state, without update rules."""
 
 from __future__ import annotations
 
@@ -44,20 +44,27 @@ class TwinCriticNetwork(nn.Module):
         actor: Stack | ReadingStack,
         critics: Stack | ReadingStack,
         temperature: float | None,
+        state_value: Stack | ReadingStack | None = None,
         *,
         scales_rewards: bool = False,
     ) -> None:
-        """`temperature`: initial temperature, if learned (by its logarithm). `scales_rewards`: keep moments for a
-        RewardScale."""
+        """`temperature`: initial temperature, if learned (by its logarithm). `state_value` reads observations.
+        `scales_rewards`: keep moments for a RewardScale."""
         super().__init__()
         self.rewards = RunningMoments(1) if scales_rewards else None
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
-        self.actor, self.critics = actor, critics
+        self.actor, self.critics, self.state_value = actor, critics, state_value
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The actor's outputs for encoded observations [n, …]: [n, outputs]."""
         outputs: torch.Tensor = self.actor(observations).squeeze(0)
         return outputs
+
+    def value_of(self, observations: torch.Tensor) -> torch.Tensor:
+        """Values of encoded observations [n, …], whatever the action: [n]."""
+        assert self.state_value is not None, "the layout has one"
+        values: torch.Tensor = self.state_value(observations)[0, :, 0]
+        return values
 
     def smaller_value(self, observations: torch.Tensor, actions: torch.Tensor | None = None) -> torch.Tensor:
         """Minimum of both critics' values of observations [n, …], and of actions [n, k] if the critics read actions:
@@ -127,7 +134,8 @@ def make_network(
         return stack if encoder is None else ReadingStack(encoder, stack)
 
     actor, critics = perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic)
-    return TwinCriticNetwork(actor, critics, temperature, scales_rewards=layout.scales_rewards)
+    state_value = perceptron(1, layout.state_value) if layout.has_state_value else None
+    return TwinCriticNetwork(actor, critics, temperature, state_value, scales_rewards=layout.scales_rewards)
 
 
 def _own(
@@ -240,7 +248,7 @@ class PortableTwinCritics(Portable):
         return self.to_environment(units * self.get_buffer("box_half") + self.get_buffer("box_center"))
 
 
-ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "log_temperature"
+ACTOR, CRITICS, TEMPERATURE, STATE_VALUE = "actor", "critics", "log_temperature", "state_value"
 
 
 Settings = TypeVar("Settings", bound=TwinCriticConfig)
@@ -286,7 +294,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
             self._target = target
             if self.products is not None:
                 self.products.reach(target)
-        names = (CRITICS, ACTOR) if temperature is None else (CRITICS, ACTOR, TEMPERATURE)
+        further = {TEMPERATURE: temperature is not None, STATE_VALUE: layout.has_state_value}
+        names = (CRITICS, ACTOR, *(name for name, learned in further.items() if learned))
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
         optimizer = Optimizers(
             {name: make_optimizer(config, part, learning_rate=self._rate(name)) for name, part in self._parts.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import ImpalaConfig, IqlConfig, PpoConfig, SacConfig, Td3Config
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.learning import LearnerConfig
@@ -103,6 +103,7 @@ CASES: dict[str, Case] = {
         CrossQConfig(hidden=(8,), actor_hidden=(8,), policy_delay=2), twin_critics.PUSH, "policy.temperature"
     ),
     "td3": _twin_critics(Td3Config(hidden=(8,), target_noise=0.8), twin_critics.PUSH),
+    "iql": _twin_critics(IqlConfig(hidden=(8,), largest_weight=1.5), twin_critics.PUSH),
 }
 
 

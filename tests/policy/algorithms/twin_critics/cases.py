@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import IqlConfig, SacConfig, Td3Config
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
@@ -25,7 +25,7 @@ COUNTED = ActionSpec(4, start=1)
 UNCLIPPED = LearnerConfig(max_grad_norm=None, learning_rate=1e-2)
 
 Batch = dict[str, np.ndarray]
-Policy = SacConfig | CrossQConfig | Td3Config
+Policy = SacConfig | CrossQConfig | Td3Config | IqlConfig
 
 
 def config(policy: Policy, learner: LearnerConfig = UNCLIPPED) -> ExperimentConfig:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import IqlConfig, SacConfig, Td3Config
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.learning import LearnerConfig
+from remuda.policy.algorithms.twin_critics.iql import Iql
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner, TwinCriticNetwork
 from remuda.policy.algorithms.twin_critics.sac import DiscreteSac, Sac
 from remuda.policy.algorithms.twin_critics.td3 import Td3
@@ -27,6 +28,7 @@ KINDS: dict[str, tuple[Policy, ActionSpec]] = {
     "sac, a fixed temperature": (SacConfig(hidden=SMALL, temperature=0.3), PUSH),
     "sac, counted actions": (SacConfig(hidden=SMALL), COUNTED),
     "td3": (Td3Config(hidden=SMALL), PUSH),
+    "iql": (IqlConfig(hidden=SMALL), PUSH),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -139,6 +141,37 @@ def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: 
         result = algorithm.learn(rows)
         assert told(result, "policy_loss") == pytest.approx(float(actor_loss.detach()), rel=1e-4)
         assert told(result, "critic_loss") == pytest.approx(float(critic_loss.detach()), rel=1e-4)
+    assert_same_networks(algorithm, online, target.critics.state_dict())
+
+
+def test_an_update_of_iql_equals_the_textbook_in_plain_torch() -> None:
+    """An expectile of the critics' values, critics that bootstrap by it, and a weighted imitation."""
+    algorithm = made(IqlConfig(hidden=SMALL, target_share=0.1, expectile=0.8, advantage_weight=2.0, largest_weight=1.5))
+    online, target = cases.networks(algorithm)
+    assert online.state_value is not None
+    parts = (online.state_value, online.critics, online.actor)
+    adams = [torch.optim.Adam(part.parameters(), lr=1e-2) for part in parts]
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        rows = batch(rng)
+        t = cases.tensors(rows)
+        acted, v = cases.unit(t["action"]), online.state_value(t["obs"]).flatten()
+        with torch.no_grad():
+            y = t["reward"] + t["discount"] * online.state_value(t["next_obs"]).flatten()
+            error = values(target, t["obs"], acted).amin(0) - v
+        q = values(online, t["obs"], acted)
+        value_loss = (t["weights"] * torch.where(error > 0, 0.8, 0.2) * (error + v.detach() - v) ** 2).mean()
+        critic_loss = (t["weights"] * (q - y) ** 2).mean(1).sum()
+        size = error.detach().square().mean().sqrt()
+        weight = torch.minimum((2.0 * error.detach() / size).exp(), torch.tensor(1.5))
+        policy_loss = (weight * ((online(t["obs"]).tanh() - acted) ** 2).sum(1)).mean()
+        losses = (value_loss, critic_loss, policy_loss)
+        for adam, loss, part in zip(adams, losses, parts, strict=True):
+            cases.step(adam, loss, part.parameters())
+        cases.follow(target.critics, online.critics, 0.1)
+        result = algorithm.learn(rows)
+        for name, loss in zip(("value_loss", "critic_loss", "policy_loss"), losses, strict=True):
+            assert told(result, name) == pytest.approx(float(loss.detach()), rel=1e-4), name
     assert_same_networks(algorithm, online, target.critics.state_dict())
 
 
@@ -264,6 +297,14 @@ def losses(algorithm: TwinCriticLearner[Any], action: ActionSpec) -> dict[str, C
         return {
             "critics": lambda: algorithm.critic_loss(rows, noise).total,
             "actor": lambda: algorithm.actor_loss(rows, noise).total,
+        }
+    if isinstance(algorithm, Iql):
+        assert isinstance(algorithm.network, TwinCriticNetwork)
+        value = algorithm.network.value_of
+        return {
+            "critics": lambda: algorithm.critic_loss(rows).total,
+            "actor": lambda: algorithm.actor_loss(rows, torch.linspace(-1.0, 1.0, 16).double()).total,
+            "state_value": lambda: algorithm.value_loss(rows, value(rows.obs)).total,
         }
     assert isinstance(algorithm, DiscreteSac)
     assert isinstance(algorithm.network, TwinCriticNetwork)

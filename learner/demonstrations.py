@@ -1,0 +1,47 @@
+"""Steps of a dataset in every batch of a learner from replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.seeding import generator
+from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.training.replay.dataset import dataset_rows
+
+Learn = Callable[[Arrays], LearnResult]
+
+
+def with_demonstrations(
+    config: ExperimentConfig, algorithm: Algorithm, learn: Learn | None, *, epoch: int
+) -> Learn | None:
+    """Return an update like `learn` (None: the algorithm's) whose batches have rows of `buffer.demonstrations` as well;
+    without that setting, return `learn`. `epoch`: of the learner, for its draws. Raises DatasetError."""
+    dataset, share = config.buffer.demonstrations, config.buffer.demonstration_share
+    if dataset is None or not share:
+        return learn
+    seen, acted = algorithm.observation, algorithm.action
+    shown = dataset_rows(config, dataset, (seen.shape, seen.dtype), (acted.shape, acted.dtype))
+    rng = generator(config.seed, "learner", 0, "demonstrations", incarnation=epoch)
+    inner = learn or algorithm.learn
+
+    def update(batch: Arrays) -> LearnResult:
+        drawn = len(batch["reward"])
+        more = max(1, round(drawn * share / (1.0 - share)))
+        result = inner(joined(batch, shown, rng.integers(len(shown["reward"]), size=more)))
+        return result if result.priorities is None else replace(result, priorities=result.priorities[:drawn])
+
+    return update
+
+
+def joined(batch: Arrays, shown: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the batch with these rows of the demonstrations, of weight 1, behind its own. Columns that demonstrations
+    lack, such as legal actions, are 1 there."""
+    columns: dict[str, np.ndarray] = {}
+    for name, own in batch.items():
+        added = shown[name][rows] if name in shown else np.ones((len(rows), *own.shape[1:]), own.dtype)
+        columns[name] = np.concatenate([own, added.astype(own.dtype, copy=False)])
+    return columns

@@ -1,0 +1,97 @@
+"""Behaviour cloning: a new run starts with a policy that imitates a dataset."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from remuda.buffer.minari_files import DatasetError, fitting_episodes
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.seeding import generator
+from remuda.policy.base import Algorithm
+from remuda.policy.networks.batch_norm import BatchNorm
+from remuda.policy.networks.portable import Portable
+from remuda.policy.networks.tensors import to_tensor
+from remuda.policy.spaces import ActionSpec, OutputName
+from remuda.policy.torch_distributions import categorical
+
+BATCH_ROWS = 256
+LEARNING_RATE = 1e-3
+
+
+def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
+    """Let a new algorithm imitate `learner.initialize_from_demonstrations`, if given; return a line for the log.
+
+    The likelihood of the actions grows (of counted ones), or their distance from the policy's falls. All other parts of
+    the algorithm stay new, except layers shared with the policy. Raises DatasetError.
+    """
+    dataset = config.learner.initialize_from_demonstrations
+    if dataset is None:
+        return None
+    policy = _clone(algorithm)
+    seen, acted = algorithm.observation, algorithm.action
+    episodes = fitting_episodes(Path(dataset), (seen.shape, seen.dtype), (acted.shape, acted.dtype))
+    targets, observed = targets_of(policy.output_name, acted, episodes.actions), episodes.observed
+    device = next(policy.network.parameters()).device
+    optimizer = torch.optim.Adam(policy.network.parameters(), lr=LEARNING_RATE)
+    rng = generator(config.seed, "learner", 0, "demonstrations")
+    losses: list[float] = []
+    for _ in range(config.learner.demonstration_iters):
+        rows = rng.integers(len(targets), size=BATCH_ROWS)
+        encoded = policy.encoded(to_tensor(episodes.observations[observed[rows]], device))
+        loss = loss_of(policy.output_name, acted)(policy.outputs(encoded), to_tensor(targets[rows], device))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    algorithm.load_weights({"model": policy.network.state_dict()})
+    first, last = (float(np.mean(part)) for part in (losses[:10], losses[-10:]))
+    return (
+        f"imitated {dataset}: {len(episodes.lengths)} episodes, {episodes.steps} steps; {len(losses)} updates, loss "
+        f"{first:.4g} at first, {last:.4g} at last"
+    )
+
+
+def _clone(algorithm: Algorithm) -> Portable:
+    """Return a copy of the acting side, to be trained apart. Raises DatasetError if imitation alone cannot make it."""
+    shared = algorithm.portable()
+    moments = shared is not None and (
+        shared.normalisation is not None or any(isinstance(part, BatchNorm) for part in shared.network.modules())
+    )
+    if shared is None or shared.state_size or moments:
+        raise DatasetError(
+            "learner.initialize_from_demonstrations: this policy remembers or normalises observations, or has no "
+            "exported form, and cannot start from demonstrations; dqn, rainbow, ppo, impala, sac, td3 and iql can, "
+            "without policy.recurrent and policy.normalize_observations"
+        )
+    clone = copy.deepcopy(shared).to(next(shared.network.parameters()).device).eval()  # its layers are then torch's own
+    for parameter in clone.parameters():
+        parameter.grad = None
+    return clone
+
+
+def targets_of(output: OutputName, action: ActionSpec, actions: np.ndarray) -> np.ndarray:
+    """Return what the outputs are compared with: indices of counted actions, or numbers, in -1 … 1 if the outputs
+    are. Raises DatasetError for indices that there are not."""
+    if not action.is_box:
+        found = action.indices(actions)
+        if found.min() < 0 or (found >= np.array(action.counts or action.n)).any():
+            raise DatasetError(f"the demonstrations have actions from {actions.min()} to {actions.max()}: {action}")
+        return found
+    if output == "action_mean":
+        return actions.reshape(len(actions), -1).astype(np.float32)
+    return action.bounded(by="learner.initialize_from_demonstrations").from_environment(actions)
+
+
+def loss_of(output: OutputName, action: ActionSpec) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return the loss of outputs [n, k] and targets: minus the mean log probability, or the mean squared distance."""
+    if not action.is_box:
+        return lambda outputs, targets: -categorical(outputs, action.counts).of(targets).log_prob.mean()
+    if output == "squashed_gaussian":
+        return lambda outputs, targets: nn.functional.mse_loss(outputs.chunk(2, dim=1)[0].tanh(), targets)
+    return nn.functional.mse_loss

@@ -125,6 +125,8 @@ def _episodes(run_dir: Path, config: ExperimentConfig) -> tuple[Episodes, int]:
         episodes, _ = counted_episodes(_chunks(run_dir, recovered))
     except NotStoredError as error:
         raise InputError(f"{run_dir} cannot be exported: {error}") from error
+    if not counted:
+        raise InputError(f"{run_dir} has counted no episode: let it collect longer")
     if episodes is None:
         raise InputError(
             f"{run_dir}/data has no whole episode of the run's {counted}: it keeps the newest "

@@ -82,11 +82,20 @@ def test_what_is_built_in_needs_no_folder() -> None:
     assert AllowedCode().refusal(config(None, policy={"type": "ppo"}, log={"sinks": ["csv"]}), "alice") is None
 
 
-def test_weights_lie_in_an_allowed_folder(shared: Path) -> None:
-    inside = config(None, learner={"initialize_from": str(shared / "a.pth.tar")})
-    outside = config(None, learner={"initialize_from": "/home/you/secret.pth.tar"})
+@pytest.mark.parametrize(
+    ("section", "setting"),
+    [
+        ("learner", "initialize_from"),
+        ("learner", "initialize_from_demonstrations"),
+        ("buffer", "demonstrations"),
+        ("collector", "dataset"),
+    ],
+)
+def test_weights_and_datasets_lie_in_an_allowed_folder(shared: Path, section: str, setting: str) -> None:
+    inside = config(None, **{section: {setting: str(shared / "a.pth.tar")}})
+    outside = config(None, **{section: {setting: "/home/you/secret.pth.tar"}})
     assert AllowedCode((shared,)).refusal(inside, "alice") is None
-    assert "initialize_from" in (AllowedCode((shared,)).refusal(outside, "alice") or "")
+    assert setting in (AllowedCode((shared,)).refusal(outside, "alice") or "")
     assert AllowedCode((shared,)).refusal(outside, OWN) is None
 
 

@@ -40,6 +40,22 @@ def test_a_chunk_counts_once() -> None:
     assert totals(held) == expected
 
 
+def test_offline_a_dataset_comes_once_and_updates_count_as_steps() -> None:
+    config = small_config(
+        collector={"dataset": "walks"}, buffer={"capacity": 100, "min_rows": 50}, stop={"max_env_steps": 30}
+    )
+    held = opened(ReplayAccounting(config, 0.0))
+    assert (config.collector.count, held.is_filled, held.sampleable_batches(1)) == (1, False, 0)
+    assert held.accept(replace(meta_of(0, ROWS), env_steps=0), LEASE).fresh
+    assert held.is_filled
+    assert held.sampleable_batches(1) > 0, "buffer.min_rows is for runs that collect"
+    assert held.batches_owed() is None
+    held.note_updates(12)
+    held.note_updates(8)  # a report that came late
+    assert (held.ledger.env_step, held.env_steps_left()) == (12, 18)
+    assert held.allowed_batches(100, 12) == 18
+
+
 def test_on_policy_each_period_says_how_often_rows_were_used_and_how_stale_they_were() -> None:
     held = opened(ReplayAccounting(on_policy_config(2), 0.0))
     policy, slots = PolicyRef(1, 3, 3), held.plan.slots_per_row

@@ -20,6 +20,7 @@ from remuda.cli import (
     launch,
     page,
     plot,
+    reproduce,
     requests,
     service,
     status,
@@ -37,6 +38,7 @@ app.command(epilog=epilog(configs.EXAMPLES_EXAMPLE))(configs.examples)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog(export.EXAMPLE))(export.export)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
+app.command(epilog=epilog(reproduce.EXAMPLE))(reproduce.reproduce)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
 app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)
 app.command(epilog=epilog(service.WORKER_EXAMPLE))(service.worker)

@@ -17,6 +17,7 @@ from remuda.config.defaults import without_repeated
 from remuda.config.errors import Loc, dotted, flat
 from remuda.config.explain import keys_of, section_at
 from remuda.config.load import EXP_NAME, LoadedConfig, Origin, load_config
+from remuda.config.manifest import write_manifest
 from remuda.config.plain import holds_secrets, json_text, masked, plain
 from remuda.config.readers import VARIABLE, read_python
 from remuda.config.schema import ExperimentConfig
@@ -29,7 +30,8 @@ _WIDTH = 120
 
 
 def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[str, Origin]) -> str | None:
-    """Write config.json, total_config.py and formatted_total_config.py, each completely or not at all. Raises OSError.
+    """Write config.json, total_config.py and formatted_total_config.py, each completely or not at all, and this start
+    into manifest.json. Raises OSError.
 
     Only config.json contains secrets, and is then readable by the user alone. A former config.json with different
     settings is kept as config_<n>.json; in this case returns a warning for the log with the differences.
@@ -39,6 +41,7 @@ def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[s
     warning = f"{changes_sentence(changed)} (the former ones are in {keep_former(run_dir).name})" if changed else None
     write_text(run.total_config, total_config_text(config), durable=True)
     write_text(run.formatted_total_config, formatted_total_config_text(config, provenance), durable=True)
+    write_manifest(run_dir, config)
     mode = config_mode(_settings(config))
     write_text(run.config_json, config_json_text(config), durable=True, mode=mode)  # last: it makes the folder a run
     return warning

@@ -56,6 +56,8 @@ class RunFolder:
     """The commit the run was started from."""
     git_diff = _In("git_diff.txt")
     """Changes since the commit."""
+    manifest = _In("manifest.json")
+    """Code, packages and machine of each start."""
     env_spec = _In("env_spec.json")
     """The environment's spaces and settings."""
     vars_pkl = _In("vars.pkl")

@@ -37,7 +37,7 @@ from remuda.training.replay.limiters import replay_limiter
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
 ALWAYS = """
-config.json total_config.py formatted_total_config.py git_log.txt git_diff.txt
+config.json total_config.py formatted_total_config.py git_log.txt git_diff.txt manifest.json
 journal.sqlite progress.txt vars.pkl env_spec.json model/model.pt model/model_info.json
 ckpt/ckpt_best.pth.tar ckpt/index.json ckpt/iteration_0.pth.tar
 log/coordinator_logger.txt log/buffer/buffer_logger.txt log/learner/learner_logger.txt

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("a finished serial run")
 
 PROMISED = {
     "config.json", "total_config.py", "formatted_total_config.py", "progress.txt", "vars.pkl", "env_spec.json",
-    "model/model.pt", "model/model_info.json", "ckpt/index.json", "ckpt/ckpt_best.pth.tar",
+    "manifest.json", "model/model.pt", "model/model_info.json", "ckpt/index.json", "ckpt/ckpt_best.pth.tar",
     "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
     "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "journal.sqlite", "log/timers.json",
     "log/series.msgpack",

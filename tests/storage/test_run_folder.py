@@ -26,6 +26,7 @@ def test_every_promised_path() -> None:
         ".owner": run.owner,
         "vars.pkl": run.vars_pkl,
         "notes.json": run.notes,
+        "manifest.json": run.manifest,
         "env_spec.json": run.env_spec,
         "model": run.model,
         "ckpt": run.ckpt,

@@ -20,6 +20,7 @@ from remuda.cli import (
     launch,
     page,
     plot,
+    replay,
     reproduce,
     requests,
     service,
@@ -38,6 +39,7 @@ app.command(epilog=epilog(configs.EXAMPLES_EXAMPLE))(configs.examples)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog(export.EXAMPLE))(export.export)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
+app.command(epilog=epilog(replay.EXAMPLE))(replay.replay)
 app.command(epilog=epilog(reproduce.EXAMPLE))(reproduce.reproduce)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
 app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)

@@ -43,9 +43,9 @@ def reproduce(
     """Run a run's config again in one process, and compare both runs to the last bit.
 
     Compares config, code and packages, then the results: checkpoints (weights, optimizer, random states), rows of
-    progress.txt without times, and the checksums of stored experience. Says where the runs part first. Exit code 0 if
-    all results are equal, else 1. Runs of several processes (remuda launch) are not deterministic: their second run
-    differs.
+    progress.txt without times, checksums of stored experience, and every collected step. Says where the runs part
+    first. Exit code 0 if all results are equal, else 1. Runs of several processes (remuda launch) are not
+    deterministic: their second run differs.
     """
     require_run(run_dir)
     second = _second(run_dir, run_again_in, against, env_steps)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from remuda.client.plots.runs import PlotError, read_progress
+from remuda.collector.steps import SUFFIX, StepsError, differing_slots, read_steps, steps_taken
 from remuda.config.dump import changed_settings
 from remuda.config.load import LoadedConfig, load_config
 from remuda.config.manifest import read_manifest
@@ -131,7 +132,8 @@ def compare(first: Path, second: Path) -> Agreement:
         for name, (one, other) in zip(policies, pairs, strict=True)
         for compared in (_named(_checkpoints(one, other), name), _named(_metrics(one, other), name))
     ]
-    parts = [_config(first, second), *_conditions(first, second), *results, _experience(first, second)]
+    parts = [_config(first, second), *_conditions(first, second), *results]
+    parts += [_experience(first, second), _steps(first, second)]
     ends = [CheckpointIndex(one.ckpt).last for one in pairs[0]]
     return Agreement(parts, _notes(first, second), min(0 if last is None else last.env_step for last in ends))
 
@@ -269,7 +271,8 @@ def _metrics(first: RunFolder, second: RunFolder) -> Compared:
     if differs.any():
         row = int(np.flatnonzero(differs.any(axis=0))[0])
         name = names[int(np.flatnonzero(differs[:, row])[0])]
-        text = f"{row} of {count} rows equal; then {name} is {now[name][row]!r} and was {before[name][row]!r}"
+        text = f"{row} of {count} rows equal; "
+        text += f"{name} is {float(now[name][row])!r} and was {float(before[name][row])!r}"
         return Compared("metrics", False, text, int(steps[row]), found=count)
     return Compared("metrics", True, f"{count} rows of progress.txt, {len(names)} columns", found=count)
 
@@ -290,6 +293,32 @@ def _experience(first: Path, second: Path) -> Compared:
             text = f"{number} of {len(common)} stored chunks equal; chunk {chunk[-1]} of {chunk[1]} differs"
             return Compared("experience", False, text, found=len(common))
     return Compared("experience", True, f"{len(common)} stored chunks, by their checksums", found=len(common))
+
+
+def _steps(first: Path, second: Path) -> Compared:
+    """Compare every collected step, by the files of steps of equal collectors and generations."""
+    equal = 0
+    for path in sorted(RunFolder(first).steps.glob(f"*{SUFFIX}")):
+        other = RunFolder(second).steps / path.name
+        if not other.is_file():
+            continue
+        try:
+            pairs = list(zip(read_steps(path), read_steps(other), strict=False))
+        except (StepsError, OSError) as error:
+            return Compared("steps", False, str(error), found=equal)
+        for before, now in pairs:
+            slots = min(before.slots, now.slots)
+            differs = [
+                differing_slots(one.steps.part(0, slots), another.steps.part(0, slots)).any(axis=1)
+                for one, another in zip(before.policies, now.policies, strict=True)
+            ]
+            wrong = np.flatnonzero(np.any(differs, axis=0))
+            steps = steps_taken(before)
+            if wrong.size:
+                at = equal + int(steps[: wrong[0]].sum())
+                return Compared("steps", False, f"{at} equal; then {path.name} differs", at, found=at + 1)
+            equal += int(steps[:slots].sum())
+    return Compared("steps", True, f"{equal} with actions, rewards and observations", found=equal)
 
 
 def _chunks(run_dir: Path) -> dict[tuple[str, str, int, int], int]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from remuda.collector.collected import Collected
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.recorder import PolicySetup
 from remuda.collector.rollout import Collects, Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows, UnrollRows
+from remuda.collector.steps import StepsWriter
 from remuda.collector.stored_steps import StoredSteps, stored_rows
-from remuda.config.current import on_task
+from remuda.config.current import on_task, without_secrets
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import require_same
@@ -26,7 +29,7 @@ from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
 from remuda.policy.opponent_pool import OpponentPool
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import Task
+from remuda.wire.messages import ChunkId, Task
 
 Spaces = tuple[Space, Space]
 """Of observations and of actions."""
@@ -54,6 +57,7 @@ class Environments:
         self.said = " ".join(choices)
         """For the log: how the copies are stepped."""
         self._rollout: Collects | None = None
+        self._steps: StepsWriter | None = None
         self._index = self._generation = 0
         self.opponents: OpponentLanes | None = None
         """Lanes of older policies, in self-play."""
@@ -81,12 +85,16 @@ class Environments:
         clock: Callable[[], float] = time.monotonic,
         progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers,
+        steps_folder: Path | None = None,
     ) -> Collects:
-        """The rollout of these policies, or the stored steps; called once. See make_rollout."""
+        """The rollout of these policies, or the stored steps; called once. See make_rollout. All steps are kept in
+        `steps_folder`, except stored steps, and those of self-play: actions of older policies are not known there."""
         self._index, self._generation = index, generation
         if self._stored is not None:
             self._rollout = StoredSteps(self._stored, np.random.default_rng(self._config.seed))
             return self._rollout
+        if steps_folder is not None and self._config.log.steps and self.opponents is None:
+            self._steps = StepsWriter(steps_folder, index=index, generation=generation, warn=self._broke)
         self._rollout = make_rollout(
             self._config,
             self._copies,
@@ -98,8 +106,28 @@ class Environments:
             clock=clock,
             progress=progress,
             timers=timers,
+            keeps_steps=self._steps is not None,
         )
+        self._begin_steps(0, "")
         return self._rollout
+
+    def keep_steps(self, chunk: ChunkId, collected: Sequence[Collected]) -> None:
+        """Keep the steps of a chunk, by `flush_steps` at the latest."""
+        steps = [one.steps for one in collected if one.steps is not None]
+        if self._steps is not None and steps and len(steps[0].flags):
+            version = collected[0].policy.version
+            self._steps.add(chunk.worker, chunk.incarnation, chunk.sequence, version, steps)
+
+    def flush_steps(self) -> None:
+        """Write the steps kept so far."""
+        if self._steps is not None:
+            self._steps.flush()
+
+    def _begin_steps(self, task: int, kwargs_json: str) -> None:
+        if self._steps is not None and isinstance(self._rollout, Rollout):
+            lanes = dict(zip(self._policies, self._copies.lanes, strict=True))
+            known = without_secrets(kwargs_json)
+            self._steps.begin(lanes, self._rollout.seen_dtypes, task=task, kwargs_json=known)
 
     def begin(self, task: Task) -> None:
         """Continue at this task: before its next chunk the rollout abandons its episodes and starts in new copies.
@@ -112,11 +140,14 @@ class Environments:
         for own, new in zip(fit, self.spaces, strict=True):
             require_same(f"task {task.number}", own, new)
         incarnation = incarnation_at(self._generation, task.number)
-        self._rollout.move(self._copies, _seeds(config, self._index, incarnation))
+        self._rollout.move(self._copies, seeds_of(config, self._index, incarnation))
+        self._begin_steps(task.number, task.kwargs_json)
 
     def close(self) -> None:
-        """Close the copies."""
+        """Close the copies, and the file of steps."""
         self._copies.close()
+        if self._steps is not None:
+            self._steps.close()
 
     def _make(self, config: ExperimentConfig, chosen: Log) -> Copies:
         return make_copies(
@@ -143,9 +174,10 @@ def make_rollout(
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda env_steps: None,
     timers: Timers | None = None,
+    keeps_steps: bool = False,
 ) -> Rollout:
     """Build the rollout. `config` belongs to the run. `policies` are in the order of the groups, each with its
-    settings.
+    settings. With `keeps_steps` its chunks have all steps.
 
     `index` (of the `collectors`) and `generation` (earlier holders of this index) choose the random numbers.
     """
@@ -155,13 +187,19 @@ def make_rollout(
         policy.take_place(index * own.env.num_envs, collectors * own.env.num_envs)
         rows = _rows(declared.rows)
         setups.append(
-            PolicySetup(policy=policy, rows=rows, metrics=declared.collected, episode_info=own.env.episode_info)
+            PolicySetup(
+                policy=policy,
+                rows=rows,
+                metrics=declared.collected,
+                episode_info=own.env.episode_info,
+                keeps_steps=keeps_steps,
+            )
         )
     return Rollout(
         copies,
         setups,
         rng=generator(config.seed, "collector", index, "exploration", incarnation=generation),
-        seeds=_seeds(config, index, generation),
+        seeds=seeds_of(config, index, generation),
         opponents=opponents,
         clock=clock,
         progress=progress,
@@ -169,7 +207,8 @@ def make_rollout(
     )
 
 
-def _seeds(config: ExperimentConfig, index: int, incarnation: int) -> list[int]:
+def seeds_of(config: ExperimentConfig, index: int, incarnation: int) -> list[int]:
+    """Return the seed of the first reset of each copy of a collector; `incarnation`: see incarnation_at."""
     return environment_seeds(config.seed, "collector", index, config.env.num_envs, incarnation=incarnation)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from remuda.buffer.frames import FRAMES
 from remuda.collector.collected import Collected, CorruptExperienceError
 from remuda.collector.rows import Rows
+from remuda.collector.steps import RESET, Steps, fingerprints, flags_of
 from remuda.collector.trace import Bools, Floats, Integers, Trace
 from remuda.environments.assignment import AGAINST_PAST, agent_columns
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
@@ -42,6 +43,8 @@ class PolicySetup:
     """Declaration.collected."""
     episode_info: Sequence[str] = ()
     """Names of numbers reported by environments with the last step of an episode."""
+    keeps_steps: bool = False
+    """Chunks have all steps, for files of steps."""
 
 
 class Replacements:
@@ -202,6 +205,8 @@ class PolicyLanes:
         self._replacements = Replacements()
         self._first = True
         """No reset has happened yet."""
+        self._keeps_steps = setup.keeps_steps
+        self._begins_by_reset = False
         self._agents = group.agents
         self._columns = agent_columns(group.agents)
         self._info_names = tuple(setup.episode_info)
@@ -215,6 +220,7 @@ class PolicyLanes:
         self._replacements = Replacements()
         self._info = {name: [] for name in self._info_names}
         self._against = []
+        self._begins_by_reset = False
 
     def reset(self, replaced: int) -> None:
         """Record a reset of all copies, with the number of `replaced` copies; episodes under way are abandoned."""
@@ -225,7 +231,7 @@ class PolicyLanes:
         if not self._one_agent:
             trace.over[trace.end - 1] = self._rests()
         self._note_legal(first=self._first)
-        self._first = False
+        self._first, self._begins_by_reset = False, True
 
     def act(self, exploration: Mapping[str, float], rng: np.random.Generator) -> Array:
         """Return the actions [lanes, …] of the next step."""
@@ -298,6 +304,8 @@ class PolicyLanes:
         if clips_rewards:
             score = reward.copy()
             np.clip(score, -1.0, 1.0, out=reward)
+        cuts = self._replacements.cuts(trace)
+        steps = self._steps(score, real, cuts) if self._keeps_steps else None
         who = self._acted + [behavior.policy] * len(real)
         columns, first_slot = rows.take(trace, last=False)
         if rows.whole_slots:
@@ -306,7 +314,6 @@ class PolicyLanes:
         cut_before = self._replacements.cut_before(trace)
         if cut_before is not None:
             self._episodes.abandon(cut_before)
-        cuts = self._replacements.cuts(trace)
         over = self._episodes.add(score, real, ended, cuts)
         counted = ended if cuts is None else ended & ~cuts
         self._acted = who[-rows.kept :]
@@ -316,13 +323,30 @@ class PolicyLanes:
         numbers = {DISCOUNTED_RETURN: over.discounted.tolist(), **info}
         trace.shift()
         counts = Counter(env_restart_count=self._replacements.count)
-        return Collected(columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, counts)
+        return Collected(
+            columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, counts, steps=steps
+        )
 
     def flush(self) -> Collected:
         """Return the rows waiting for later steps, each cut at the last observation."""
         self._trace.begin(0)
         columns, first_slot = self._rows.take(self._trace, last=True)
         return Collected(self._without_idle(columns), 0, self._acted[first_slot], [], [], 0.0)
+
+    def _steps(self, score: Floats, real: Bools, cuts: Bools | None) -> Steps:
+        """Return a copy of the new slots; episodes cut by a replacement have no end."""
+        trace = self._trace
+        over = trace.over[trace.new] if cuts is None else trace.over[trace.new] & ~cuts
+        flags = flags_of(real, over, trace.terminated[trace.new])
+        if self._begins_by_reset:
+            flags[0] = RESET
+        seen = fingerprints(trace.observations[trace.kept + 1 : trace.end + 1])
+        return Steps(trace.actions[trace.new].copy(), score.copy(), seen, flags)
+
+    @property
+    def seen_dtype(self) -> str:
+        """Dtype of the kept observations."""
+        return self._trace.observations.dtype.str
 
     def _rests(self) -> Bools:
         """Return the lanes [lanes] without a step in their next slot."""

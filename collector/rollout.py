@@ -144,6 +144,11 @@ class Rollout:
         step. The rollout can continue afterwards."""
         return [one.flush() for one in self._policies]
 
+    @property
+    def seen_dtypes(self) -> list[str]:
+        """Dtype of the observations of each policy, as collected."""
+        return [one.seen_dtype for one in self._policies]
+
     def _tell_legal_actions(self) -> None:
         if any(one.components for one in self._policies):
             self._copies.tell_legal_actions()

@@ -156,6 +156,7 @@ class CollectorWork:
                 generation=assign.generation,
                 progress=self._stepped,
                 timers=self.timers,
+                steps_folder=stores.steps,
             )
             self._follow_task()
         except BaseException:
@@ -289,6 +290,8 @@ class CollectorWork:
         collected = [replace(one, task=self._task.number) for one in collected]
         self._taken += collected[0].env_steps
         self._used_credit += self._plan.slots([one.meta(chunk) for one in collected])
+        self._env.keep_steps(chunk, collected)
+        self._env.flush_steps()  # before the chunk can be counted
         self._at_hand.append((chunk, collected))
         self._announce()
 

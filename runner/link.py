@@ -192,13 +192,15 @@ class SerialLink:
         *,
         stop_collecting: Callable[[], None],
         do_due_work: Callable[[float], None],
+        before_commit: Callable[[], None],
         report_times: Callable[[], None],
     ) -> None:
         """`members` are in the order of the `run`. `stop_collecting` is called at the end of the collector's lease,
-        `do_due_work` with the time during evaluations, and `report_times` before the last log lines. Raises
-        UserCodeError if a callback does not accept its state."""
+        `do_due_work` with the time during evaluations, `before_commit` before the journal is written, and
+        `report_times` before the last log lines. Raises UserCodeError if a callback does not accept its state."""
         self._run, self._members, self._clock = run, tuple(members), clock
         self._stop_collecting, self._report_times = stop_collecting, report_times
+        self._before_commit = before_commit
         self._timers = timers
         self.generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         """Incarnation of the run."""
@@ -388,6 +390,7 @@ class SerialLink:
     def _commit(self) -> None:
         """Commit the state of all policies: a killed run continues here."""
         self._requests.uncommitted = False
+        self._before_commit()
         now_s, newest_lease = self._clock(), self._evaluating_lease
         with self._timers("save"), together([each.journal for each in self._members]):
             for learner in self.learners:

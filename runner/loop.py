@@ -128,6 +128,7 @@ class SerialLoop:
             collector.rng,
             stop_collecting=self._stop_collecting,
             do_due_work=self._during_evaluation,
+            before_commit=built.environments.flush_steps,
             report_times=lambda: self._timing.report(self.counters(), hooks.clock(), last=True),
         )
         self._collects = True
@@ -254,6 +255,7 @@ class SerialLoop:
         """Count a chunk of each policy. Raises ChunkRefusedError."""
         chunk = ChunkId(SERIAL_WORKER, self._link.generation, self._sequence)
         metas = [collected.meta(chunk) for collected in chunks]
+        self._environments.keep_steps(chunk, chunks)
         self._link.send(ChunkReady(self._link.collecting_lease, metas[0], metas[1:]))
         self._sequence += 1
         for learner, summary, meta, collected in zip(self._link.learners, self._summaries, metas, chunks, strict=True):

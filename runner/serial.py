@@ -49,7 +49,7 @@ from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal, open_for_policies
 from remuda.training.journal_entry import Recovered
 from remuda.training.recording import open_logbook
-from remuda.training.recovery import catch_up, resume_point, show_again, task_at
+from remuda.training.recovery import catch_up, keep_counted, resume_point, show_again, task_at
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.process import bound_threads
@@ -155,6 +155,8 @@ def run(
             for one, known in zip(built.policies, journals, strict=True)
         ]
         _continue_together(found)
+        if start.on_exists == "resume":
+            keep_counted(folder, journals[0][1])
         experiment, members = _open(config, found, callbacks, clock(), stack)
         built.warnings.logbook = members[0].logbook
         if damage is not None:
@@ -167,7 +169,9 @@ def run(
         timers = Timers()
         generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         acting = [one.acting for one in built.policies]
-        collector = built.environments.rollout(acting, index=0, generation=generation, clock=clock, timers=timers)
+        collector = built.environments.rollout(
+            acting, index=0, generation=generation, clock=clock, timers=timers, steps_folder=folder.steps
+        )
         _continue_exploration(found, collector)
         loop = SerialLoop(experiment, members, collector, built, RunHooks(stop, on_progress, clock), timers)
         return _run_to_the_end(loop, folder, {one.built.name: one.training for one in members})

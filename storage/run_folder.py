@@ -99,6 +99,10 @@ class RunFolder:
         """Folder of the payload files."""
         return self.root / "data"
 
+    steps = _In("steps")
+    """Folder of the steps of all collectors, for playing episodes again."""
+    counted_before = _In("counted_before.json", under="steps")
+    """Which of their chunks were counted before the last resume."""
     journal = _In("journal.sqlite")
     """State from which a run continues after its process has died."""
     owner = _In(".owner")

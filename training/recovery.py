@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
 from msgspec import structs
 
 from remuda.config.current import without_secrets
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
+from remuda.storage.atomic import write_bytes
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import read_bounded
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
-from remuda.training.snapshot import CommanderSnapshot, TaskSnapshot
-from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
+from remuda.training.snapshot import CommanderSnapshot, CountedSnapshot, TaskSnapshot
+from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef
 
 
 def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None:
@@ -41,6 +47,32 @@ def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None
             last = commander.last
             kwargs_json = without_secrets(last.task.kwargs_json)
             checkpoints.set_reward(evaluated, last.reward_mean, task=last.record.task, kwargs_json=kwargs_json)
+
+
+_COUNTED = msgspec.json.Decoder(list[CountedSnapshot])
+_MOST_BYTES = 64 << 20
+
+
+def keep_counted(run: RunFolder, recovered: Recovered | None, uncounted: Iterable[ChunkMeta] = ()) -> None:
+    """Keep which chunks were counted before this resume, since the ledger of a resumed run begins without leases: only
+    episodes of counted chunks count (see remuda.client.replaying). `uncounted` are counted from now on. Raises OSError.
+    """
+    if recovered is None or not run.steps.is_dir():
+        return
+    more = [
+        CountedSnapshot(0, meta.chunk.worker, meta.chunk.incarnation, meta.chunk.sequence, meta.chunk.sequence, [])
+        for meta in uncounted
+    ]
+    rows = [*counted_before(run), *recovered.snapshot.experiment.replay.ledger.counted, *more]
+    write_bytes(run.counted_before, msgspec.json.encode(rows), durable=True)
+
+
+def counted_before(run: RunFolder) -> list[CountedSnapshot]:
+    """Return the leases before the last resume; empty without a resume, or without a readable file."""
+    try:
+        return _COUNTED.decode(read_bounded(run.counted_before, most_bytes=_MOST_BYTES))
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
 
 
 def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:

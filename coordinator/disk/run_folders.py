@@ -46,7 +46,7 @@ from remuda.storage.run_folder import RunFolder, folder_of_policy
 from remuda.training.journal import RunJournal, journaled_policies, open_for_policies, open_journals
 from remuda.training.journal_database import JournalDamagedError, JournalError
 from remuda.training.journal_entry import Recovered
-from remuda.training.recovery import catch_up, show_again
+from remuda.training.recovery import catch_up, keep_counted, show_again
 from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
@@ -180,6 +180,8 @@ class RunFolders:
                     show_again(log, recovered.snapshot, own)
                 _tell(log, folder, submit, loss, changed)
                 uncounted = () if recovered is None else uncounted_payloads(recovered, its_folder.data)
+                if resume and not prepared:  # all policies have the same leases
+                    keep_counted(folder, recovered, uncounted)
                 live = payload_files(recovered) | {meta.file for meta in uncounted}
                 sweep_orphans(its_folder.data, live)  # left by an earlier incarnation
                 policy_file = policy_file_of(its_folder, experiment)

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from remuda.buffer.chunk import parse_name, read_meta
+from remuda.client.episodes import read_record
+from remuda.collector.steps import steps_taken
 from remuda.config.load import load_config
 from remuda.logbook.series import Evaluation, Event, Interval, read_series
 from remuda.policy.files.policy_file import read_ref
@@ -43,6 +45,7 @@ ckpt/ckpt_best.pth.tar ckpt/index.json ckpt/iteration_0.pth.tar
 log/coordinator_logger.txt log/buffer/buffer_logger.txt log/learner/learner_logger.txt
 log/commander/commander_logger.txt log/commander/commander_collector_logger.txt
 log/commander/commander_evaluator_logger.txt log/timers.json log/series.msgpack
+steps/collector_0_0.steps.msgpack steps/collector_1_0.steps.msgpack
 """
 EVENTS = ("log/buffer/buffer_tb_logger", "log/learner/learner_tb_logger", "log/commander/commander_tb_logger")
 
@@ -88,6 +91,9 @@ def test_counters_are_what_the_environments_did_wherever_one_looks(finished: Fin
     (evaluator,) = pids(run, "evaluator")
     assert user.steps(evaluator) == sum(int(key_values(text)["step_count"]) for text in reports)
     assert env_step == sum(read_meta(path).env_steps for path in (run / "data").iterdir())
+    record = read_record(run)
+    assert [one.counted for one in record.episodes] == [True] * last["episode"]
+    assert sum(int(steps_taken(part).sum()) for part in record.parts) == env_step
     sequences: dict[str, list[int]] = {}
     for path in sorted((run / "data").iterdir()):
         sequences.setdefault(parse_name(path.name).worker, []).append(parse_name(path.name).sequence)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from remuda.client.episodes import read_record
 from remuda.environments.seeding import generator
 from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.checkpoint import load
@@ -175,6 +176,8 @@ def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
         assert found is not None
         assert {chunk.meta.file for chunk in found.chunks} == {file.name for file in folder.data.iterdir()}, at
         assert found.snapshot.counters.env_step == result.counters.env_step, at
+        recorded = [one.counted for one in read_record(root).episodes]
+        assert sum(recorded) == result.counters.episode, at
     assert 0 < lost < len(moments) / 2
 
 

@@ -34,7 +34,7 @@ PROMISED = {
     "manifest.json", "model/model.pt", "model/model_info.json", "ckpt/index.json", "ckpt/ckpt_best.pth.tar",
     "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
     "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "journal.sqlite", "log/timers.json",
-    "log/series.msgpack",
+    "log/series.msgpack", "steps/collector_0_0.steps.msgpack",
 }  # fmt: skip
 WHERE_THERE_IS_GIT = {"git_log.txt", "git_diff.txt"}
 
@@ -60,7 +60,7 @@ def test_the_tree_is_the_promised_one(finished: Finished) -> None:
     found -= models
     assert found - WHERE_THERE_IS_GIT == (PROMISED | checkpoints) - {"vars.pkl"} | (found & {"vars.pkl"})
     folders = {path.name for path in finished.folder.root.iterdir() if path.is_dir()}
-    assert folders == {"ckpt", "data", "log", "model"}
+    assert folders == {"ckpt", "data", "log", "model", "steps"}
 
 
 def test_tensorboard_shows_settings_and_how_it_ended(finished: Finished) -> None:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from remuda.buffer.chunk import AnyPayload, ChunkError, Column, read_chunk, read_meta, reanalysis_name, write_chunk
 from remuda.client.plots.runs import PlotError, find_runs
 from remuda.client.sweeps.record import SweepFileError, recorded_mode
+from remuda.collector.steps import StepsError, read_steps
 from remuda.config.dump import changed_settings
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
@@ -36,6 +37,7 @@ from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.tensor_file import fingerprint, in_file_order
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
+from remuda.tests.collector.parts import write_part
 from remuda.training.journal import RunJournal
 from remuda.training.journal_database import JournalError
 from remuda.wire import connection_file
@@ -368,6 +370,10 @@ def _read_runs(path: Path) -> None:
         folder.unfinished()
 
 
+def _steps(path: Path) -> None:
+    write_part(path.parent, chunks=3).rename(path)
+
+
 def _series(path: Path) -> None:
     from remuda.storage.record_file import packed as record
 
@@ -437,6 +443,7 @@ DECODERS = (
     Decoder("list of checkpoints", "index.json", (CheckpointIndexError,), _index, _read_index),
     Decoder("journal", "journal.sqlite", (JournalError,), _journal, _read_journal),
     Decoder("list of runs", "coordinator.sqlite", (JournalError, FolderOwnedError), _runs, _read_runs),
+    Decoder("steps", "collector_0_0.steps.msgpack", (StepsError, OSError), _steps, read_steps),
     Decoder("series", "series.msgpack", (SeriesError, OSError), _series, lambda path: [*read_series(path)]),
     Decoder("progress.txt", "progress.txt", (PlotError,), _progress, lambda path: find_runs([path.parent])),
     Decoder("curves", "events.out.tfevents.0000000001.x", (), _curves, _read_curves),

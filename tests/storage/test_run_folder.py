@@ -36,6 +36,8 @@ def test_every_promised_path() -> None:
         "ckpt/ckpt_interrupt.pth.tar": run.interrupt,
         "ckpt/index.json": run.index,
         "data": run.data,
+        "steps": run.steps,
+        "steps/counted_before.json": run.counted_before,
         "policy": run.policy,
         f"policy/policy_{UUID}_000007": run.policy_file(UUID, 7),
         "log": run.log,

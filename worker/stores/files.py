@@ -20,6 +20,7 @@ def file_stores(folder: RunFolder, policy_file: str) -> RunStores:
         FilePolicy(folder.policy / policy_file),
         FilePolicy(folder.policy / target_file(policy_file)),
         FileCheckpoints(folder.ckpt),
+        folder.steps,
     )
 
 

@@ -92,6 +92,8 @@ class RunStores:
     targets: PolicyStore
     """The target network, for reanalyzers."""
     checkpoints: CheckpointStore
+    steps: Path | None = None
+    """Folder for the steps of a collector; None without the runs folder."""
     describe: Callable[[], None] = _nothing
     """Called once the environment is described in `folder`."""
     close: Callable[[], None] = _nothing

@@ -1,0 +1,199 @@
+"""`remuda replay`: plays training episodes again, and compares them with their record."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remuda.cli.chosen_policy import require_run
+from remuda.cli.errors import FAILED, InputError, RunFailedError
+from remuda.cli.evaluate_options import Record as RecordOption
+from remuda.cli.evaluate_options import TrustCode
+from remuda.cli.options import AsJson
+from remuda.cli.output import reserved_stdout
+
+if TYPE_CHECKING:  # they load environments, which wrong options do not need
+    from remuda.client.episodes import Episode, Record
+    from remuda.client.replaying import Outcome, Replayer, Step
+
+EXAMPLE = "remuda replay runs/cartpole_dqn --worst 3 --record films"
+MOST_SHOWN = 20
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder.")]
+EpisodeIds = Annotated[
+    list[str] | None, typer.Option("--episode", metavar="ID", help="An episode, as listed: 0.0.3.17; repeatable.")
+]
+Worst = Annotated[int | None, typer.Option(metavar="N", min=1, help="The N episodes with the lowest returns.")]
+Best = Annotated[int | None, typer.Option(metavar="N", min=1, help="The N episodes with the highest returns.")]
+ShowSteps = Annotated[bool, typer.Option("--steps", help="Print every step of the chosen episodes.")]
+
+
+def replay(
+    run_dir: RunArgument,
+    episode: EpisodeIds = None,
+    worst: Worst = None,
+    best: Best = None,
+    steps: ShowSteps = False,
+    record: RecordOption = None,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Play training episodes again from their recorded actions, and compare them with the record to the last bit.
+
+    Every reward, every end and 32 bits of every observation are compared; the first difference is named, since an
+    environment that does not repeat itself is not deterministic (or its code has changed). Without a choice all
+    episodes are played. An episode's ID is COLLECTOR.GENERATION.COPY.NUMBER. Everything before it in its copy is
+    played, too, since the environment's random numbers continue from episode to episode. Exit code 0 if all are equal,
+    else 1.
+    """
+    require_run(run_dir)
+    if (steps or record is not None) and not (episode or worst or best):
+        raise InputError("--steps and --record need a choice of episodes: --worst N, --best N or --episode ID")
+    from remuda.client.episodes import ReplayError, read_record
+    from remuda.client.replaying import Replayer
+
+    with reserved_stdout(alone=as_json) as output:
+        try:
+            found = read_record(run_dir)
+        except ReplayError as error:
+            raise InputError(str(error)) from error
+        chosen = _chosen(found, episode or (), worst, best)
+        outcomes = _outcomes(Replayer(found, trust_code=trust_code), chosen)
+        extras = _watched(found, outcomes, steps=steps, record=record, trust_code=trust_code)
+        shown = _json(found, outcomes, *extras) if as_json else _text(found, outcomes, *extras)
+        print(shown, file=output, flush=True)
+    if any(one.difference is not None for one in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def _chosen(found: Record, ids: Sequence[str], worst: int | None, best: int | None) -> list[Episode]:
+    by_id = {one.id: one for one in found.episodes}
+    if unknown := [name for name in ids if name not in by_id]:
+        some = ", ".join(list(by_id)[:3])
+        raise InputError(f"--episode {unknown[0]}: no such episode is recorded; there are {some} and more")
+    counted = sorted((one for one in found.episodes if one.counted), key=lambda one: one.mean_return)
+    if not (ids or worst or best):
+        return [one for one in found.episodes if one.counted]
+    chosen = [*(by_id[name] for name in ids), *counted[: worst or 0], *reversed(counted[-best:] if best else [])]
+    return list({one.id: one for one in chosen}.values())
+
+
+def _outcomes(replayer: Replayer, chosen: Sequence[Episode]) -> list[Outcome]:
+    from remuda.client.replaying import replay as played
+
+    def progressed(count: int) -> None:
+        if count < len(chosen):
+            print(f"{count} of {len(chosen)} episodes", file=sys.stderr, flush=True)
+
+    try:
+        return played(replayer, chosen, progressed)
+    except Exception as error:  # the environment may raise anything
+        from remuda.cli.errors import exit_code
+
+        if exit_code(error) is not None:
+            raise
+        raise RunFailedError(f"the environment failed: {type(error).__name__}: {error}") from error
+
+
+def _watched(
+    found: Record, outcomes: Sequence[Outcome], *, steps: bool, record: Path | None, trust_code: bool
+) -> tuple[dict[str, list[Step]], list[Path]]:
+    """Play the chosen episodes once more, for their steps and films."""
+    from remuda.client.replaying import Replayer
+    from remuda.environments.films import EpisodeFilms, draw_unseen
+
+    listed: dict[str, list[Step]] = {}
+    films: list[Path] = []
+    if record is not None:
+        draw_unseen()
+    watching = Replayer(found, trust_code=trust_code, render_mode=None if record is None else "rgb_array")
+    for one in outcomes if steps or record is not None else ():
+        episode, made = one.episode, list[EpisodeFilms]()
+
+        def camera(rendered: object, title: str = episode.id, made: list[EpisodeFilms] = made) -> EpisodeFilms:
+            assert record is not None
+            made.append(EpisodeFilms(rendered, record))  # type: ignore[arg-type]
+            made[0].begin(title)
+            return made[0]
+
+        own = listed[episode.id] = []
+        watching.play(
+            episode.part,
+            episode.end + 1,
+            [episode.copy],
+            watched=episode,
+            camera=None if record is None else camera,
+            stepped=own.append,
+        )
+        films += [path for film in made for path in film.written]
+    return (listed if steps else {}), films
+
+
+def _json(found: Record, outcomes: Sequence[Outcome], steps: dict[str, list[Step]], films: Sequence[Path]) -> str:
+    episodes = [
+        {
+            "id": one.episode.id,
+            "returns": dict(one.episode.returns),
+            "length": one.episode.length,
+            "policy_versions": list(one.episode.versions),
+            "counted": one.episode.counted,
+            "equal": one.difference is None,
+            "difference": one.difference,
+            "step": one.step,
+            **({"steps": [asdict(step) for step in steps[one.episode.id]]} if one.episode.id in steps else {}),
+        }
+        for one in outcomes
+    ]
+    content = {
+        "recorded": len(found.episodes),
+        "counted": sum(one.counted for one in found.episodes),
+        "equal": all(one.difference is None for one in outcomes),
+        "episodes": episodes,
+        "videos": [str(path) for path in films],
+        "notes": list(found.notes),
+    }
+    return json.dumps(content, indent=2)
+
+
+def _text(found: Record, outcomes: Sequence[Outcome], steps: dict[str, list[Step]], films: Sequence[Path]) -> str:
+    counted = sum(one.counted for one in found.episodes)
+    equal = [one for one in outcomes if one.difference is None]
+    lines = [f"recorded   {len(found.episodes)} episodes, {counted} of them counted"]
+    shown = sorted(outcomes, key=lambda one: (one.difference is None, one.step is None, one.episode.mean_return))
+    lines.append(f"{'episode':14} {'return':>10} {'length':>7}  {'policy':12} replay")
+    for one in shown[:MOST_SHOWN]:
+        episode, (first, last) = one.episode, one.episode.versions
+        policy = f"{first}" if first == last else f"{first} to {last}"
+        replayed = "equal" if one.difference is None else one.difference
+        lines.append(f"{episode.id:14} {episode.mean_return:10.6g} {episode.length:7}  {policy:12} {replayed}")
+    if len(shown) > MOST_SHOWN:
+        lines.append(f"… and {len(shown) - MOST_SHOWN} more (--json has all)")
+    for name, own in steps.items():
+        lines += ["", f"episode {name}:", *(_step_line(step) for step in own)]
+    lines += [f"recorded {path}" for path in films]
+    lines += [f"note: {note}" for note in found.notes]
+    compared = sum(one.episode.length for one in equal)
+    if len(equal) == len(outcomes):
+        verdict = f"All {len(equal)} episodes are equal to the last bit: {compared} steps."
+    else:
+        env = found.config.env.id or found.config.env.make
+        verdict = (
+            f"{len(equal)} of {len(outcomes)} episodes are equal to the last bit. {env} does not repeat itself here: "
+            "it is not deterministic, or its code or packages have changed (manifest.json)."
+        )
+    return "\n".join([*lines, "", verdict])
+
+
+def _step_line(step: Step) -> str:
+    parts = [
+        f"{agent + ': ' if len(step.actions) > 1 else ''}action {json.dumps(step.actions[agent])}  "
+        f"reward {step.rewards[agent]:g}  observation {json.dumps(step.observations[agent])[:100]}"
+        for agent in step.actions
+    ]
+    return f"  {step.number:5}  " + "  |  ".join(parts)

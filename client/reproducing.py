@@ -26,6 +26,8 @@ from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
 _DIFFERS_ALWAYS = ("counters", "versions", "config")
 """Parts of a checkpoint with times, and with facts that are compared on their own."""
+_OF_SERIAL = ("policy", "precision", "rng")
+"""Parts that follow from the order of one process."""
 _TIMES = ("Time",)
 """Columns of progress.txt that measure the machine."""
 _NOT_COMPARED = ("name ", "exp_name ", "stop.max_wall_s ")
@@ -239,22 +241,23 @@ def _bits_of(value: object, name: str = "") -> Iterator[bytes]:
 def _checkpoints(first: RunFolder, second: RunFolder) -> Compared:
     others = {record.train_iter: record for record in CheckpointIndex(second.ckpt).records}
     records = [record for record in CheckpointIndex(first.ckpt).records if record.train_iter in others]
-    newest = ""
+    parallel = is_parallel(first.root) or is_parallel(second.root)
+    newest, ignored = "", set[str](_OF_SERIAL if parallel else ())
     for number, record in enumerate(records):
         other = others[record.train_iter]
         try:
             hashes = [weights_sha256(run.ckpt / one.file) for run, one in ((first, record), (second, other))]
         except CheckpointError as error:
             return Compared("checkpoints", False, str(error), record.env_step)
-        parts = [part for part in hashes[0].keys() | hashes[1].keys() if hashes[0].get(part) != hashes[1].get(part)]
+        names = (hashes[0].keys() | hashes[1].keys()) - ignored
+        parts = [part for part in names if hashes[0].get(part) != hashes[1].get(part)]
         if parts or record.env_step != other.env_step:
             differing = ", ".join(sorted(parts)) or f"env_step {record.env_step} and {other.env_step}"
             text = f"{number} of {len(records)} equal; {record.file} differs in {differing}"
             return Compared("checkpoints", False, text, record.env_step, found=len(records))
         newest = f", the newest with weights {hashes[0].get('model', '')[:12]}"
-    return Compared(
-        "checkpoints", True, f"{len(records)} with all tensors and random states{newest}", found=len(records)
-    )
+    content = "all weights" if parallel else "all tensors and random states"
+    return Compared("checkpoints", True, f"{len(records)} with {content}{newest}", found=len(records))
 
 
 def _metrics(first: RunFolder, second: RunFolder) -> Compared:

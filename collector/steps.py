@@ -230,7 +230,8 @@ class Part:
     def num_envs(self) -> int:
         """Number of copies."""
         first = self.policies[0]
-        return first.steps.flags.shape[1] // len(first.agents)
+        lanes: int = first.steps.flags.shape[1]
+        return lanes // len(first.agents)
 
     @property
     def slots(self) -> int:
@@ -249,7 +250,8 @@ def by_copy(part: Part) -> tuple[Bools, Bools]:
 
 def steps_taken(part: Part) -> NDArray[np.int64]:
     """Return the number of environment steps in each slot."""
-    return (~by_copy(part)[1]).sum(axis=1)
+    taken: NDArray[np.int64] = (~by_copy(part)[1]).sum(axis=1)
+    return taken
 
 
 def differing_slots(one: Steps, other: Steps) -> Bools:
@@ -257,7 +259,8 @@ def differing_slots(one: Steps, other: Steps) -> Bools:
     differs: Bools = (one.flags != other.flags) | (one.seen != other.seen)
     differs |= one.reward.view(np.uint64) != other.reward.view(np.uint64)
     acted = one.actions != other.actions
-    return differs | acted.reshape(*differs.shape, -1).any(axis=2)
+    differs |= acted.reshape(*differs.shape, -1).any(axis=2)
+    return differs
 
 
 class StepsError(Exception):
@@ -304,8 +307,8 @@ def _part(header: Mapping[str, Any] | None, blocks: Sequence[Mapping[str, Any]])
     copies = {len(one.steps.flags[0]) / len(one.agents) for one in policies}
     if len(copies) != 1 or not copies.pop().is_integer():
         raise ValueError("the numbers of lanes and agents do not fit")
-    numbers = (int(header[name]) for name in ("index", "generation", "task"))
-    yield Part(*numbers, str(header["kwargs"]), policies, chunks)
+    index, generation, task = (int(header[name]) for name in ("index", "generation", "task"))
+    yield Part(index, generation, task, str(header["kwargs"]), policies, chunks)
 
 
 def _steps(block: Mapping[str, Any], at: int, about: Mapping[str, Any]) -> Steps:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from remuda.collector.steps import Steps, differing_slots, fingerprints, read_steps
+from remuda.environments.spaces import Array
 from remuda.tests.collector.parts import drawn, write_part
 
 
@@ -39,7 +40,7 @@ def test_a_torn_end_costs_only_the_last_chunk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, np.int64])
 def test_each_changed_bit_of_an_observation_shows(shape: tuple[int, ...], dtype: type) -> None:
     rng = np.random.default_rng(1)
-    seen = rng.integers(0, 200, (2, 3, *shape)).astype(dtype)
+    seen: Array = rng.integers(0, 200, (2, 3, *shape)).astype(dtype)
     before = fingerprints(seen)
     for _ in range(30):
         changed = seen.copy()

@@ -21,6 +21,7 @@ from remuda.collector.steps import (
     Part,
     Steps,
     fingerprints,
+    newest_images,
 )
 from remuda.config.current import on_task
 from remuda.environments.atari import is_atari
@@ -272,7 +273,7 @@ def _differences(
     flags, reward, observations = now
     ends = flags != recorded.flags
     rewards = reward.view(np.uint64) != recorded.reward.view(np.uint64)
-    observed = fingerprints(observations) != recorded.seen
+    observed = fingerprints(newest_images(observations)) != recorded.seen
     for position, copy in enumerate(chosen):
         own = slice(position * agents, (position + 1) * agents)
         wrong = (ends[:, own] | rewards[:, own] | observed[:, own]).any(axis=1)

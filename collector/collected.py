@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from remuda.buffer.chunk import chunk_name
-from remuda.collector.steps import Steps
+from remuda.collector.steps import Slots
 from remuda.environments.spaces import Array
 from remuda.wire.messages import ChunkId, ChunkMeta, MetricMean, PolicyRef
 
@@ -44,7 +44,7 @@ class Collected:
     """Counted events, by their names in logs and curves."""
     task: int = 0
     """Number of the task."""
-    steps: Steps | None = None
+    slots: Slots | None = None
     """All slots of the chunk, if they are kept."""
 
     @property

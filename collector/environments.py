@@ -113,10 +113,10 @@ class Environments:
 
     def keep_steps(self, chunk: ChunkId, collected: Sequence[Collected]) -> None:
         """Keep the steps of a chunk, by `flush_steps` at the latest."""
-        steps = [one.steps for one in collected if one.steps is not None]
-        if self._steps is not None and steps and len(steps[0].flags):
+        slots = [one.slots for one in collected if one.slots is not None]
+        if self._steps is not None and slots:
             version = collected[0].policy.version
-            self._steps.add(chunk.worker, chunk.incarnation, chunk.sequence, version, steps)
+            self._steps.add(chunk.worker, chunk.incarnation, chunk.sequence, version, slots)
 
     def flush_steps(self) -> None:
         """Write the steps kept so far."""
@@ -145,9 +145,11 @@ class Environments:
 
     def close(self) -> None:
         """Close the copies, and the file of steps."""
-        self._copies.close()
-        if self._steps is not None:
-            self._steps.close()
+        try:
+            self._copies.close()
+        finally:
+            if self._steps is not None:
+                self._steps.close()
 
     def _make(self, config: ExperimentConfig, chosen: Log) -> Copies:
         return make_copies(

@@ -12,7 +12,7 @@ import numpy as np
 from remuda.buffer.frames import FRAMES
 from remuda.collector.collected import Collected, CorruptExperienceError
 from remuda.collector.rows import Rows
-from remuda.collector.steps import RESET, Steps, fingerprints, flags_of
+from remuda.collector.steps import Slots, newest_images
 from remuda.collector.trace import Bools, Floats, Integers, Trace
 from remuda.environments.assignment import AGAINST_PAST, agent_columns
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
@@ -305,7 +305,7 @@ class PolicyLanes:
             score = reward.copy()
             np.clip(score, -1.0, 1.0, out=reward)
         cuts = self._replacements.cuts(trace)
-        steps = self._steps(score, real, cuts) if self._keeps_steps else None
+        slots = self._slots(score, real, cuts) if self._keeps_steps else None
         who = self._acted + [behavior.policy] * len(real)
         columns, first_slot = rows.take(trace, last=False)
         if rows.whole_slots:
@@ -324,7 +324,7 @@ class PolicyLanes:
         trace.shift()
         counts = Counter(env_restart_count=self._replacements.count)
         return Collected(
-            columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, counts, steps=steps
+            columns, env_steps, who[first_slot], returns, lengths, seconds(), numbers, metrics, counts, slots=slots
         )
 
     def flush(self) -> Collected:
@@ -333,15 +333,14 @@ class PolicyLanes:
         columns, first_slot = self._rows.take(self._trace, last=True)
         return Collected(self._without_idle(columns), 0, self._acted[first_slot], [], [], 0.0)
 
-    def _steps(self, score: Floats, real: Bools, cuts: Bools | None) -> Steps:
+    def _slots(self, score: Floats, real: Bools, cuts: Bools | None) -> Slots:
         """Return a copy of the new slots; episodes cut by a replacement have no end."""
-        trace = self._trace
-        over = trace.over[trace.new] if cuts is None else trace.over[trace.new] & ~cuts
-        flags = flags_of(real, over, trace.terminated[trace.new])
-        if self._begins_by_reset:
-            flags[0] = RESET
-        seen = fingerprints(trace.observations[trace.kept + 1 : trace.end + 1])
-        return Steps(trace.actions[trace.new].copy(), score.copy(), seen, flags)
+        trace, new = self._trace, self._trace.new
+        over = trace.over[new].copy() if cuts is None else trace.over[new] & ~cuts
+        by_reset = np.zeros(len(real), np.bool_)
+        by_reset[:1] = self._begins_by_reset
+        seen = newest_images(trace.observations[trace.kept + 1 : trace.end + 1]).copy()
+        return Slots(trace.actions[new].copy(), score.copy(), seen, real, over, trace.terminated[new].copy(), by_reset)
 
     @property
     def seen_dtype(self) -> str:

@@ -194,6 +194,7 @@ class CollectorWork:
         if self._draining or len(self._at_hand) > self._ahead:
             return False
         if self._used_credit >= self._credit:
+            self._env.flush_steps()  # while there is time
             self._link.activity("waiting", "waiting for credit")
             return False
         if len(self._unacknowledged) + len(self._at_hand) >= CHUNKS_IN_THE_AIR:
@@ -291,7 +292,6 @@ class CollectorWork:
         self._taken += collected[0].env_steps
         self._used_credit += self._plan.slots([one.meta(chunk) for one in collected])
         self._env.keep_steps(chunk, collected)
-        self._env.flush_steps()  # before the chunk can be counted
         self._at_hand.append((chunk, collected))
         self._announce()
 

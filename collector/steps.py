@@ -6,12 +6,11 @@ first seed. The seed follows from the run's seed, and the index and generation o
 
 from __future__ import annotations
 
-import math
-import zlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +27,10 @@ REAL, OVER, TERMINATED, RESET = 1, 2, 4, 8
 """Bits of `Steps.flags`: a counted step, not a reset; the end of the lane's episode; by termination; a reset of all
 copies, with their seeds at the begin of a part."""
 
+FLUSH_S = 0.25
+"""Seconds after which steps are written; a killed collector loses at most these."""
 _MOST_RAW_BYTES = 256 << 10
-"""Of a block, before compression. Blocks are far smaller than the longest record."""
-_MOST_READ_BYTES = 256 << 20
-"""Of one array of a block."""
+"""Of a block. Blocks are far smaller than the longest record."""
 _MOST_CHUNKS = 2_048
 """In a block."""
 _MOST_STACKED = 16
@@ -39,6 +38,12 @@ _MOST_STACKED = 16
 _KNOWN = {
     name: np.dtype(name) for name in ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8", "<u8", "<f4", "<f8", "|b1")
 }
+_SMALLER = {
+    np.dtype(np.float64): (np.dtype("|i1"), np.dtype("<f4")),
+    np.dtype(np.int64): (np.dtype("|i1"), np.dtype("<i2"), np.dtype("<i4")),
+    np.dtype(np.int32): (np.dtype("|i1"), np.dtype("<i2")),
+}
+"""Dtypes to try, in this order."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,6 @@ class Steps:
     """Of the observation after the step, see `fingerprints`."""
     flags: NDArray[np.uint8]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return self.actions.nbytes + self.reward.nbytes + self.seen.nbytes + self.flags.nbytes
-
     @classmethod
     def joined(cls, parts: Sequence[Steps]) -> Steps:
         """Return the parts, one after another."""
@@ -68,13 +68,39 @@ class Steps:
         return Steps(self.actions[begin:end], self.reward[begin:end], self.seen[begin:end], self.flags[begin:end])
 
 
+class Slots(NamedTuple):
+    """The slots of a chunk, of one policy, as collected: arrays [slots, lanes, …] of their own. Steps are made of many
+    chunks at once, since numpy's calls take longer than the steps of a chunk."""
+
+    actions: Array
+    reward: NDArray[np.float64]
+    observations: Array
+    """After the steps, see `newest_images`."""
+    real: Bools
+    over: Bools
+    terminated: Bools
+    by_reset: Bools
+    """[slots]: resets of all copies."""
+
+    def steps(self) -> Steps:
+        """Return what is kept."""
+        flags = flags_of(self.real, self.over, self.terminated)
+        flags[self.by_reset] = RESET
+        return Steps(self.actions, self.reward, fingerprints(self.observations), flags)
+
+
+def newest_images(observations: Array) -> Array:
+    """Return a view of observations [slots, lanes, …]: of a stack of images only the newest, since each older image was
+    the newest before."""
+    stacked = observations.ndim > 4 and observations.dtype == np.uint8 and observations.shape[2] <= _MOST_STACKED
+    newest: Array = observations[:, :, -1] if stacked else observations
+    return newest
+
+
 def fingerprints(observations: Array) -> NDArray[np.uint32]:
-    """Return 32 bits of each observation of [slots, lanes, …]. Of a stack of images only the newest counts: each older
-    image was the newest before."""
+    """Return 32 bits of each observation of [slots, lanes, …]."""
     slots, lanes = observations.shape[:2]
     rows = np.ascontiguousarray(observations).reshape(slots * lanes, -1).view(np.uint8)
-    if observations.ndim > 4 and observations.dtype == np.uint8 and observations.shape[2] <= _MOST_STACKED:
-        rows = rows[:, -(rows.shape[1] // observations.shape[2]) :]
     size = 8 if rows.shape[1] % 8 == 0 else 4 if rows.shape[1] % 4 == 0 else 1
     words = rows.view({8: np.uint64, 4: np.uint32, 1: np.uint8}[size])
     total = np.einsum("rw,w->r", words, _multipliers(words.shape[1]), dtype=np.uint64)
@@ -95,9 +121,9 @@ def _multipliers(count: int) -> NDArray[np.uint64]:
 
 def flags_of(real: Bools, over: Bools, terminated: Bools) -> NDArray[np.uint8]:
     """Return the flags of slots that are no reset of all copies."""
-    flags: NDArray[np.uint8] = real * np.uint8(REAL)
-    flags |= over * np.uint8(OVER)
-    flags |= (over & terminated) * np.uint8(TERMINATED)
+    flags: NDArray[np.uint8] = (
+        real.view(np.uint8) | (over.view(np.uint8) << 1) | ((over & terminated).view(np.uint8) << 2)
+    )
     return flags
 
 
@@ -105,16 +131,24 @@ class StepsWriter:
     """Appends the steps of a collector to a file of its own, in blocks. After an error of the disk nothing more is
     kept: a gap would make all later steps useless."""
 
-    def __init__(self, folder: Path, *, index: int, generation: int, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        index: int,
+        generation: int,
+        warn: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`warn` receives a text for the log."""
         self._path = folder / f"collector_{index}_{generation}{SUFFIX}"
         self._about = {"kind": "begin", "format": FORMAT, "index": index, "generation": generation}
-        self._warn = warn
+        self._warn, self._clock, self._flushed_s = warn, clock, clock()
         self._file: AppendedFile | None = None
         self._failed = False
         self._header: bytes | None = None
         self._chunks: list[tuple[int, int, int]] = []
-        self._waiting: list[Sequence[Steps]] = []
+        self._waiting: list[Sequence[Slots]] = []
         self._bytes = 0
 
     def begin(self, lanes: Mapping[str, Lanes], seen: Sequence[str], *, task: int, kwargs_json: str) -> None:
@@ -133,31 +167,34 @@ class StepsWriter:
         ]
         self._header = packed({**self._about, "task": task, "kwargs": kwargs_json, "policies": policies})
 
-    def add(self, worker: str, incarnation: int, sequence: int, version: int, steps: Sequence[Steps]) -> None:
-        """Keep a chunk: the steps of each policy, and the version of the first."""
+    def add(self, worker: str, incarnation: int, sequence: int, version: int, slots: Sequence[Slots]) -> None:
+        """Keep a chunk: the slots of each policy, and the version of the first. Written by the next `flush`, or once
+        enough waits or FLUSH_S are over."""
         if self._failed:
             return
-        self._about |= {"worker": worker, "incarnation": incarnation}
-        slots = len(steps[0].flags)
-        size = sum(one.nbytes for one in steps)
-        pieces = min(-(-size // _MOST_RAW_BYTES), slots)
+        self._about["worker"], self._about["incarnation"] = worker, incarnation
+        count, size = len(slots[0].real), sum(array.nbytes for one in slots for array in one)
+        pieces = min(-(-size // _MOST_RAW_BYTES), count)
         for piece in range(pieces):
-            begin, end = piece * slots // pieces, (piece + 1) * slots // pieces
+            begin, end = piece * count // pieces, (piece + 1) * count // pieces
+            part = slots if pieces == 1 else [Slots(*(array[begin:end] for array in one)) for one in slots]
             self._chunks.append((sequence, end - begin, version))
-            self._waiting.append([one.part(begin, end) for one in steps])
+            self._waiting.append(part)
             self._bytes += size // pieces
             if self._bytes >= _MOST_RAW_BYTES or len(self._chunks) >= _MOST_CHUNKS:
                 self.flush()
+        if self._clock() - self._flushed_s > FLUSH_S:
+            self.flush()
 
     def flush(self) -> None:
         """Write what waits."""
         if not self._chunks or self._failed:
             return
-        joined = [Steps.joined(of_policy) for of_policy in zip(*self._waiting, strict=True)]
-        columns = [
-            [*_stored(one.actions), *_stored(one.reward), *_stored(one.seen)[1:], *_stored(one.flags)[1:]]
-            for one in joined
-        ]
+        self._flushed_s = self._clock()
+        columns: list[list[str | bytes]] = []
+        for parts in zip(*self._waiting, strict=True):
+            kept = Slots(*map(np.concatenate, zip(*parts, strict=True))).steps()
+            columns.append([*_stored(kept.actions), *_stored(kept.reward), kept.seen.tobytes(), kept.flags.tobytes()])
         owner = {name: self._about[name] for name in ("worker", "incarnation")}
         block = packed({"kind": "steps", **owner, "chunks": self._chunks, "columns": columns})
         header, self._header = self._header or b"", None
@@ -183,22 +220,14 @@ class StepsWriter:
 
 
 def _stored(values: Array) -> tuple[str, bytes]:
-    """Return the name of the smallest dtype that keeps every bit, and the compressed bytes."""
-    smallest = values
-    if values.dtype.kind in "iu" and values.dtype.itemsize > 1 and values.dtype != np.uint32:
-        least, most = int(values.min(initial=0)), int(values.max(initial=0))
-        fits = (dtype for dtype in _KNOWN.values() if dtype.kind in "iu" and _holds(dtype, least, most))
-        smallest = values.astype(next(fits))
-    elif values.dtype == np.float64:
-        short = values.astype(np.float32)
-        if (short == values).all():
-            smallest = short
-    return smallest.dtype.str, zlib.compress(np.ascontiguousarray(smallest).tobytes(), 1)
-
-
-def _holds(dtype: np.dtype[Any], least: int, most: int) -> bool:
-    bounds = np.iinfo(dtype)
-    return bounds.min <= least and most <= bounds.max
+    """Return the name of the smallest dtype that keeps every bit, and the bytes. Compressing a chunk takes longer than
+    writing it."""
+    with np.errstate(all="ignore"):  # a number that does not fit is another number afterwards
+        for dtype in _SMALLER.get(values.dtype, ()):
+            short = values.astype(dtype)
+            if short.astype(values.dtype).tobytes() == values.tobytes():
+                return dtype.str, short.tobytes()
+    return values.dtype.str, values.tobytes()
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -281,7 +310,7 @@ def read_steps(path: Path) -> list[Part]:
             elif value["kind"] == "steps":
                 blocks.append(value)
         return [*parts, *_part(header, blocks)]
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, zlib.error) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise StepsError(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
 
@@ -324,8 +353,4 @@ def _steps(block: Mapping[str, Any], at: int, about: Mapping[str, Any]) -> Steps
 
 
 def _read(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return an array, without unpacking more than its bytes."""
-    size = math.prod(shape) * dtype.itemsize
-    if not 0 < size <= _MOST_READ_BYTES:
-        raise ValueError(f"an array of {size} bytes")
-    return np.frombuffer(zlib.decompressobj().decompress(data, size + 1), dtype).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)

@@ -206,8 +206,8 @@ class LogConfig(Section):
     is counted, and at most 16 action dimensions. A checkpoint takes about 600 bytes per layer."""
     steps: bool = True
     """Keep the action, the reward and 32 bits of the observation of every collected step in steps/, so that `remuda
-    replay` can play every training episode again. A step takes about 5 bytes for counted actions with few rewards, and
-    up to 50 for MuJoCo. Not kept in self-play, and by collectors that do not see the runs folder."""
+    replay` can play every training episode again. A step takes about 7 bytes for counted actions with few rewards, 37
+    for HalfCheetah. Not kept in self-play, and by collectors that do not see the runs folder."""
     film_interval_env_steps: Positive | None = None
     """Environment steps between films in TensorBoard. The first evaluation at or after each multiple is filmed; null
     disables films. A film shows at most 1,000 steps of the first episode, and has at most 512 KiB. Filming takes some

@@ -69,7 +69,7 @@ class Replayer:
 
     def __init__(self, record: Record, *, trust_code: bool = False, render_mode: str | None = None) -> None:
         """Raises EnvironmentBuildError if code in the run folder is not trusted."""
-        self._record, self._mode = record, render_mode
+        self.record, self._mode = record, render_mode
         config = record.config
         self._source_dir = config.source_dir
         if not trust_code:
@@ -110,11 +110,11 @@ class Replayer:
 
     def _seeds(self, part: Part) -> list[int]:
         incarnation = incarnation_at(part.generation, part.task)
-        return seeds_of(on_task(self._record.config, part.kwargs_json), part.index, incarnation)
+        return seeds_of(on_task(self.record.config, part.kwargs_json), part.index, incarnation)
 
     def _copies(self, part: Part, only: Sequence[int] | None) -> tuple[Copies, Sequence[int]]:
         """Return copies, and their numbers in the part."""
-        config, everything = on_task(self._record.config, part.kwargs_json), range(part.num_envs)
+        config, everything = on_task(self.record.config, part.kwargs_json), range(part.num_envs)
         env, mode = config.env, self._mode
         if self._vectorization in ("native", "envpool"):
             drawn = {} if mode is None or is_atari(known_spec(env)) else {"render_mode": mode}
@@ -326,16 +326,19 @@ def replay(replayer: Replayer, episodes: Sequence[Episode], progressed: Callable
         own = [one for one in episodes if one.part is part]
         copies: Set[int] = {one.copy for one in own}
         found = replayer.play(part, max(one.end for one in own) + 1, sorted(copies))
-        outcomes += [_outcome(one, found.get(one.copy)) for one in own]
+        outcomes += [_outcome(one, found.get(one.copy), replayer.record) for one in own]
         progressed(len(outcomes))
     order = {one.id: at for at, one in enumerate(episodes)}
     return sorted(outcomes, key=lambda one: order[one.episode.id])
 
 
-def _outcome(episode: Episode, difference: Difference | None) -> Outcome:
+def _outcome(episode: Episode, difference: Difference | None, record: Record) -> Outcome:
     if difference is None or difference.slot > episode.end:
         return Outcome(episode, None)
     if difference.slot < episode.begin:
-        return Outcome(episode, "not reached: an earlier episode of its copy differs")
+        before = [one for one in record.episodes if one.part is episode.part and one.copy == episode.copy]
+        first = next((one for one in before if difference.slot <= one.end), episode)
+        text = f"not reached: {first.id} of its copy differs in step {difference.slot - first.begin}: {difference.text}"
+        return Outcome(episode, text)
     step = difference.slot - episode.begin
     return Outcome(episode, f"step {step}: {difference.text}", step)

@@ -82,6 +82,11 @@ class Slots(NamedTuple):
     by_reset: Bools
     """[slots]: resets of all copies."""
 
+    def part(self, begin: int, end: int) -> Slots:
+        """Return the slots from `begin` up to `end`."""
+        arrays: list[Any] = [array[begin:end] for array in self]
+        return Slots(*arrays)
+
     def steps(self) -> Steps:
         """Return what is kept."""
         flags = flags_of(self.real, self.over, self.terminated)
@@ -121,9 +126,9 @@ def _multipliers(count: int) -> NDArray[np.uint64]:
 
 def flags_of(real: Bools, over: Bools, terminated: Bools) -> NDArray[np.uint8]:
     """Return the flags of slots that are no reset of all copies."""
-    flags: NDArray[np.uint8] = (
-        real.view(np.uint8) | (over.view(np.uint8) << 1) | ((over & terminated).view(np.uint8) << 2)
-    )
+    flags: NDArray[np.uint8] = real.view(np.uint8) * np.uint8(REAL)
+    flags |= over.view(np.uint8) * np.uint8(OVER)
+    flags |= (over & terminated).view(np.uint8) * np.uint8(TERMINATED)
     return flags
 
 
@@ -177,7 +182,7 @@ class StepsWriter:
         pieces = min(-(-size // _MOST_RAW_BYTES), count)
         for piece in range(pieces):
             begin, end = piece * count // pieces, (piece + 1) * count // pieces
-            part = slots if pieces == 1 else [Slots(*(array[begin:end] for array in one)) for one in slots]
+            part = slots if pieces == 1 else [one.part(begin, end) for one in slots]
             self._chunks.append((sequence, end - begin, version))
             self._waiting.append(part)
             self._bytes += size // pieces

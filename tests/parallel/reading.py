@@ -36,6 +36,7 @@ class Joined:
 class Checkpoint(TypedDict):
     train_iter: int
     env_step: int
+    episode: int
     wall_s: float
     reward: float | None
     file: str

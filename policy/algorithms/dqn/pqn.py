@@ -52,10 +52,11 @@ class Pqn(VectorLearner[nn.Module]):
     def learn(self, batch: Arrays) -> LearnResult:
         """Compute the λ-returns, then do `epochs` passes over `minibatches` shares of the batch."""
         self._updates += 1
+        valid: NDArray[np.bool_] = batch["valid"]
         if self._rewards is not None:
             scaled = self._rewards.of_segments(self.ranks, batch, discount=self._policy.discount)
             batch = {**batch, "reward": scaled}
-        minibatches = self._minibatches(self._steps(batch), batch["valid"])
+        minibatches = self._minibatches(self._steps(batch), valid)
         gradient_steps = [self._step(steps) for steps in minibatches]
         metrics: dict[str, float | torch.Tensor] = {"cur_lr": self._learner.learning_rate}
         if gradient_steps:

@@ -132,6 +132,6 @@ class PortableCrossQ(PortableTwinCritics):
         super().__init__(network, observation, action, "squashed_gaussian")
         self._returns = returns
 
-    def smaller_value(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    def smaller_value(self, seen: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
         assert isinstance(self.network, TwinCriticNetwork)
-        return self._returns.expectation(outputs_of(self.network.critics, observations, actions)).amin(0)
+        return self._returns.expectation(outputs_of(self.network.critics, seen, units)).amin(0)

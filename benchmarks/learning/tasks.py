@@ -124,6 +124,23 @@ def _mujoco(algorithm: str, env_id: str, wall_goal: str) -> Task:
     )
 
 
+def _without_atoms(env_id: str) -> Task:
+    """CrossQ with a single value per critic, in undivided rewards."""
+    return Task(
+        "crossq",
+        env_id,
+        None,
+        200_000,
+        seeds=1,
+        interval_env_steps=10_000,
+        episodes=5,
+        deadline_s=21_600.0,
+        overrides=("policy.atoms=null", "policy.initial_temperature=1"),
+        variant="single_values",
+        by_default=False,
+    )
+
+
 TASKS = (
     Task("ppo", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=5_000, peer=True),
     Task("dqn", "CartPole-v1", 475.0, 100_000, seeds=5, interval_env_steps=2_000, peer=True),
@@ -180,6 +197,7 @@ TASKS = (
         Task("crossq", env_id, None, 200_000, seeds=3, interval_env_steps=20_000, episodes=5, deadline_s=21_600.0)
         for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
     ),
+    *(_without_atoms(env_id) for env_id in ("Hopper-v5", "Walker2d-v5")),
     _pong("ppo", 10_000_000),
     _pong("impala", 10_000_000),
     _pong("dqn", 10_000_000),

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from remuda.buffer.minari_files import DatasetError
     from remuda.client.api import MainThreadError, TrainingFailedError, TrainingResult, launch, train
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
@@ -54,6 +55,7 @@ __all__ = [
     "Client",
     "ConfigError",
     "ConnectionFileError",
+    "DatasetError",
     "Declaration",
     "DeviceError",
     "Ended",
@@ -119,6 +121,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Client": "client.client",
         "ConfigError": "config.errors",
         "ConnectionFileError": "wire.connection_file",
+        "DatasetError": "buffer.minari_files",
         "Declaration": "config.declaration",
         "DeviceError": "policy.networks.tensors",
         "Ended": "wire.messages.callbacks",

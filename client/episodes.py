@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from remuda.collector.steps import SUFFIX, Part, StepsError, by_copy, read_steps
-from remuda.config.errors import Error
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
+from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import journaled_policies, open_journals
 from remuda.training.journal_database import JournalError
 from remuda.training.recovery import counted_before
 
 
-class ReplayError(Error):
+class ReplayError(RunFolderError):
     """Episodes cannot be played again; the message has the reason."""
 
 

@@ -80,7 +80,7 @@ ROOMS = [
             {"networks"},
             {"base"},
             {"acting", "transitions"},
-            {"entry", "network_learner", "torch_distributions"},
+            {"entry", "network_learner", "return_distributions", "torch_distributions"},
             {"algorithms"},
             {"files", "row_plan"},
             {"export", "opponent_pool"},

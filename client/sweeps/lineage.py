@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from remuda.config.errors import Error
 from remuda.storage.atomic import link, write_bytes
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import make_private
@@ -29,7 +28,7 @@ ORIGIN = "origin.json"
 _REMEDY = "put the file back, or start over with --force"
 
 
-class LineageError(Error):
+class LineageError(Exception):
     """A file is not what the lineage says; nothing was started from it. The message names the file."""
 
 

@@ -166,7 +166,7 @@ def _whole(columns: Columns, name: str) -> Column:
 
 
 def _ranges(starts: Integers, lengths: Integers) -> Integers:
-    """Return the numbers start, start + 1 … of each range, `lengths` of them, one range after the other."""
+    """Concatenate ranges of integers, given the first integer and the length of each range: [sum of lengths]."""
     before = np.cumsum(lengths) - lengths
     ranges: Integers = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
     return ranges

@@ -16,6 +16,7 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.optimizers import Optimizer, Optimizers, make_optimizer
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import model_misfits
+from remuda.policy.networks.torch_networks import RewardScale
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -25,6 +26,9 @@ AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer | Optimizers)
 
 class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
     """An algorithm with a network, an optimizer, and optionally a target network."""
+
+    _rewards: RewardScale | None = None
+    """Divides the rewards of batches, by moments in the network; None: rewards stay as they are."""
 
     def __init__(
         self,
@@ -48,6 +52,8 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
 
     def _loaded(self) -> None:
         """Update values derived from the networks, after their weights were replaced."""
+        if self._rewards is not None:
+            self._rewards.read()
 
     def _copy_to_target(self) -> None:
         """Copy the weights of the trained network to the target network, if there is one."""

@@ -378,7 +378,7 @@ class SerialLink:
         return self._evaluator.drained
 
     def _save(self) -> None:
-        """Save all policies that have learned, so that all continue from the same moment."""
+        """Save every trained policy, so that a resumed run continues all policies from one moment."""
         asked = {step.lease for step in self._requests.saves}
         for lease, each in enumerate(self._members, 1):
             if lease not in asked:

@@ -178,7 +178,7 @@ def run(
 
 
 def _take_weights(policies: Sequence[BuiltPolicy]) -> list[str]:
-    """Give new policies their first weights; return a log line for each policy that imitates."""
+    """Set the first weights of new policies; return a log line for each policy trained by imitation."""
     lines: list[str] = []
     for one in policies:
         weights = one.config.learner.initialize_from

@@ -77,7 +77,7 @@ def prepare(
     begun = None if by is None else _begun(root, on_exists, by)
     if begun is None:
         check(root, on_exists, mode=mode)
-        root = _make_room(root, on_exists, stamp=_stamp(now))
+        root = _make_room(root, on_exists, now=now)
     else:
         root = begun
     run = RunFolder(root)
@@ -151,16 +151,16 @@ def _has_checkpoints(run: RunFolder) -> bool:
     return run.index.exists() or any(run.ckpt.glob("*/index.json"))
 
 
-def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:
+def _make_room(root: Path, on_exists: OnExists, *, now: datetime) -> Path:
     """Return the folder for the run: `root`, from which `force` moves the old files away, or with `rename` another."""
     entries = _entries(root)
     if entries and on_exists == "force":
         owner = RunFolder(root).owner
         if owner.exists():
             Ownership(owner).release()  # raises where a process has the run open
-        _move_away(root, _entries(root), stamp=stamp)
+        move_away(root, _entries(root), now=now)
     elif entries and on_exists == "rename":
-        return _free_name(root.parent, f"{root.name}_{stamp}")
+        return _free_name(root.parent, f"{root.name}_{_stamp(now)}")
     return root
 
 
@@ -224,14 +224,10 @@ def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
 
 
 def move_away(root: Path, entries: Sequence[str], *, now: datetime) -> None:
-    """Move these entries of a folder into REPLACED inside."""
-    _move_away(root, entries, stamp=_stamp(now))
-
-
-def _move_away(root: Path, entries: Sequence[str], *, stamp: str) -> None:
-    """Move the files of the folder away. The files that mark a run go last, so a half moved folder is still a run."""
+    """Move these entries of a folder into REPLACED inside. The files that mark a run go last, so a half moved folder is
+    still a run."""
     (root / REPLACED).mkdir(exist_ok=True)
-    away = _free_name(root / REPLACED, stamp)
+    away = _free_name(root / REPLACED, _stamp(now))
     away.mkdir()
     last = (RunFolder(root).log.name, RunFolder(root).config_json.name)
     for entry in sorted(entries, key=lambda entry: (entry in last, entry)):

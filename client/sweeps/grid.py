@@ -144,7 +144,7 @@ class Grid:
         self.require_none(self._contradictions())
 
     def require_none(self, problems: Iterable[tuple[Loc, str]]) -> None:
-        """Raise ConfigError if there are problems, each with its place in the file."""
+        """Raise ConfigError for any problems, and name the line of each problem in the file."""
         if found := [f"{self._source.of(loc)}: {dotted(loc)}: {what}" for loc, what in problems]:
             raise ConfigError(found)
 

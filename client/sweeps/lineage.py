@@ -1,4 +1,4 @@
-"""The lineage of a population: which run begins from which checkpoint, and the files that prove it."""
+"""Lineage of a population: the first checkpoint of each run, and checksums of these files."""
 
 from __future__ import annotations
 

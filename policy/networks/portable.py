@@ -51,7 +51,7 @@ class Portable(nn.Module):
         *,
         exploration: float = 0.0,
         moments: RunningMoments | None = None,
-        rewards: RunningMoments | None = None,
+        rewards: RewardScale | None = None,
     ) -> None:
         """Make a policy of a network.
 
@@ -62,7 +62,7 @@ class Portable(nn.Module):
             output_name: meaning of the outputs.
             exploration: exploration of `sample`: the share of random actions for `q_values`.
             moments: running moments of observations in the network.
-            rewards: moments by which the network's values were divided; see RewardScale.
+            rewards: scale of the network's values.
         """
         super().__init__()
         self.network = network
@@ -78,7 +78,7 @@ class Portable(nn.Module):
         for name, bounds, unbounded in (("low", action.low, -math.inf), ("high", action.high, math.inf)):
             limits = [unbounded if bound is None else bound for bound in bounds]
             self.register_buffer(name, torch.tensor(limits, dtype=torch_dtype(action.dtype)), persistent=False)
-        std = None if rewards is None else torch.tensor(RewardScale(rewards).std, dtype=torch.float32)
+        std = None if rewards is None else torch.tensor(rewards.std, dtype=torch.float32)
         self.register_buffer("reward_std", std, persistent=False)
         self.register_buffer("starts", torch.tensor(action.starts, dtype=torch.int64), persistent=False)
 
@@ -193,15 +193,11 @@ class PortableActorCritic(Portable):
     """Takes the likeliest action of a distribution, or draws from it."""
 
     def __init__(
-        self, network: nn.Module, observation: ObservationSpec, action: ActionSpec, *, scaled_rewards: bool
+        self, network: nn.Module, observation: ObservationSpec, action: ActionSpec, rewards: RewardScale | None
     ) -> None:
-        """`network`: an ActorCriticNetwork, or a recurrent network with such a head. `scaled_rewards`: the values refer
-        to rewards divided by the running moments."""
+        """`network`: an ActorCriticNetwork, or a recurrent network with such a head. `rewards`: scale of the values."""
         moments = network.observations if isinstance(network, ActorCriticNetwork) and network.normalizes else None
         name: OutputName = "action_mean" if action.is_box else "logits"
-        head = network.head if isinstance(network, RecurrentNetwork) else network
-        assert isinstance(head, ActorCriticNetwork)
-        rewards = head.returns if scaled_rewards else None
         super().__init__(network, observation, action, name, moments=moments, rewards=rewards)
 
     def values(self, seen: torch.Tensor) -> torch.Tensor:

@@ -59,7 +59,7 @@ class FilePolicy:
 
 
 class FileCheckpoints:
-    """A CheckpointStore. The loader of a checkpoint checks it, so it is not read twice."""
+    """CheckpointStore on disk. Reads no file to check it: loading a checkpoint checks the file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -143,14 +143,11 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
         super().__init__(config, observation, action, online=network.to(config.learner.device))
         self._head = network.head if isinstance(network, RecurrentNetwork) else network
         self._reads = network.encoder if isinstance(network, RecurrentNetwork) else network
-        self._rewards = RewardScale(self._head.returns)
-
-    def _loaded(self) -> None:
-        self._rewards.read()
+        if config.policy.normalize_rewards:
+            self._rewards = RewardScale(self._head.returns)
 
     def portable(self) -> PortableActorCritic:
-        scaled = self._shared.normalize_rewards
-        return PortableActorCritic(self._online, self.observation, self.action, scaled_rewards=scaled)
+        return PortableActorCritic(self._online, self.observation, self.action, self._rewards)
 
     # --- parts of an update
 
@@ -159,7 +156,7 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
         valid = batch["valid"]
         segments, slots = valid.shape
         outcome = Outcome.of(batch)
-        if self._shared.normalize_rewards:
+        if self._rewards is not None:
             scaled = self._rewards.of_segments(self.ranks, batch, discount=self._shared.discount)
             outcome = replace(outcome, reward=scaled)
         seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
@@ -180,7 +177,7 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),
             to_tensor(batch["log_prob"][valid], self._device),
             to_tensor(batch["legal"][:, :-1][valid], self._device) if "legal" in batch else None,
-            self._rewards.std if self._shared.normalize_rewards else 1.0,
+            1.0 if self._rewards is None else self._rewards.std,
             first,
             whole,
         )

@@ -103,26 +103,9 @@ def _network(
 
 
 def reward_scale(network: nn.Module) -> RewardScale | None:
-    """The scale of rewards by the moments in a network; None without `normalize_rewards`."""
-    moments = moments_in(network)
+    """The scale of rewards by the moments in a network of `make_network`; None without `normalize_rewards`."""
+    moments = next((part for part in _head(network).children() if isinstance(part, RunningMoments)), None)
     return None if moments is None else RewardScale(moments)
-
-
-def moments_in(network: nn.Module) -> RunningMoments | None:
-    """The moments of rewards in a network of `make_network`, if any."""
-    return next((part for part in _head(network).children() if isinstance(part, RunningMoments)), None)
-
-
-def portable(algorithm: VectorLearner[nn.Module], config: DqnConfig | PqnConfig) -> Portable:
-    """Make the portable policy of a DQN or PQN."""
-    return Portable(
-        algorithm.network,
-        algorithm.observation,
-        algorithm.action,
-        "q_values",
-        exploration=config.epsilon_end,
-        rewards=moments_in(algorithm.network),
-    )
 
 
 def in_own_rewards(
@@ -156,7 +139,8 @@ class Dqn(QLearner[nn.Module]):
         self._rewards = reward_scale(online)
 
     def portable(self) -> Portable:
-        return portable(self, self._policy)
+        epsilon, rewards = self._policy.epsilon_end, self._rewards
+        return Portable(self._online, self.observation, self.action, "q_values", exploration=epsilon, rewards=rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one optimizer step on `loss`."""
@@ -165,10 +149,6 @@ class Dqn(QLearner[nn.Module]):
         rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=False)
         loss = self.loss(rows)
         return self._learned(replace(loss, metrics=in_own_rewards(loss.metrics, self._rewards)), len(rows))
-
-    def _loaded(self) -> None:
-        if self._rewards is not None:
-            self._rewards.read()
 
     # --- the update rule
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from remuda.config.algorithms.q_learning import PqnConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn.learning import in_own_rewards, make_network, portable, reward_scale
+from remuda.policy.algorithms.dqn.learning import in_own_rewards, make_network, reward_scale
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import VectorLearner, shuffled
 from remuda.policy.networks.layouts import begins_of
@@ -47,7 +47,8 @@ class Pqn(VectorLearner[nn.Module]):
         self._rewards = reward_scale(online)
 
     def portable(self) -> Portable:
-        return portable(self, self._policy)
+        epsilon, rewards = self._policy.epsilon_end, self._rewards
+        return Portable(self._online, self.observation, self.action, "q_values", exploration=epsilon, rewards=rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Compute the λ-returns, then do `epochs` passes over `minibatches` shares of the batch."""
@@ -117,10 +118,6 @@ class Pqn(VectorLearner[nn.Module]):
         return values
 
     # --- parts of an update
-
-    def _loaded(self) -> None:
-        if self._rewards is not None:
-            self._rewards.read()
 
     def _minibatches(self, steps: Steps, valid: NDArray[np.bool_]) -> Iterator[Steps]:
         """Yield every step once per epoch, in shuffled minibatches, reduced to the steps of this rank; for a recurrent

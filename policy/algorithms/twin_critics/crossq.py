@@ -58,7 +58,7 @@ class CrossQ(TemperedLearner[CrossQConfig]):
 
     def portable(self) -> PortableTwinCritics:
         returns = return_distribution(self._policy, torch.device("cpu"))  # where the network is copied to
-        return PortableCrossQ(self._network, self.observation, self.action, returns)
+        return PortableCrossQ(self._network, self.observation, self.action, returns, self._rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take a step with the critics and, if due, with actor and temperature."""
@@ -105,12 +105,6 @@ class CrossQ(TemperedLearner[CrossQConfig]):
         with self._parts[CRITICS].constant():
             return soft_actor_loss(values, outputs, noise, self.alpha)
 
-    # --- parts of an update
-
-    def _loaded(self) -> None:
-        if self._rewards is not None:
-            self._rewards.read()
-
     def _descend(self, losses: Mapping[str, Loss], rows: int) -> LearnResult:
         result = super()._descend(losses, rows)
         for name, weights in self._weights.items():
@@ -128,8 +122,9 @@ class PortableCrossQ(PortableTwinCritics):
         observation: ObservationSpec,
         action: ActionSpec,
         returns: ReturnDistribution,
+        rewards: RewardScale | None,
     ) -> None:
-        super().__init__(network, observation, action, "squashed_gaussian")
+        super().__init__(network, observation, action, "squashed_gaussian", rewards=rewards)
         self._returns = returns
 
     def smaller_value(self, seen: torch.Tensor, units: torch.Tensor) -> torch.Tensor:

@@ -44,18 +44,16 @@ class Iql(TwinCriticLearner[IqlConfig]):
         rows = self._rows(batch)
         values = self._network.value_of(rows.obs)
         with torch.no_grad():
-            advantages = values_of(self._target, rows.obs, rows.action).amin(dim=0) - values
-        losses = {STATE_VALUE: self.value_loss(rows, values), CRITICS: self.critic_loss(rows)}
-        losses[ACTOR] = self.actor_loss(rows, advantages)
+            target = values_of(self._target, rows.obs, rows.action).amin(dim=0)
+        losses = {STATE_VALUE: self.value_loss(rows, values, target), CRITICS: self.critic_loss(rows)}
+        losses[ACTOR] = self.actor_loss(rows, target - values.detach())
         return self._descend(losses, len(rows))
 
     # --- the update rule
 
-    def value_loss(self, rows: Transitions, values: torch.Tensor) -> Loss:
-        """Loss of the value: weighted squared distance from the lower target critic, `expectile` where the value is
-        too low, 1 - `expectile` where it is too high (equation 5). `values` [n] are of the observations."""
-        with torch.no_grad():
-            target = values_of(self._target, rows.obs, rows.action).amin(dim=0)
+    def value_loss(self, rows: Transitions, values: torch.Tensor, target: torch.Tensor) -> Loss:
+        """Loss of the values [n] of observations: weighted squared distance from the lower target critic [n],
+        `expectile` where the value is too low, 1 - `expectile` where the value is too high (equation 5)."""
         error = target - values
         share = torch.where(error > 0.0, self._policy.expectile, 1.0 - self._policy.expectile)
         loss = (share * rows.weights) @ error.square() / len(rows)

@@ -27,7 +27,7 @@ from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Lowers, Products
 from remuda.policy.networks.stacked import Beside, StackedPerceptron, StackSlice
 from remuda.policy.networks.tensors import to_tensor, weights_from
-from remuda.policy.networks.torch_networks import RunningMoments
+from remuda.policy.networks.torch_networks import RewardScale, RunningMoments
 from remuda.policy.networks.trunks import PartsTrunk, lowered
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 from remuda.policy.transitions import Transitions
@@ -192,9 +192,10 @@ class PortableTwinCritics(Portable):
         output_name: OutputName,
         *,
         noise: float = 0.0,
+        rewards: RewardScale | None = None,
     ) -> None:
-        """`noise`: standard deviation of the noise in `sample`, for `unit_action`."""
-        super().__init__(network, observation, action, output_name, exploration=noise, rewards=network.rewards)
+        """`noise`: standard deviation of the noise in `sample`, for `unit_action`. `rewards`: scale of the values."""
+        super().__init__(network, observation, action, output_name, exploration=noise, rewards=rewards)
         as_vector = bool(observation.parts) and not isinstance(network.actor, ReadingStack)
         self._parts = PartsTrunk(PartsLayout.of(observation, None)) if as_vector else None
         if action.is_box:

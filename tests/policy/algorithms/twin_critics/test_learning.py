@@ -300,11 +300,11 @@ def losses(algorithm: TwinCriticLearner[Any], action: ActionSpec) -> dict[str, C
         }
     if isinstance(algorithm, Iql):
         assert isinstance(algorithm.network, TwinCriticNetwork)
-        value = algorithm.network.value_of
+        value, target = algorithm.network.value_of, torch.linspace(-1.0, 1.0, 16).double()
         return {
             "critics": lambda: algorithm.critic_loss(rows).total,
-            "actor": lambda: algorithm.actor_loss(rows, torch.linspace(-1.0, 1.0, 16).double()).total,
-            "state_value": lambda: algorithm.value_loss(rows, value(rows.obs)).total,
+            "actor": lambda: algorithm.actor_loss(rows, target).total,
+            "state_value": lambda: algorithm.value_loss(rows, value(rows.obs), target).total,
         }
     assert isinstance(algorithm, DiscreteSac)
     assert isinstance(algorithm.network, TwinCriticNetwork)

@@ -91,5 +91,4 @@ class EvaluateOptions:
 
     @property
     def number(self) -> int:
-        """Number of episodes."""
         return self.episodes or (1 if self.follow or self.record is not None else 100)

@@ -275,7 +275,6 @@ def folder_of(run_dir: Path, policy: str) -> RunFolder:
 
 
 def _means(games: Sequence[Game]) -> dict[str, float]:
-    """Return the mean return of each agent."""
     return {agent: sum(game.returns[agent] for game in games) / len(games) for agent in games[0].returns}
 
 

@@ -101,7 +101,6 @@ class KeptProcess:
         self._life = SupervisedWorker(name, "")
 
     def started(self, now_s: float) -> None:
-        """Note the start."""
         self._life.started(now_s)
 
     def after(self, exit_code: int, now_s: float, say: Callable[[str], None]) -> Literal["start", "wait", "give up"]:

@@ -68,7 +68,6 @@ class LocalCopies:
             each.info = infos
 
     def reset(self, seeds: Sequence[int] | None) -> None:
-        """See Copies."""
         for index in range(self.num_envs):
             self.reset_copy(index, None if seeds is None else seeds[index])
         self.any_replaced = bool(self.replaced.any())
@@ -96,7 +95,6 @@ class LocalCopies:
         """Legal actions are always reported."""
 
     def close(self) -> None:
-        """See Copies."""
         for env in self.envs:
             with NoExit():
                 env.close()

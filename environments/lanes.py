@@ -25,9 +25,7 @@ class ParallelEnv(Protocol):
     """PettingZoo's interface: in each step all remaining agents act. The package itself is not needed."""
 
     @property
-    def possible_agents(self) -> Sequence[str]:
-        """All possible agents."""
-        ...
+    def possible_agents(self) -> Sequence[str]: ...
 
     @property
     def agents(self) -> Sequence[str]:
@@ -48,13 +46,9 @@ class ParallelEnv(Protocol):
         """Take a step; returns observations, rewards, terminations, truncations and infos by agent."""
         ...
 
-    def observation_space(self, agent: str) -> Space:
-        """Observation space of the agent."""
-        ...
+    def observation_space(self, agent: str) -> Space: ...
 
-    def action_space(self, agent: str) -> Space:
-        """Action space of the agent."""
-        ...
+    def action_space(self, agent: str) -> Space: ...
 
     def close(self) -> None:
         """Let go of everything."""
@@ -145,7 +139,6 @@ class Lanes:
         return len(self.over)
 
     def of_copy(self, index: int) -> range:
-        """Return the lanes of one copy."""
         count = len(self.group.agents)
         return range(index * count, (index + 1) * count)
 

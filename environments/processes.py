@@ -107,7 +107,6 @@ class ProcessCopies:
             raise
 
     def reset(self, seeds: Sequence[int] | None) -> None:
-        """See Copies."""
         if seeds is not None:
             self._seeds = list(seeds)
         self._stepping = False
@@ -127,7 +126,6 @@ class ProcessCopies:
         return self.num_envs - int(np.count_nonzero(self.begun))
 
     def tell_legal_actions(self) -> None:
-        """See Copies."""
         self._shared.wants_legal[0] = True
 
     def close(self) -> None:

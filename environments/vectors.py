@@ -77,7 +77,6 @@ class VectorCopies:
         """Number of copies reset by the next step."""
 
     def reset(self, seeds: Sequence[int] | None) -> None:
-        """See Copies."""
         (lanes,) = self.lanes
         seed: Any = None if seeds is None else list(seeds) if isinstance(self.vector, AtariVector) else seeds[0]
         lanes.observations, lanes.info = self.vector.reset(seed=seed)
@@ -85,7 +84,6 @@ class VectorCopies:
         self.begun = ~self._none
 
     def step(self, actions: Sequence[Array]) -> int:
-        """See Copies."""
         lanes = self.lanes[0]
         lanes.observations, lanes.reward, lanes.terminated, lanes.truncated, info = self.vector.step(actions[0])
         lanes.info, lanes.masked, lanes.life_lost = info, ACTION_MASK in info, info.get(LIFE_LOST)
@@ -98,7 +96,6 @@ class VectorCopies:
         """Do nothing: vectors always report legal actions."""
 
     def close(self) -> None:
-        """See Copies."""
         self.vector.close()
 
 

@@ -72,7 +72,6 @@ class Table:
         self.columns = wider
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _rows_to_keep(self, step_column: str, last_step: float) -> list[str]:
@@ -130,7 +129,6 @@ class JsonLinesSink:
         self._file.append((json.dumps(values) + "\n").encode())
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -115,7 +115,6 @@ class Page:
         self._downloads = 0
 
     def routes(self, static: Path) -> list[Route]:
-        """All paths."""
         files = StaticFiles(directory=static, check_dir=False)
         return [
             Route("/", partial(_file, files)),

@@ -191,7 +191,6 @@ class PageProcess:
         return is_loopback(self._listener)
 
     def link(self, right: PageRight) -> str:
-        """Return the link with this right."""
         return link(self.url, self._tokens.operator if right == "operator" else self._tokens.viewer)
 
     def close(self) -> None:

@@ -134,7 +134,6 @@ class StoredRun(RunRow, frozen=True, kw_only=True):
 
 
 def _policies(folder: RunFolder) -> list[RunFolder]:
-    """The folders of all policies."""
     return [folder_of_policy(folder.root, name) for name in policies(folder.log) or [""]]
 
 

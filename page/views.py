@@ -174,7 +174,6 @@ class Views:
     # --- runs ---
 
     def runs(self) -> RunList:
-        """Return all runs."""
         rows = self._with_headlines(run_rows(self.stored.all(), self.link.recent_status(), self.ids))
         sweeps = [SweepView(name, count) for name, count in sorted(self.stored.sweeps().items())]
         return RunList(rows, self.stored.complete, sweeps)

@@ -262,7 +262,6 @@ class Algorithm(ABC):
 
     @functools.cached_property
     def _programs(self) -> dict[str, np.ndarray]:
-        """See remuda.policy.networks.reading."""
         from remuda.policy.networks.reading import programs
 
         return programs(self.network)

@@ -54,7 +54,6 @@ class OneRank(Ranks):
         """See Ranks."""
 
     def gather(self, numbers: Numbers) -> Numbers:
-        """See Ranks."""
         return numbers[None]
 
 

@@ -85,7 +85,6 @@ class HerdRuns:
         return news
 
     def stop_runs(self, names: Collection[str]) -> None:
-        """See Executor."""
         self._stop([experiment for experiment, record in self._records.items() if record.name in names])
 
     def stop(self) -> None:

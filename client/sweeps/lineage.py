@@ -151,7 +151,6 @@ def verify(folder: Path, origin: Origin, run_dir: Path) -> None:
 
 
 def _is_of(path: Path, origin: Origin) -> bool:
-    """True if the file has this origin."""
     try:
         return path.read_bytes() == _text(origin)
     except FileNotFoundError:

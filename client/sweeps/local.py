@@ -74,7 +74,6 @@ class LocalRuns:
         return ended + started + [self._look(child) for child in self._children.values()]
 
     def stop_runs(self, names: Collection[str]) -> None:
-        """See Executor."""
         self._left_out += [replace(task.record, state="stopped") for task in self._waiting if task.run.name in names]
         self._waiting = [task for task in self._waiting if task.run.name not in names]
         for name, child in self._children.items():

@@ -48,7 +48,6 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """True if the run is over."""
         return self.state in OVER
 
 

@@ -61,7 +61,6 @@ class PlainSweepView:
         self._told_s = {record.name: -math.inf for record in records}
 
     def update(self, news: Sequence[RunRecord]) -> None:
-        """Print news."""
         now_s = self._clock()
         for record in news:
             former = self._records.get(record.name)

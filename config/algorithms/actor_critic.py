@@ -60,12 +60,10 @@ class ActorCriticConfig(NetworkConfig):
     """Discount per environment step."""
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        """See AlgorithmConfig."""
         return {} if self.recurrent else {"policy.recurrent is null": ("policy.recurrent_units",)}
 
     @property
     def lowers_products(self) -> bool:
-        """See BuiltInConfig."""
         return self.recurrent is None and super().lowers_products
 
     @model_validator(mode="after")
@@ -136,7 +134,6 @@ class PpoConfig(ActorCriticConfig):
 
     @classmethod
     def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """See BuiltInConfig."""
         return into_schedules(values, "anneal_env_steps", {"learner.learning_rate": 3e-4, "policy.clip": 0.2})
 
     @classmethod
@@ -166,7 +163,6 @@ class PpoConfig(ActorCriticConfig):
 
     @property
     def needs_whole_batches(self) -> str:
-        """See BuiltInConfig."""
         return "policy.recurrent is set"
 
     @property
@@ -214,7 +210,6 @@ class ImpalaConfig(ActorCriticConfig):
 
     @classmethod
     def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """See BuiltInConfig."""
         return into_schedules(values, "anneal_env_steps", {"learner.learning_rate": 5e-4})
 
     @classmethod
@@ -296,7 +291,6 @@ class TemperedConfig(TwinCriticConfig):
     of the legal actions."""
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        """See AlgorithmConfig."""
         aims = ("policy.initial_temperature", "policy.target_entropy")
         return {} if self.temperature is None else {"policy.temperature is given, so none is learned": aims}
 
@@ -323,7 +317,6 @@ class SacConfig(TemperedConfig, TargetConfig):
     random; where a single wrong action can end the episode, use less: CartPole takes 0.7."""
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        """See AlgorithmConfig."""
         share, unused = ("policy.target_entropy_share",), super().unused_settings()
         if unused:
             return {reason: (*settings, *share) for reason, settings in unused.items()}
@@ -377,7 +370,6 @@ class IqlConfig(TargetConfig):
 
     @property
     def needs_whole_batches(self) -> str:
-        """See BuiltInConfig."""
         return "iql compares advantages within the whole batch"
 
     @model_validator(mode="after")

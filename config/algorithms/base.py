@@ -173,7 +173,6 @@ class EncoderConfig(BuiltInConfig):
 
     @property
     def user_code(self) -> Mapping[str, str]:
-        """See AlgorithmConfig."""
         return {} if self.encoder is None or self.encoder in SUPPLIED else {"policy.encoder": self.encoder}
 
     @property
@@ -242,17 +241,14 @@ class NetworkConfig(EncodedConfig):
 
     @property
     def user_code(self) -> Mapping[str, str]:
-        """See AlgorithmConfig."""
         return super().user_code if self.network is None else {"policy.network": self.network}
 
     @property
     def reads_by_module(self) -> bool:
-        """See EncoderConfig."""
         return self.network is not None or super().reads_by_module
 
     @property
     def lowers_products(self) -> bool:
-        """See BuiltInConfig."""
         return self.network is None and super().lowers_products
 
     @model_validator(mode="after")

@@ -72,10 +72,8 @@ class CrossQConfig(TemperedConfig):
 
     @property
     def needs_whole_batches(self) -> str:
-        """See BuiltInConfig."""
         return "crossq normalises by the moments of the whole batch"
 
     @property
     def lowers_products(self) -> bool:
-        """See BuiltInConfig."""
         return False

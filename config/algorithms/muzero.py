@@ -144,7 +144,6 @@ class MuZeroConfig(EncoderConfig):
     these products several times as fast; the rest stays float32."""
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        """See AlgorithmConfig."""
         found: dict[str, tuple[str, ...]] = {}
         if self.gumbel:
             found["policy.gumbel is true"] = (
@@ -165,17 +164,14 @@ class MuZeroConfig(EncoderConfig):
 
     @classmethod
     def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """See BuiltInConfig."""
         return into_optimizer(values, "weight_decay", "weight_decay")
 
     @property
     def reanalyzed_share(self) -> float | None:
-        """See BuiltInConfig."""
         return self.reanalyze_ratio
 
     @property
     def learns_from_parts(self) -> bool:
-        """See BuiltInConfig."""
         return False
 
     @property

@@ -95,7 +95,6 @@ class DqnConfig(NetworkConfig, QLearningConfig):
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
-        """See AlgorithmConfig."""
         if spaces != "images":
             return {}
         return {
@@ -157,7 +156,6 @@ class RainbowConfig(NetworkConfig, QLearningConfig):
 
     @classmethod
     def with_current_names(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """See BuiltInConfig."""
         return into_optimizer(values, "adam_epsilon", "eps")
 
     @property
@@ -166,7 +164,6 @@ class RainbowConfig(NetworkConfig, QLearningConfig):
         return not self.noisy or self.noisy_epsilon
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        """See AlgorithmConfig."""
         found: dict[str, tuple[str, ...]] = {}
         if self.distribution == "quantile":
             found["policy.distribution is quantile, which needs no bounds"] = ("policy.v_min", "policy.v_max")
@@ -247,7 +244,6 @@ class R2d2Config(QLearningConfig):
 
     @property
     def lowers_products(self) -> bool:
-        """See BuiltInConfig."""
         return False
 
     @model_validator(mode="after")
@@ -306,7 +302,6 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
-        """See AlgorithmConfig."""
         if spaces != "images":
             return {}
         return {
@@ -317,12 +312,10 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
         }
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        """See AlgorithmConfig."""
         return {} if self.recurrent else {"policy.recurrent is null": ("policy.recurrent_units",)}
 
     @property
     def lowers_products(self) -> bool:
-        """See BuiltInConfig."""
         return self.recurrent is None and super().lowers_products
 
     @property
@@ -332,7 +325,6 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
 
     @property
     def needs_whole_batches(self) -> str:
-        """See BuiltInConfig."""
         return "policy.recurrent is set"
 
     @property

@@ -131,7 +131,6 @@ class CustomConfig(AlgorithmConfig):
 
     @property
     def needs_whole_batches(self) -> str:
-        """See BuiltInConfig."""
         return "its declaration does not say learns_from_parts"
 
     @property

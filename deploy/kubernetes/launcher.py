@@ -228,7 +228,6 @@ class ObjectState(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name of the object."""
         return self.metadata.name
 
     @property

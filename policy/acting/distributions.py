@@ -97,7 +97,6 @@ class EpsilonGreedy:
         self._env_offset: tuple[int, int] | None = None
 
     def take_place(self, first: int, of: int) -> None:
-        """See Policy.take_place."""
         self._env_offset = first, of
 
     def __call__(

@@ -46,7 +46,6 @@ class Choice:
     """True if products may be bfloat16."""
 
     def __call__(self, text: str) -> None:
-        """Logs the choice."""
         self.log(text)
 
 

@@ -69,7 +69,6 @@ class Deployable(nn.Module):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs."""
         return (ACTION, self.portable.output_name, VALUE, *((NEXT_STATE,) if self.portable.state_size else ()))
 
     def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:

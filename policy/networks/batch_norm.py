@@ -62,7 +62,6 @@ class BatchNorm(nn.Module):
         return scaled, (before - self.running_mean) * scale + self.bias.detach()
 
     def steps(self, names: Names) -> program.Steps:
-        """See remuda.policy.networks.reading."""
         moments = names.of(self.running_mean), names.of(self.running_var)
         return (program.BatchNorm(*moments, names.maybe(self.weight), names.maybe(self.bias), self.epsilon),)
 

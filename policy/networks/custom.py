@@ -73,7 +73,6 @@ class UserFunction:
         )
 
     def wrong(self, text: str) -> UserCodeError:
-        """An error of this function."""
         return UserCodeError(self.setting, f"{self.setting} = {self.reference!r}: {text}")
 
 
@@ -121,7 +120,6 @@ class ReadingModule(CustomTrunk):
         return given.float()
 
     def steps(self, names: Names) -> Steps | None:
-        """See remuda.policy.networks.reading."""
         return joined([self.prepare, self.module], names)
 
     def example(self, observation: ObservationSpec) -> Prepared:
@@ -164,7 +162,6 @@ class Preparation(nn.Module):
         return encoded.float().reshape(-1, *self._observation.shape)
 
     def steps(self, names: Names) -> Steps | None:
-        """See remuda.policy.networks.reading."""
         if self._pixels is not None:
             return (ReadPixels(self._pixels.channels_last, self._pixels.scale),)
         is_row = self._observation.n is not None or len(self._observation.shape) == 1
@@ -210,7 +207,6 @@ class CustomValues(nn.Module):
         return numbers.view(-1, *self._shape)
 
     def acting(self) -> dict[str, nn.Module]:
-        """See remuda.policy.networks.reading."""
         return {self._output: self.reading}
 
 
@@ -267,7 +263,6 @@ class ActorAndCritic:
 
     @property
     def parameters(self) -> set[nn.Parameter]:
-        """All parameters."""
         return {*self.encoder.parameters(), *self.actor.parameters(), *self.critic.parameters()}
 
 

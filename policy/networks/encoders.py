@@ -212,7 +212,6 @@ class Residual(nn.Sequential):
         return input + change
 
     def steps(self, names: Names) -> program.Steps | None:
-        """See remuda.policy.networks.reading."""
         inner = joined(list(self), names)
         return None if inner is None else (program.Residual(inner),)
 

@@ -96,7 +96,6 @@ class Optimizers:
         return self._optimizers[name]
 
     def state(self) -> dict[str, object]:
-        """States by name."""
         return {name: optimizer.state() for name, optimizer in self._optimizers.items()}
 
     def misfits(self, state: object) -> list[str]:

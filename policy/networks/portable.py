@@ -138,7 +138,6 @@ class Portable(nn.Module):
         return values if self.reward_std is None else values * self.reward_std
 
     def best(self, outputs: torch.Tensor) -> torch.Tensor:
-        """The best actions, given the outputs."""
         return self.to_environment(outputs if self._action.is_box else self._each(outputs, _likeliest))
 
     def drawn(self, outputs: torch.Tensor) -> torch.Tensor:

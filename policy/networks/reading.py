@@ -71,7 +71,6 @@ class Names:
         return id(tensor) in self._names
 
     def maybe(self, tensor: torch.Tensor | None) -> str | None:
-        """Name of a tensor; None for None."""
         return None if tensor is None else self.of(tensor)
 
 

@@ -76,7 +76,6 @@ class StackSlice(nn.Module):
         return outputs
 
     def steps(self, names: Names) -> Steps:
-        """See remuda.policy.networks.reading."""
         layers = [layer for layer in self.stack if isinstance(layer, StackedLayer)]
         steps: Steps = ()
         for layer in layers:

@@ -34,7 +34,6 @@ class OutputLayer(nn.Linear):
             return super().forward(input.to(self.weight.dtype))
 
     def steps(self, names: Names) -> Steps:
-        """See remuda.policy.networks.reading."""
         return (Dense(names.of(self.weight), names.maybe(self.bias)),)
 
     def _get_name(self) -> str:
@@ -109,7 +108,6 @@ class DuelingHead(nn.Module):
         return dueling_values(self.value(of_state), self.advantage(of_actions))
 
     def steps(self, names: Names) -> Steps | None:
-        """See remuda.policy.networks.reading."""
         value, advantage = steps_of(self.value, names), steps_of(self.advantage, names)
         return None if value is None or advantage is None else (Dueling(value, advantage),)
 
@@ -249,7 +247,6 @@ class RunningMoments(nn.Module):
     forward = normalised
 
     def steps(self, names: Names) -> Steps:
-        """See remuda.policy.networks.reading."""
         return (Normalise(names.of(self.mean), names.of(self.variance)),)
 
     def load(self) -> Moments:

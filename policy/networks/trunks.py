@@ -100,7 +100,6 @@ class ConvolutionTrunk(nn.Sequential):
         self._compiled: Callable[[torch.Tensor, torch.dtype], torch.Tensor] | None = None
 
     def steps(self, names: Names) -> Steps:
-        """See remuda.policy.networks.reading."""
         convolutions = joined(list(self), names)
         assert convolutions is not None
         return (ReadPixels(self._pixels.channels_last, self._pixels.scale), *convolutions, Flatten())
@@ -185,7 +184,6 @@ class PartsTrunk(nn.Module):
         self._offsets = [torch.from_numpy(one_hot_offsets(part)) if part.counts else None for part in layout.vectors]
 
     def steps(self, names: Names) -> Steps:
-        """See remuda.policy.networks.reading."""
         own = zip(self._layout.images, self.images, strict=True)
         read = [(image.index, trunk.steps(names)) for image, trunk in own if isinstance(trunk, ConvolutionTrunk)]
         return (Parts(tuple(read)),)

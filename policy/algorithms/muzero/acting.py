@@ -58,7 +58,6 @@ class SearchModel:
     def expand(
         self, parents: NDArray[np.int32], actions: NDArray[np.int64], node: int
     ) -> tuple[Floats, Floats, Floats]:
-        """See Model."""
         with torch.inference_mode():
             rows = to_tensor(parents * np.int64(len(parents)) + self._rows, self._device)
             before = self._pool.flatten(0, 1).index_select(0, rows)

@@ -245,7 +245,6 @@ class PortableTwinCritics(Portable):
         return outputs.chunk(2, dim=1)[0].tanh() if self.output_name == "squashed_gaussian" else outputs
 
     def _from_units(self, units: torch.Tensor) -> torch.Tensor:
-        """The same as UnitBox.to_environment."""
         return self.to_environment(units * self.get_buffer("box_half") + self.get_buffer("box_center"))
 
 

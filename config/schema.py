@@ -192,11 +192,10 @@ class ExperimentConfig(Section):
         """Raise ValueError if several learner ranks could not learn together."""
         if self.learner.threads is not None:
             raise ValueError("learner.threads is for one rank: leave it out where learner.ranks is more than 1")
-        if not self.policy.learns_from_parts:
-            reason = self.policy.needs_whole_batches
+        if reason := self.policy.needs_whole_batches:
             raise ValueError(
                 f"learner.ranks is {self.learner.ranks}, and policy.type {self.policy.type} cannot learn from parts of "
-                f"a batch{f' ({reason})' if reason else ''}: set it to 1"
+                f"a batch ({reason}): set it to 1"
             )
         rows = self.learner.batch_size
         if self.policy.segment_steps is not None:

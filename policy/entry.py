@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.declaration import Declaration
@@ -98,10 +98,15 @@ class ReanalyzingEntry(AlgorithmEntry[Settings]):
 class BuiltInEntry(AlgorithmEntry[Settings]):
     """Entry of a built-in algorithm."""
 
+    acts: Callable[[Any, ObservationSpec, ActionSpec, Inference], Policy]
+    """Makes the acting side from the settings."""
     learner: str
     """`module:Class` of the learning side, imported only by `make_algorithm`, since it needs torch."""
     meanings: Mapping[str, str] = MappingProxyType({})
     """Meaning of each metric and of each exploration, by name, for docs/metrics.md."""
+
+    def make_policy(self, setup: Setup[Settings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        return self.acts(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[Settings], seed: int) -> Algorithm:
         return cast("Algorithm", imported(self.learner)(setup.config, setup.observation, setup.action, seed))

@@ -157,13 +157,8 @@ class PpoConfig(ActorCriticConfig):
         return {"policy.horizon_steps": 128, "learner.learning_rate": 5e-4, **normalised}
 
     @property
-    def learns_from_parts(self) -> bool:
-        """See BuiltInConfig: the shares of a recurrent network are whole segments."""
-        return self.recurrent is None
-
-    @property
     def needs_whole_batches(self) -> str:
-        return "policy.recurrent is set"
+        return "policy.recurrent is set" if self.recurrent else ""  # minibatches are whole segments
 
     @property
     def segment_steps(self) -> int | None:
@@ -362,11 +357,6 @@ class IqlConfig(TargetConfig):
     """Bound of an action's weight in the loss of the actor."""
     exploration_noise: NonNegativeFloat = 0.1
     """Standard deviation of the normal noise in collectors, for actions in -1 … 1; offline there are none."""
-
-    @property
-    def learns_from_parts(self) -> bool:
-        """See BuiltInConfig: advantages are compared within the whole batch."""
-        return False
 
     @property
     def needs_whole_batches(self) -> str:

@@ -87,13 +87,8 @@ class BuiltInConfig(AlgorithmConfig):
         return None
 
     @property
-    def learns_from_parts(self) -> bool:
-        """`Declaration.learns_from_parts`."""
-        return True
-
-    @property
     def needs_whole_batches(self) -> str:
-        """Reason why a setting prevents learning from parts of a batch, or an empty text."""
+        """Reason against learning from parts of a batch; empty for `Declaration.learns_from_parts`."""
         return ""
 
     @property

@@ -66,11 +66,6 @@ class CrossQConfig(TemperedConfig):
     arXiv 2502.07523). Growing weights would make later steps smaller and smaller."""
 
     @property
-    def learns_from_parts(self) -> bool:
-        """See BuiltInConfig: normalisation reads the whole batch."""
-        return False
-
-    @property
     def needs_whole_batches(self) -> str:
         return "crossq normalises by the moments of the whole batch"
 

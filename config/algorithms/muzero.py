@@ -171,8 +171,8 @@ class MuZeroConfig(EncoderConfig):
         return self.reanalyze_ratio
 
     @property
-    def learns_from_parts(self) -> bool:
-        return False
+    def needs_whole_batches(self) -> str:
+        return "muzero searches and learns whole batches"
 
     @property
     def lowers_products(self) -> bool:

@@ -319,13 +319,8 @@ class PqnConfig(NetworkConfig, ActionValueConfig):
         return self.recurrent is None and super().lowers_products
 
     @property
-    def learns_from_parts(self) -> bool:
-        """See BuiltInConfig: the shares of a recurrent network are whole segments."""
-        return self.recurrent is None
-
-    @property
     def needs_whole_batches(self) -> str:
-        return "policy.recurrent is set"
+        return "policy.recurrent is set" if self.recurrent else ""  # minibatches are whole segments
 
     @property
     def segment_steps(self) -> int | None:

@@ -125,13 +125,10 @@ class CustomConfig(AlgorithmConfig):
         return None if self.declaration.reanalyzed is None else self.declaration.reanalyzed.share
 
     @property
-    def learns_from_parts(self) -> bool:
-        """See BuiltInConfig; True as long as the declaration is not filled in."""
-        return self.declaration is None or self.declaration.learns_from_parts
-
-    @property
     def needs_whole_batches(self) -> str:
-        return "its declaration does not say learns_from_parts"
+        """See BuiltInConfig; empty as long as the declaration is not filled in."""
+        allows = self.declaration is None or self.declaration.learns_from_parts
+        return "" if allows else "its declaration does not say learns_from_parts"
 
     @property
     def lowers_products(self) -> bool:

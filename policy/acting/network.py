@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.policy.base import Arrays, imported
 from remuda.policy.networks.compiled import Forward, compiled
 from remuda.policy.networks.program import PROGRAM, Programs, Steps, decoded, has_convolutions
 from remuda.policy.saved_state import StateMismatchError
-from remuda.policy.spaces import ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -181,27 +182,26 @@ class Inference:
 
     def network(
         self,
-        make: Callable[[], nn.Module],
+        folder: str,
+        settings: AlgorithmConfig,
         observation: ObservationSpec,
-        *,
+        action: ActionSpec,
+        *more: object,
         timed: str,
         inputs: Mapping[str, int | None] = _NO_INPUTS,
     ) -> ActingNetwork:
-        """Makes an ActingNetwork with these settings; the arguments are those of ActingNetwork."""
+        """Makes an ActingNetwork with these settings, of the network by `make_network` in `learning.py` of the
+        algorithm's folder. The import waits for the network, since it needs torch, and most collectors do not. `more`
+        are further arguments of `make_network`."""
+
+        def make() -> nn.Module:
+            made = imported(f"remuda.policy.algorithms.{folder}.learning:make_network")
+            return cast("nn.Module", made(settings, observation, action, self.source_dir, *more))
+
         return ActingNetwork(make, observation, timed=timed, inputs=inputs, chosen=self.chosen, device=self.device)
 
 
 PLAIN = Inference()
-
-
-def made_by(reference: str, *arguments: object) -> Callable[[], nn.Module]:
-    """Returns a function that imports `module:function` and calls the function with these arguments. The import waits
-    for the call, since it needs torch, and most collectors do not."""
-
-    def make() -> nn.Module:
-        return cast("nn.Module", imported(reference)(*arguments))
-
-    return make
 
 
 def fastest(make: Callable[[Form], Forward], inputs: np.ndarray, *, lower: bool) -> tuple[Form, str]:

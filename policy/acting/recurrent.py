@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.policy.acting.network import Inference
+from remuda.policy.acting.network import ActingNetwork
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.layouts import CORE, HEAD, RecurrentLayout
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import Numbers, ObservationSpec
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Floats = NDArray[np.float32]
 
@@ -28,17 +24,16 @@ class RecurrentPolicy(Policy):
         layout: RecurrentLayout,
         observation: ObservationSpec,
         head: Policy,
-        make: Callable[[], nn.Module],
-        inference: Inference,
+        network: ActingNetwork,
     ) -> None:
-        """`head` acts on observations like `layout.remembered`. `make` builds the network for ActingNetwork, up to the
-        core's inputs."""
+        """`head` acts on observations like `layout.remembered`. `network` has the output `encoded`, the core's
+        inputs."""
         self._layout, self._observation, self._head = layout, observation, head
         self.state_size = layout.state_size
         self.uses_legal_actions = head.uses_legal_actions
         self.keeps_float64 = layout.normalizes
         self._numbers: Numbers = observation.numbers(normalised=layout.normalizes)
-        self._network = inference.network(make, observation, timed="encoded")
+        self._network = network
         self._core: Core | None = None
 
     def load_state(self, state: Arrays) -> None:

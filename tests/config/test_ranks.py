@@ -39,7 +39,7 @@ def test_settings_say_the_same_as_declarations(name: str) -> None:
     """The config is checked by the settings, before there is a declaration."""
     alone = config({"type": name}, ranks=1)
     policy, told = alone.policy, declaration(alone)
-    assert told.learns_from_parts == policy.learns_from_parts
+    assert told.learns_from_parts == (not policy.needs_whole_batches)
     assert told.lowers_products == policy.lowers_products
     assert (told.reanalyzed.share if told.reanalyzed else None) == policy.reanalyzed_share
     assert (told.rows.horizon_steps if isinstance(told.rows, Segments) else None) == policy.segment_steps

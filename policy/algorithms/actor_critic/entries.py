@@ -22,10 +22,10 @@ from remuda.policy.acting.distributions import (
     categorical,
     masked,
 )
-from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.entry import BuiltInEntry
 from remuda.policy.networks.layouts import RecurrentLayout, has_images, input_layout, require_readable, units
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.saved_state import StateMismatchError
@@ -115,10 +115,8 @@ def make_actor_critic_policy(
         "recurrent": None,
     }
     head = ActorCriticPolicy(config.model_copy(update=plain), layout.remembered, action)
-    make = made_by(
-        "remuda.policy.algorithms.actor_critic.learning:make_network", config, observation, action, inference.source_dir
-    )
-    return RecurrentPolicy(layout, observation, head, make, inference)
+    network = inference.network("actor_critic", config, observation, action, timed="encoded")
+    return RecurrentPolicy(layout, observation, head, network)
 
 
 class ActorCriticPolicy(Policy):
@@ -138,14 +136,7 @@ class ActorCriticPolicy(Policy):
         self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
         network_shape(config, observation)
         require_readable(config, observation)
-        make = made_by(
-            "remuda.policy.algorithms.actor_critic.learning:make_network",
-            config,
-            observation,
-            action,
-            inference.source_dir,
-        )
-        self._network = inference.network(make, observation, timed="policy")
+        self._network = inference.network("actor_critic", config, observation, action, timed="policy")
         self._noise = CorrelatedNoise(config.noise_correlation)
 
     def load_state(self, state: Arrays) -> None:
@@ -225,6 +216,7 @@ ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
 class ActorCriticEntry(BuiltInEntry[ActorCriticSettings]):
     """The common part of both algorithms."""
 
+    acts = staticmethod(make_actor_critic_policy)
     meanings = METRICS
     further_columns: Mapping[str, str] = MappingProxyType({})
     """Further columns of progress.txt."""
@@ -248,13 +240,8 @@ class ActorCriticEntry(BuiltInEntry[ActorCriticSettings]):
                 **self.further_columns,
             },
             with_statistics=("total_loss", "policy_loss", "value_loss", "entropy", "value", "grad_norm"),
-            learns_from_parts=settings.learns_from_parts,
+            learns_from_parts=not settings.needs_whole_batches,
             lowers_products=settings.lowers_products,
-        )
-
-    def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return make_actor_critic_policy(
-            setup.settings, setup.observation, setup.action, setup.inference(chosen, device)
         )
 
 

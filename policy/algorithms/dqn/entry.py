@@ -15,10 +15,10 @@ from remuda.config.declaration import Declaration, RowShape, Segments, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import EpsilonGreedy, masked
-from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.entry import BuiltInEntry
 from remuda.policy.networks.layouts import RecurrentLayout, input_layout, require_readable, units
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.schedules import epsilon_schedule
@@ -73,7 +73,7 @@ def declared(
         loss_columns=LOSS_COLUMNS,
         with_statistics=WITH_STATISTICS,
         exploration={EPSILON: epsilon_schedule(config, settings)} if exploration is None else dict(exploration),
-        learns_from_parts=settings.learns_from_parts,
+        learns_from_parts=not settings.needs_whole_batches,
         lowers_products=settings.lowers_products,
     )
 
@@ -157,10 +157,7 @@ class DqnPolicy(QPolicy):
         self._reward_std: np.float32 | None = None
         self._scaled = config.normalize_rewards
         require_readable(config, observation)
-        make = made_by(
-            "remuda.policy.algorithms.dqn.learning:make_network", config, observation, action, inference.source_dir
-        )
-        self._network = inference.network(make, observation, timed="values")
+        self._network = inference.network("dqn", config, observation, action, timed="values")
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
@@ -195,15 +192,15 @@ def make_pqn_policy(
     layout = recurrent_layout(config, observation)
     plain: dict[str, object] = {"recurrent": None, "encoder": None, "encoder_kwargs": {}, "convolution": None}
     head = DqnPolicy(config.model_copy(update=plain), layout.remembered, action)
-    reference = "remuda.policy.algorithms.dqn.learning:make_network"
-    make = made_by(reference, config, observation, action, inference.source_dir)
-    return RecurrentPolicy(layout, observation, head, make, inference)
+    network = inference.network("dqn", config, observation, action, timed="encoded")
+    return RecurrentPolicy(layout, observation, head, network)
 
 
 class DqnEntry(BuiltInEntry[DqnConfig]):
     """See AlgorithmEntry."""
 
     settings = DqnConfig
+    acts = DqnPolicy
     learner = "remuda.policy.algorithms.dqn.learning:Dqn"
     meanings = MEANINGS
 
@@ -211,20 +208,15 @@ class DqnEntry(BuiltInEntry[DqnConfig]):
         rows = Steps(n_step=settings.n_step, discount=settings.discount)
         return declared(config, settings, rows)
 
-    def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return DqnPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
-
 
 class PqnEntry(BuiltInEntry[PqnConfig]):
     """See AlgorithmEntry."""
 
     settings = PqnConfig
+    acts = staticmethod(make_pqn_policy)
     learner = "remuda.policy.algorithms.dqn.pqn:Pqn"
     meanings = MEANINGS
 
     def declaration(self, config: ExperimentConfig, settings: PqnConfig) -> Declaration:
         rows = Segments(horizon_steps=settings.horizon_steps, discount=settings.discount)
         return declared(config, settings, rows, reuse="once")
-
-    def make_policy(self, setup: Setup[PqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return make_pqn_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from remuda.config.algorithms.q_learning import DqnConfig, R2d2Config
 from remuda.config.declaration import Declaration, Sequences
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.acting.recurrent import RecurrentPolicy
 from remuda.policy.algorithms.dqn.entry import MEANINGS, DqnPolicy, declared, hidden_layers, number_of_actions
-from remuda.policy.base import Policy
-from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.entry import BuiltInEntry
 from remuda.policy.networks.layouts import RecurrentLayout, require_readable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -49,10 +48,8 @@ def make_r2d2_policy(
     laid_out = layout(config, observation)
     acts = RescaledDqnPolicy if config.value_rescaling else DqnPolicy
     head = acts(head_config(config), laid_out.remembered, action)
-    make = made_by(
-        "remuda.policy.algorithms.r2d2.learning:make_network", config, observation, action, inference.source_dir
-    )
-    return RecurrentPolicy(laid_out, observation, head, make, inference)
+    network = inference.network("r2d2", config, observation, action, timed="encoded")
+    return RecurrentPolicy(laid_out, observation, head, network)
 
 
 class RescaledDqnPolicy(DqnPolicy):
@@ -76,6 +73,7 @@ class R2d2Entry(BuiltInEntry[R2d2Config]):
     """See AlgorithmEntry."""
 
     settings = R2d2Config
+    acts = staticmethod(make_r2d2_policy)
     learner = "remuda.policy.algorithms.r2d2.learning:R2d2"
     meanings = MEANINGS
 
@@ -88,6 +86,3 @@ class R2d2Entry(BuiltInEntry[R2d2Config]):
             discount=settings.discount,
         )
         return declared(config, settings, rows)
-
-    def make_policy(self, setup: Setup[R2d2Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return make_r2d2_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))

@@ -14,10 +14,10 @@ from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import expected_returns
-from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.dqn.entry import EPSILON, MEANINGS, METRICS, QPolicy, declared
-from remuda.policy.base import Arrays, Policy
-from remuda.policy.entry import BuiltInEntry, Setup
+from remuda.policy.base import Arrays
+from remuda.policy.entry import BuiltInEntry
 from remuda.policy.networks.layouts import require_readable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.schedules import epsilon_schedule
@@ -72,10 +72,7 @@ class RainbowPolicy(QPolicy):
         super().__init__(config, observation, action)
         require_readable(config, observation)
         self._config = config
-        make = made_by(
-            "remuda.policy.algorithms.rainbow.learning:make_network", config, observation, action, inference.source_dir
-        )
-        self._network = inference.network(make, observation, timed="features")
+        self._network = inference.network("rainbow", config, observation, action, timed="features")
         self._layers: dict[str, NoisyDense] = {}
         self._names = ["streams", "advantage", *(["value"] if config.dueling else [])]
         if config.network is not None:
@@ -133,6 +130,7 @@ class RainbowEntry(BuiltInEntry[RainbowConfig]):
     """See AlgorithmEntry."""
 
     settings = RainbowConfig
+    acts = RainbowPolicy
     learner = "remuda.policy.algorithms.rainbow.learning:Rainbow"
     meanings = MappingProxyType(
         {
@@ -152,9 +150,6 @@ class RainbowEntry(BuiltInEntry[RainbowConfig]):
             monitored=(*METRICS, NOISE_SIGMA) if settings.noisy else tuple(METRICS),
             exploration=_exploration(config, settings),
         )
-
-    def make_policy(self, setup: Setup[RainbowConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return RainbowPolicy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
 
 def _exploration(config: ExperimentConfig, settings: RainbowConfig) -> dict[str, Schedule]:

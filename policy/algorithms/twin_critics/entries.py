@@ -18,7 +18,7 @@ from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule
 from remuda.policy.acting.distributions import Categorical, best, drawn_evenly, expected_returns, explored, masked
-from remuda.policy.acting.network import PLAIN, Chosen, Inference, made_by
+from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.dqn.entry import Q_VALUE_COLUMNS
 from remuda.policy.base import Algorithm, Arrays, Policy, imported
 from remuda.policy.entry import BuiltInEntry, Setup
@@ -108,19 +108,10 @@ class TwinCriticPolicy(Policy):
         self._numbers = numbers_of(config, observation)
         read = None if self._numbers is None else layout.critic(self._numbers)[0]
         critics = {f"critic_{index}": read for index in range(NUMBER_OF_CRITICS)}
+        temperature = 1.0 if layout.has_temperature else None
+        inputs = critics if self._numbers is None else {"actor": self._numbers, **critics}
         self._network = inference.network(
-            made_by(
-                "remuda.policy.algorithms.twin_critics.learning:make_network",
-                config,
-                layout,
-                observation,
-                action,
-                inference.source_dir,
-                1.0 if layout.has_temperature else None,
-            ),
-            observation,
-            timed="actor",
-            inputs=critics if self._numbers is None else {"actor": self._numbers, **critics},
+            "twin_critics", config, observation, action, layout, temperature, timed="actor", inputs=inputs
         )
         self._critics = list(critics)
 
@@ -247,7 +238,7 @@ def declared(
         loss_columns={**Q_VALUE_COLUMNS, "LossPi": "policy_loss", "LossQ": "critic_loss", **columns},
         with_statistics=("critic_loss", "policy_loss", "q_value", "td_error", "grad_norm"),
         exploration={**exploration, **random_at_first(config, settings)},
-        learns_from_parts=settings.learns_from_parts,
+        learns_from_parts=not settings.needs_whole_batches,
         lowers_products=settings.lowers_products,
     )
 
@@ -295,14 +286,12 @@ class SacEntry(BuiltInEntry[SacConfig]):
     """See AlgorithmEntry."""
 
     settings = SacConfig
+    acts = staticmethod(make_sac_policy)
     meanings = MappingProxyType({**TEMPERED_METRICS, **_RANDOM})
 
     def declaration(self, config: ExperimentConfig, settings: SacConfig) -> Declaration:
         """Declare random actions at first; afterwards the policy draws its actions."""
         return declared_tempered(config, settings)
-
-    def make_policy(self, setup: Setup[SacConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return make_sac_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
 
     def make_algorithm(self, setup: Setup[SacConfig], seed: int) -> Algorithm:
         kind = "Sac" if setup.action.n is None else "DiscreteSac"
@@ -329,10 +318,18 @@ def crossq_layout(config: CrossQConfig, action: ActionSpec) -> TwinCriticLayout:
     )
 
 
+def make_crossq_policy(
+    config: CrossQConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+) -> TwinCriticPolicy:
+    """Make a policy like that of SAC. Raises UnsupportedSpaceError."""
+    return TwinCriticPolicy(config, crossq_layout(config, action), observation, action, "squashed_gaussian", inference)
+
+
 class CrossQEntry(BuiltInEntry[CrossQConfig]):
     """See AlgorithmEntry."""
 
     settings = CrossQConfig
+    acts = staticmethod(make_crossq_policy)
     learner = "remuda.policy.algorithms.twin_critics.crossq:CrossQ"
     meanings = MappingProxyType({**TEMPERED_METRICS, **_RANDOM})
 
@@ -340,32 +337,30 @@ class CrossQEntry(BuiltInEntry[CrossQConfig]):
         """Declare random actions at first; afterwards the policy draws its actions."""
         return declared_tempered(config, settings)
 
-    def make_policy(self, setup: Setup[CrossQConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        layout, inference = crossq_layout(setup.settings, setup.action), setup.inference(chosen, device)
-        return TwinCriticPolicy(setup.settings, layout, setup.observation, setup.action, "squashed_gaussian", inference)
-
 
 NOISE = "noise"
 """Name of the exploration of Policy.act: the standard deviation of the noise on actions in -1 … 1."""
 
 
-def make_td3_policy(
-    config: Td3Config, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
+def unit_layout(config: Td3Config | IqlConfig, action: ActionSpec) -> TwinCriticLayout:
+    """The layers of an actor with actions in -1 … 1. Raises UnsupportedSpaceError."""
+    action.bounded(by=config.type)
+    has_state_value = isinstance(config, IqlConfig)
+    return TwinCriticLayout(config.hidden, action.outputs, action.outputs, 1, False, has_state_value=has_state_value)
+
+
+def make_unit_policy(
+    config: Td3Config | IqlConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
 ) -> TwinCriticPolicy:
     """Make a policy that takes tanh of the actor's outputs. Raises UnsupportedSpaceError."""
-    return TwinCriticPolicy(config, td3_layout(config, action), observation, action, "unit_action", inference)
-
-
-def td3_layout(config: Td3Config, action: ActionSpec) -> TwinCriticLayout:
-    """The network's layers. Raises UnsupportedSpaceError."""
-    action.bounded(by="td3")
-    return TwinCriticLayout(config.hidden, action.outputs, action.outputs, 1, has_temperature=False)
+    return TwinCriticPolicy(config, unit_layout(config, action), observation, action, "unit_action", inference)
 
 
 class Td3Entry(BuiltInEntry[Td3Config]):
     """See AlgorithmEntry."""
 
     settings = Td3Config
+    acts = staticmethod(make_unit_policy)
     learner = "remuda.policy.algorithms.twin_critics.td3:Td3"
     meanings = MappingProxyType(
         {**METRICS, **_RANDOM, NOISE: "standard deviation of the noise on collectors' actions, in -1 … 1"}
@@ -374,16 +369,6 @@ class Td3Entry(BuiltInEntry[Td3Config]):
     def declaration(self, config: ExperimentConfig, settings: Td3Config) -> Declaration:
         """Random actions at first; then the actor's, with noise."""
         return declared(config, settings, metrics=METRICS, exploration={NOISE: ((0, settings.exploration_noise),)})
-
-    def make_policy(self, setup: Setup[Td3Config], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        return make_td3_policy(setup.settings, setup.observation, setup.action, setup.inference(chosen, device))
-
-
-def iql_layout(config: IqlConfig, action: ActionSpec) -> TwinCriticLayout:
-    """The network's layers. Raises UnsupportedSpaceError."""
-    action.bounded(by="iql")
-    outputs = action.outputs
-    return TwinCriticLayout(config.hidden, outputs, outputs, 1, has_temperature=False, has_state_value=True)
 
 
 IQL_METRICS: Mapping[str, str] = MappingProxyType(
@@ -401,6 +386,7 @@ class IqlEntry(BuiltInEntry[IqlConfig]):
     """See AlgorithmEntry."""
 
     settings = IqlConfig
+    acts = staticmethod(make_unit_policy)
     learner = "remuda.policy.algorithms.twin_critics.iql:Iql"
     meanings = MappingProxyType({**IQL_METRICS, **Td3Entry.meanings})
 
@@ -408,7 +394,3 @@ class IqlEntry(BuiltInEntry[IqlConfig]):
         """Random actions at first; then the actor's, with noise."""
         noise = {NOISE: ((0, settings.exploration_noise),)}
         return declared(config, settings, metrics=IQL_METRICS, columns={"LossV": "value_loss"}, exploration=noise)
-
-    def make_policy(self, setup: Setup[IqlConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
-        layout, inference = iql_layout(setup.settings, setup.action), setup.inference(chosen, device)
-        return TwinCriticPolicy(setup.settings, layout, setup.observation, setup.action, "unit_action", inference)

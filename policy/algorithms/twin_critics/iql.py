@@ -6,7 +6,7 @@ import torch
 
 from remuda.config.algorithms.actor_critic import IqlConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import iql_layout
+from remuda.policy.algorithms.twin_critics.entries import unit_layout
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
@@ -32,7 +32,7 @@ class Iql(TwinCriticLearner[IqlConfig]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         policy = config.policy
         assert isinstance(policy, IqlConfig), policy.type
-        layout = iql_layout(policy, action)
+        layout = unit_layout(policy, action)
         super().__init__(config, policy, observation, action, seed, layout=layout, followed=CRITICS)
 
     def portable(self) -> PortableTwinCritics:

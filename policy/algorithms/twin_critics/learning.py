@@ -112,10 +112,10 @@ def outputs_of(critics: nn.Module, observations: torch.Tensor, actions: torch.Te
 
 def make_network(
     config: TwinCriticConfig,
-    layout: TwinCriticLayout,
     observation: ObservationSpec,
     action: ActionSpec,
     source_dir: str | None,
+    layout: TwinCriticLayout,
     temperature: float | None = None,
 ) -> TwinCriticNetwork:
     """See remuda.policy.algorithms.dqn.learning. `temperature`: initial temperature, if learned.
@@ -281,7 +281,7 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
         self._as_vector = numbers_of(policy, observation) is not None
         self._device = torch.device(config.learner.device)
         with weights_from(seed):
-            made = make_network(policy, layout, observation, action, config.source_dir, temperature)
+            made = make_network(policy, observation, action, config.source_dir, layout, temperature)
         self._network = made.to(self._device)
         self._source = self._network.get_submodule(followed or "")
         target = None if followed is None else copy.deepcopy(self._source)

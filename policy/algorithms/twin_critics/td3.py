@@ -6,7 +6,7 @@ import torch
 
 from remuda.config.algorithms.actor_critic import Td3Config
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import td3_layout
+from remuda.policy.algorithms.twin_critics.entries import unit_layout
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
@@ -31,7 +31,7 @@ class Td3(TwinCriticLearner[Td3Config]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         policy = config.policy
         assert isinstance(policy, Td3Config), policy.type
-        layout = td3_layout(policy, action)
+        layout = unit_layout(policy, action)
         super().__init__(config, policy, observation, action, seed, layout=layout, followed="")
         self._target_actor, self._target_critics = map(self._target.get_submodule, (ACTOR, CRITICS))
 

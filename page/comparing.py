@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
-import numpy as np
 from msgspec import Struct
 from pydantic import JsonValue
 
+from remuda.client.plots.curves import differing
+from remuda.client.sweeps.results import mean_std
 from remuda.config.dump import recorded, sources, yaml_text
 from remuda.config.errors import ConfigError, flat
+from remuda.page.growing import finite
 from remuda.page.stored_run import RunRow
 from remuda.storage.run_folder import RunFolder
 
@@ -57,24 +58,18 @@ def side_by_side(
 ) -> Settings:
     """Return every setting of any run, in order of first appearance. All arguments are in the order of the runs."""
     flats = [flat(each) for each in settings]
-    keys = list(dict.fromkeys(key for each in flats for key in each))
+    keys, differ = list(dict.fromkeys(key for each in flats for key in each)), set(differing(flats))
     found = [
         Setting(
             key=key,
             values=[each.get(key) for each in flats],
             missing=[key not in each for each in flats],
-            differs=differs(key, flats),
+            differs=key in differ,
             source=[each.get(key) for each in origins],
         )
         for key in keys
     ]
     return Settings(list(runs), found, list(texts))
-
-
-def differs(key: str, flats: Sequence[Mapping[str, JsonValue]]) -> bool:
-    """Return True if the runs have different values of the setting, or some lack the setting."""
-    first = flats[0]
-    return any((key in each) != (key in first) or each.get(key) != first.get(key) for each in flats[1:])
 
 
 def origins_and_text(folder: RunFolder) -> tuple[dict[str, str], str | None]:
@@ -144,10 +139,7 @@ def compared(rows: Sequence[RunRow], settings: Mapping[str, Mapping[str, JsonVal
 
 def _differing(flats: Sequence[Mapping[str, JsonValue]]) -> list[str]:
     known = [each for each in flats if each]
-    if len(known) < 2:
-        return []
-    keys = dict.fromkeys(key for each in known for key in each if key not in _NEVER)
-    return [key for key in keys if differs(key, known)][:MOST_COLUMNS]
+    return [key for key in differing(known) if key not in _NEVER][:MOST_COLUMNS] if known else []
 
 
 def _variants(rows: Sequence[RunRow]) -> list[VariantRow]:
@@ -158,8 +150,10 @@ def _variants(rows: Sequence[RunRow]) -> list[VariantRow]:
 
 
 def _variant(name: str, members: Sequence[RunRow]) -> VariantRow:
-    best_mean, best_std = _mean_std([row.best_return for row in members])
-    last_mean, last_std = _mean_std([row.last_return for row in members])
+    best_mean, best_std, last_mean, last_std = map(
+        finite,
+        (*mean_std([row.best_return for row in members]), *mean_std([row.last_return for row in members])),
+    )
     return VariantRow(
         variant=name,
         group=name,
@@ -170,8 +164,3 @@ def _variant(name: str, members: Sequence[RunRow]) -> VariantRow:
         last_mean=last_mean,
         last_std=last_std,
     )
-
-
-def _mean_std(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return (float(np.mean(known)), float(np.std(known))) if known else (None, None)

@@ -5,12 +5,12 @@ Until a long table is read whole, evenly spaced rows serve as a sample.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 
 import numpy as np
 
+from remuda.client.plots.runs import cell_number
 from remuda.page.growing import FloatArray, GrowingReader, Pyramid, Reduction
 from remuda.storage.untrusted import open_regular
 
@@ -97,12 +97,5 @@ class ProgressReader(GrowingReader):
     def _numbers(self, lines: Sequence[bytes]) -> FloatArray:
         """Return the lines with a cell for each column; nan for cells without a number."""
         rows = [row for line in lines if len(row := line.split(b"\t")) == len(self.names)]
-        found = np.array([[_number(cell) for cell in row] for row in rows], np.float64)
+        found = np.array([[cell_number(cell) for cell in row] for row in rows], np.float64)
         return found.reshape(-1, len(self.names))
-
-
-def _number(cell: bytes) -> float:
-    try:
-        return float(cell)
-    except ValueError:  # empty, or a text
-        return math.nan

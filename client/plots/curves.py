@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
 import numpy as np
+from pydantic import JsonValue
 
 from remuda.client.plots.runs import FloatArray, PlotError, Run
 
@@ -132,9 +133,9 @@ def by_experiment(runs: Sequence[Run]) -> list[Group]:
     named: dict[str, list[Run]] = {}
     for (name, _), members in groups.items():
         named.setdefault(name, []).append(members[0])
-    differing = {name: _differing(members) for name, members in named.items()}
+    differ = {name: differing([one.settings for one in members]) for name, members in named.items()}
     return [
-        Group(name + _difference(members[0], differing[name]), tuple(members)) for (name, _), members in groups.items()
+        Group(name + _difference(members[0], differ[name]), tuple(members)) for (name, _), members in groups.items()
     ]
 
 
@@ -161,18 +162,17 @@ def one_by_one(runs: Sequence[Run]) -> list[Group]:
     return [Group(label, (run,)) for label, run in zip(labels, runs, strict=True)]
 
 
-def _differing(runs: Sequence[Run]) -> set[str]:
-    """Return the settings that differ between these runs, or are missing in some."""
-    first = runs[0].settings
-    keys = set[str]().union(*(run.settings for run in runs))
-    return {
-        key for key in keys if any(key not in run.settings or run.settings[key] != first.get(key, run) for run in runs)
-    }
+def differing(settings: Sequence[Mapping[str, JsonValue]]) -> list[str]:
+    """Return the settings that differ between runs, or are missing in some, in order of first appearance."""
+    first, keys = settings[0], dict.fromkeys(key for each in settings for key in each)
+    return [
+        key for key in keys if any((key in one) != (key in first) or one.get(key) != first.get(key) for one in settings)
+    ]
 
 
-def _difference(run: Run, differing: Collection[str]) -> str:
+def _difference(run: Run, differ: Collection[str]) -> str:
     """Return the settings that distinguish a run from runs with the same name, for its label."""
-    shown = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differing)
+    shown = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differ)
     return f" ({shown})" if shown else ""
 
 

@@ -12,7 +12,9 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
+from remuda.config.errors import flat
 from remuda.storage.existing_folder import REPLACED
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
@@ -36,7 +38,7 @@ class Run:
     """Name of the experiment, without `_s<seed>`."""
     columns: Mapping[str, FloatArray]
     """Columns of progress.txt; see `read_progress`."""
-    settings: Mapping[str, object] = field(default_factory=dict[str, object])
+    settings: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """Settings that affect learning, by dotted key; empty for folders of other programs."""
     folder_index: int = 0
     """Index of the given folder that contains the run."""
@@ -108,14 +110,14 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def described(
-    root: Path, config: Mapping[str, object], columns: Mapping[str, FloatArray], folder_index: int = 0
+    root: Path, config: Mapping[str, JsonValue], columns: Mapping[str, FloatArray], folder_index: int = 0
 ) -> Run:
     """Return the run with this config; empty means no config."""
     name = config.get("name", config.get("exp_name"))
     if not isinstance(name, str):
         name = root.resolve().name
     ours = "name" in config  # Spinning Up writes exp_name, and its configs contain values that differ between seeds
-    settings = _flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
+    settings = flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
     return Run(root, _without_seed(name, config.get("seed")), columns, settings, folder_index)
 
 
@@ -124,14 +126,14 @@ def _read(root: Path, folder_index: int) -> Run:
     return described(root, _config(folder.config_json), read_progress(folder.progress), folder_index)
 
 
-def _config(path: Path) -> Mapping[str, object]:
+def _config(path: Path) -> Mapping[str, JsonValue]:
     try:
         content = json_of(read_bounded(path, most_bytes=_MOST_CONFIG_BYTES).decode("utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise PlotError(f"{path} cannot be read: {error}") from None
-    return cast("Mapping[str, object]", content) if isinstance(content, dict) else {}
+    return cast("Mapping[str, JsonValue]", content) if isinstance(content, dict) else {}
 
 
 def _without_seed(name: str, seed: object) -> str:
@@ -139,16 +141,6 @@ def _without_seed(name: str, seed: object) -> str:
         return name.removesuffix(f"_s{seed}") or name
     suffix = _SEED_SUFFIX.search(name, max(name.rfind("_"), 0))
     return name[: suffix.start()] or name if suffix and suffix.end() == len(name) else name
-
-
-def _flat(values: Mapping[str, object], above: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(cast("dict[str, object]", value), f"{above}{key}.")
-        else:
-            flat[f"{above}{key}"] = value
-    return flat
 
 
 FloatArray = NDArray[np.float64]
@@ -172,10 +164,11 @@ def read_progress(path: Path) -> Mapping[str, FloatArray]:
     for number, row in enumerate(cells, start=2):
         if len(row) != len(names):
             raise PlotError(f"{path}:{number}: {len(row)} cells for {len(names)} columns; correct or remove the line")
-    return {name: np.array([_number(row[at]) for row in cells], np.float64) for at, name in enumerate(names)}
+    return {name: np.array([cell_number(row[at]) for row in cells], np.float64) for at, name in enumerate(names)}
 
 
-def _number(cell: str) -> float:
+def cell_number(cell: str | bytes) -> float:
+    """Return the number of a cell; nan for other cells."""
     try:
         return float(cell)
     except ValueError:  # empty, or the name of something

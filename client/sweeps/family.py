@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from tabulate import tabulate
 
+from remuda.client.progress import number
 from remuda.client.sweeps.lineage import Lineage, Origin
 from remuda.client.sweeps.population import setting_text
 from remuda.client.sweeps.record import RunRecord
@@ -72,7 +73,7 @@ def members_table(lineage: Lineage, records: Mapping[str, RunRecord]) -> str:
             record.state,
             births[origin.run].parent or "-",
             record.env_step,
-            _number(record.last_return),
+            number(record.last_return),
             *(setting_text(value) for value in origin.settings.values()),
         )
         for origin, record in present
@@ -98,15 +99,11 @@ def _described(one: Relative) -> str:
     origin, known = one.birth.checkpoint, [end for end in one.ends if end is not None]
     settings = " ".join(f"{key.rpartition('.')[2]}={setting_text(value)}" for key, value in one.birth.settings.items())
     sha256 = "" if origin is None else f" {origin.file} {origin.sha256[:_SHA_SHOWN]}"
-    begins = "0" if origin is None else f"{origin.env_step} ({_number(origin.reward)})"
-    ends = f"{known[-1].env_step} ({_number(known[-1].reward)})" if known else "…"
+    begins = "0" if origin is None else f"{origin.env_step} ({number(origin.reward)})"
+    ends = f"{known[-1].env_step} ({number(known[-1].reward)})" if known else "…"
     fate = "" if one.is_member else ", replaced"
     failed = ", failed" if one.ends and one.ends[-1] is None else ""
     return f"{one.birth.run}{sha256} {settings} env_step {begins} to {ends}{failed}{fate}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def draw(folder: Path, lineage: Lineage, *, log: bool) -> Path | None:

@@ -13,10 +13,15 @@ import msgspec
 import numpy as np
 from tabulate import tabulate
 
+from remuda.client.progress import number
+from remuda.client.sweeps.population import setting_text
 from remuda.client.sweeps.record import RunRecord
+from remuda.config.errors import shortened
 
 if TYPE_CHECKING:  # it imports optuna
     from remuda.client.sweeps.study import Trial
+
+_LONGEST_REASON = 36
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,10 @@ def runs_table(records: Sequence[RunRecord]) -> str:
         (
             one.name,
             one.state,
-            _shortened(one.reason or ""),
+            shortened(one.reason or "", _LONGEST_REASON),
             one.env_step,
-            _number(one.last_return),
-            _number(one.best_return),
+            number(one.last_return),
+            number(one.best_return),
             f"{one.wall_s:.1f}",
         )
         for one in records
@@ -75,8 +80,8 @@ def variants_table(summaries: Sequence[VariantSummary]) -> str:
 
 
 def _summary(members: Sequence[RunRecord]) -> VariantSummary:
-    best_mean, best_std = _mean_std([one.best_return for one in members])
-    last_mean, last_std = _mean_std([one.last_return for one in members])
+    best_mean, best_std = mean_std([one.best_return for one in members])
+    last_mean, last_std = mean_std([one.last_return for one in members])
     return VariantSummary(
         members[0].variant,
         members[0].settings,
@@ -89,21 +94,14 @@ def _summary(members: Sequence[RunRecord]) -> VariantSummary:
     )
 
 
-def _mean_std(values: Sequence[float | None]) -> tuple[float, float]:
-    known = [value for value in values if value is not None]
+def mean_std(values: Sequence[float | None]) -> tuple[float, float]:
+    """Return mean and population standard deviation of the finite values; nan without any."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
     return (float(np.mean(known)), float(np.std(known))) if known else (math.nan, math.nan)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def _spread(mean: float, std: float) -> str:
     return "-" if math.isnan(mean) else f"{mean:.2f} ± {std:.2f}"
-
-
-def _shortened(text: str, longest: int = 36) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
@@ -121,8 +119,8 @@ def trials_table(trials: Sequence[Trial], *, most: int) -> str:
         (
             f"t{trial.number:03d}",
             trial.state,
-            "-" if trial.value is None else f"{trial.value:.2f}",
-            *(_text(trial.settings.get(key)) for key in keys),
+            number(trial.value),
+            *(setting_text(trial.settings.get(key)) for key in keys),
         )
         for trial in ranked[:most]
     ]
@@ -160,10 +158,6 @@ def json_text(content: Mapping[str, object]) -> str:
 def _rank(trial: Trial) -> tuple[int, float, int]:
     order = {"complete": 0, "pruned": 1}.get(trial.state, 2)
     return order, 0.0 if trial.value is None else -trial.value, trial.number
-
-
-def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 # matplotlib's annotations are partial.

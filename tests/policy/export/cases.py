@@ -20,7 +20,7 @@ from remuda.policy.export.deployable import Recorded
 from remuda.policy.export.exporting import PolicyExport
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.environments.structured import Grid
-from remuda.tests.policy.files import exported, test_recurrent_model
+from remuda.tests.policy.files import exported
 from remuda.tests.policy.files.exported import COUNTERS
 
 ROWS = 40
@@ -93,7 +93,7 @@ def _muzero(policy: MuZeroConfig, shape: tuple[int, ...], dtype: str) -> Made:
 
 TRAINED = {
     name: case
-    for name, case in {**exported.CASES, **test_recurrent_model.CASES}.items()
+    for name, case in {**exported.CASES, **exported.RECURRENT}.items()
     if name
     in {
         "dqn",

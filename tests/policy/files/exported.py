@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,20 @@ CASES = {
     "sac, places and counted actions": Case(SacConfig(hidden=(8,)), PLACES, FROM_MINUS_ONE, places),
     "crossq": Case(CrossQConfig(hidden=(16, 8), actor_hidden=(8,), policy_delay=1), VECTOR, PULL, numbers),
     "td3": Case(Td3Config(hidden=(16, 8), policy_delay=1), VECTOR, PULL, numbers),
+}
+
+SMALL: dict[str, Any] = {
+    **{"recurrent_units": 6, "hidden": (8,), "head_hidden": (8,)},
+    **{"burn_in_steps": 1, "sequence_steps": 4, "overlap_steps": 2},
+}
+CORE: dict[str, Any] = {"recurrent_units": 6, "hidden": (8,)}
+RECURRENT = {
+    "r2d2, lstm": Case(R2d2Config(**SMALL), VECTOR, FROM_MINUS_ONE, numbers),
+    "ppo, gru, continuous": Case(
+        PpoConfig(recurrent="gru", normalize_observations=True, normalize_rewards=True, **CORE), MATRIX, PUSH, wide
+    ),
+    "impala, lstm, several": Case(ImpalaConfig(recurrent="lstm", **CORE), VECTOR, SEVERAL, numbers),
+    "r2d2, frames": Case(R2d2Config(dueling=False, **SMALL), FRAMES, FROM_MINUS_ONE, frames),
 }
 
 

@@ -8,26 +8,16 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
-from remuda.cli.sweep_runs import (
-    SweepOptions,
-    SweepTarget,
-    book_of,
-    check_runs,
-    executor,
-    owned,
-    run_population,
-    run_search,
-    shown,
-)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports what runs experiments, which --help does not need
+    from remuda.cli.sweep_runs import SweepOptions
     from remuda.client.sweeps.grid import Grid
     from remuda.client.sweeps.plan import Task
     from remuda.client.sweeps.record import RunRecord
@@ -42,7 +32,7 @@ GridPath = Annotated[
     ),
 ]
 On = Annotated[
-    SweepTarget | None,
+    Literal["herd", "local"] | None,
     typer.Option(help="On the herd of a coordinator, or in local processes (default: the herd, if one is found)."),
 ]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", metavar="N", min=1, help="Runs at the same time; with --on local.")]
@@ -76,6 +66,8 @@ def sweep(
     from remuda.client.sweeps.grid import read_grid
 
     read = read_grid(grid)
+    from remuda.cli.sweep_runs import SweepOptions, run_population, run_search
+
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
     target = on or _target(folder, connection_file, runs_dir, jobs)
     again = _continue_command(folder, datestamp=datestamp)
@@ -91,6 +83,7 @@ def sweep(
 
 
 def _run_grid(grid: Grid, options: SweepOptions) -> None:
+    from remuda.cli.sweep_runs import book_of, check_runs, executor, owned, shown
     from remuda.client.sweeps.plan import carry_out, plan, tasks
 
     runs = plan(grid, options.folder, sets=options.sets)
@@ -122,7 +115,7 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
     return folder
 
 
-def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> SweepTarget:
+def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> Literal["herd", "local"]:
     """Return the place of an existing sweep. A new sweep runs on the herd if a coordinator is running, unless `jobs` is
     given."""
     from remuda.client.sweeps.record import recorded_mode

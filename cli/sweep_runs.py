@@ -13,20 +13,35 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+from pydantic import JsonValue
+
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.storage.existing_folder import Mode
+from remuda.client.checking import check_experiment
+from remuda.client.client import Client
+from remuda.client.sweeps import family
+from remuda.client.sweeps.evolution import Evolution, PopulationFailedError
+from remuda.client.sweeps.grid import Grid
+from remuda.client.sweeps.herd import HerdRuns
+from remuda.client.sweeps.lineage import ORIGINS
+from remuda.client.sweeps.local import LocalRuns
+from remuda.client.sweeps.plan import Executor, Task, plan_trial, tasks
+from remuda.client.sweeps.population import problems
+from remuda.client.sweeps.record import RunRecord, SweepBook, recorded_mode
+from remuda.client.sweeps.results import best_of, draw, failures, json_text, results_json, trials_table
+from remuda.client.sweeps.search import SearchLoop
+from remuda.client.sweeps.space import Search
+from remuda.client.sweeps.views import open_view
+from remuda.config.errors import ConfigError
+from remuda.storage.existing_folder import Mode, move_away
+from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.training.next_command import plot_command
+from remuda.wire.conversation import UnreachableError
+from remuda.worker.shutdown_guard import ShutdownGuard
 
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from remuda.client.client import Client
-    from remuda.client.sweeps.grid import Grid
-    from remuda.client.sweeps.plan import Executor, Task
-    from remuda.client.sweeps.record import RunRecord, SweepBook
-    from remuda.client.sweeps.space import Search
+if TYPE_CHECKING:  # it imports optuna, which only a search needs
     from remuda.client.sweeps.study import Study, Trial
-    from remuda.worker.shutdown_guard import ShutdownGuard
 
 SweepTarget = Literal["herd", "local"]
 
@@ -60,8 +75,6 @@ GRACE_S = 900.0
 def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
     """Check that all runs are possible here: build every different environment once, and check that the algorithms can
     act there. Raises InputError, UnusableError."""
-    from remuda.client.checking import check_experiment
-
     if options.target == "herd" and options.jobs > 1:
         raise InputError("--jobs needs --on local: a herd runs as many experiments as its workers permit")
     checked: set[str] = set()
@@ -77,10 +90,6 @@ def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
 @contextmanager
 def executor(options: SweepOptions) -> Generator[tuple[Executor, ShutdownGuard]]:
     """Yield the executor of the runs, and the guard that reacts to Ctrl-C."""
-    from remuda.client.sweeps.herd import HerdRuns
-    from remuda.client.sweeps.local import LocalRuns
-    from remuda.worker.shutdown_guard import ShutdownGuard
-
     with ShutdownGuard(grace_s=GRACE_S) as guard:
         if options.target == "herd":
             with connected(options.connection_file, options.runs_dir) as client:
@@ -95,9 +104,6 @@ def executor(options: SweepOptions) -> Generator[tuple[Executor, ShutdownGuard]]
 def _require_answer(client: Client, folder: Path) -> None:
     """Check before writing that the coordinator answers: a sweep begun on a herd cannot continue on this machine.
     Raises RunFailedError."""
-    from remuda.client.sweeps.record import recorded_mode
-    from remuda.wire.conversation import UnreachableError
-
     try:
         client.status()
     except UnreachableError as error:
@@ -109,8 +115,6 @@ def _require_answer(client: Client, folder: Path) -> None:
 def owned(folder: Path) -> Generator[None]:
     """Make the sweep's folder and own the folder during the body. Raises InputError if another sweep owns the
     folder."""
-    from remuda.storage.ownership import FolderOwnedError, Ownership
-
     folder.mkdir(parents=True, exist_ok=True)
     try:
         ownership = Ownership(folder / ".sweep")
@@ -124,8 +128,6 @@ def owned(folder: Path) -> Generator[None]:
 
 def book_of(name: str, options: SweepOptions) -> SweepBook:
     """Read the sweep's records. Raises SweepFileError for a folder of another sweep."""
-    from remuda.client.sweeps.record import SweepBook
-
     return SweepBook(options.folder, name=name, mode=options.mode)
 
 
@@ -135,8 +137,6 @@ def shown(
 ) -> Generator[tuple[dict[str, RunRecord], Callable[[Sequence[RunRecord]], None]]]:
     """Show progress during the body: yield the newest records by name, and a function that takes news. `of` is the
     final number of runs, if larger than the number of `records`."""
-    from remuda.client.sweeps.views import open_view
-
     latest = {record.name: record for record in records}
 
     def show(news: Sequence[RunRecord]) -> None:
@@ -184,10 +184,6 @@ def _search_of(grid: Grid) -> Search:
 def _tasks_at_the_ends(grid: Grid, options: SweepOptions) -> list[Task]:
     """Check the ends of all ranges and every value of all lists, so that most mistakes are reported before the start.
     Returns a task per check."""
-    from remuda.client.sweeps.plan import Task, plan_trial
-    from remuda.client.sweeps.record import RunRecord
-    from remuda.config.errors import ConfigError
-
     values = {key: one.ends for key, one in grid.space.items()}
     most = max(len(some) for some in values.values())
     settings_of = [{key: some[min(index, len(some) - 1)] for key, some in values.items()} for index in range(most)]
@@ -235,9 +231,6 @@ def _run_trials(
 ) -> list[RunRecord]:
     """Run all trials; return the newest records of all runs. Without an interval in the pruning, trials report every
     `report_every` environment steps."""
-    from remuda.client.sweeps.plan import plan_trial, tasks
-    from remuda.client.sweeps.search import SearchLoop
-
     if search.pruning is not None and search.pruning.every_env_steps is not None:
         report_every = search.pruning.every_env_steps
 
@@ -264,9 +257,6 @@ def _run_trials(
 def _print_results(
     grid: Grid, study: Study, records: Sequence[RunRecord], options: SweepOptions, *, again: str | None
 ) -> None:
-    from remuda.client.sweeps.results import best_of, draw, failures, results_json, trials_table
-    from remuda.training.next_command import plot_command
-
     trials, importances = study.trials, study.importances()
     if options.as_json:
         print(results_json(options.folder, records, trials, importances))
@@ -300,11 +290,6 @@ def _sets(settings: Mapping[str, JsonValue]) -> list[str]:
 
 def run_population(grid: Grid, options: SweepOptions) -> None:
     """Train a population and print its results. Raises InputError, ConfigError, LineageError and RunFailedError."""
-    from msgspec.structs import replace
-
-    from remuda.client.sweeps.evolution import Evolution, PopulationFailedError
-    from remuda.client.sweeps.population import problems
-
     pbt = grid.population
     assert pbt is not None
     checked = _tasks_at_the_ends(grid, options)
@@ -345,10 +330,6 @@ def run_population(grid: Grid, options: SweepOptions) -> None:
 
 def _set_aside(book: SweepBook, folder: Path) -> None:
     """Move the runs of an earlier population away. Raises FolderOwnedError if a process works on one of them."""
-    from remuda.client.sweeps.lineage import ORIGINS
-    from remuda.storage.existing_folder import move_away
-    from remuda.storage.ownership import Ownership
-
     for path in folder.glob("*/*/.owner"):
         Ownership(path).release()
     names = [
@@ -360,12 +341,9 @@ def _set_aside(book: SweepBook, folder: Path) -> None:
 
 
 def _print_population(grid: Grid, book: SweepBook, options: SweepOptions, *, again: str | None) -> None:
-    from remuda.client.sweeps.family import draw, members, members_table, tree
-    from remuda.client.sweeps.results import failures, json_text
-
     lineage = book.lineage
     assert lineage is not None
-    best = next((record for _, record in members(lineage, book.runs) if record.last_return is not None), None)
+    best = next((record for _, record in family.members(lineage, book.runs) if record.last_return is not None), None)
     if options.as_json:
         content = {
             "folder": str(options.folder),
@@ -375,10 +353,10 @@ def _print_population(grid: Grid, book: SweepBook, options: SweepOptions, *, aga
         }
         print(json_text(content))
         return
-    print(f"{members_table(lineage, book.runs)}\n\n{tree(lineage)}\n")
-    if failed := failures([record for _, record in members(lineage, book.runs)]):
+    print(f"{family.members_table(lineage, book.runs)}\n\n{family.tree(lineage)}\n")
+    if failed := failures([record for _, record in family.members(lineage, book.runs)]):
         print(f"{failed}\n")
-    drawn = draw(options.folder, lineage, log=next(iter(grid.space.values())).log)
+    drawn = family.draw(options.folder, lineage, log=next(iter(grid.space.values())).log)
     print("Type next:")
     if again is not None:
         print(f"  {again}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,26 +12,16 @@ import pytest
 from remuda.config.launching import KubernetesConfig, LaunchConfig
 from remuda.deploy.kubernetes.launcher import Kubectl, KubectlError, KubernetesLauncher, end_forwarding
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
+from remuda.tests.deploy.conftest import Program
 from remuda.tests.patience import until
 
-Program = Callable[[str], Path]
+Shell = Callable[[str], Path]
 HERD = WorkerCounts(collectors=1, evaluators=1)
 
 
 @pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Makes a kubectl in shell; its arguments are noted beside it."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    def make(body: str) -> Path:
-        noted = folder / "arguments"
-        (folder / "kubectl").write_text(f'#!/bin/sh\necho "$@" >> {noted}\n{body}\n')
-        (folder / "kubectl").chmod(0o755)
-        return noted
-
-    return make
+def kubectl(program: Program) -> Shell:
+    return partial(program, "kubectl")
 
 
 def item(kind: str, role: str, *conditions: tuple[str, str, str], phase: str = "") -> dict[str, object]:
@@ -44,7 +34,7 @@ def printing(*items: dict[str, object]) -> str:
     return f"cat <<'X'\n{json.dumps({'items': list(items)})}\nX"
 
 
-def test_jobs_and_pods(kubectl: Program) -> None:
+def test_jobs_and_pods(kubectl: Shell) -> None:
     noted = kubectl(
         printing(
             item("Pod", "head", ("Ready", "True", ""), phase="Running"),
@@ -66,13 +56,13 @@ def test_jobs_and_pods(kubectl: Program) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "error"])
-def test_what_is_no_answer_is_not_guessed_at(kubectl: Program, text: str) -> None:
+def test_what_is_no_answer_is_not_guessed_at(kubectl: Shell, text: str) -> None:
     kubectl(f"echo '{text}'")
     with pytest.raises(KubectlError, match="not understood"):
         Kubectl("horses").objects("remuda-x")
 
 
-def test_an_error_is_told_in_its_own_words(kubectl: Program) -> None:
+def test_an_error_is_told_in_its_own_words(kubectl: Shell) -> None:
     kubectl("echo 'The connection to the server was refused' >&2; exit 1")
     with pytest.raises(KubectlError, match="kubectl apply says: The connection to the server was refused"):
         Kubectl("horses").apply("{}")
@@ -80,7 +70,7 @@ def test_an_error_is_told_in_its_own_words(kubectl: Program) -> None:
         Kubectl("horses").forward("x-head", 5555)
 
 
-def test_a_forwarded_port_lives_on_however_much_is_printed_of_its_connections(kubectl: Program, tmp_path: Path) -> None:
+def test_a_forwarded_port_lives_on_however_much_is_printed_of_its_connections(kubectl: Shell, tmp_path: Path) -> None:
     """It would stand still once the pipe is full."""
     over = tmp_path / "over"
     more = "for each in $(seq 20000); do echo 'Handling connection for 41234'; done"
@@ -99,7 +89,7 @@ def launcher(tmp_path: Path, said: list[str] | None = None) -> KubernetesLaunche
     return KubernetesLauncher(LaunchRequest(tmp_path / "runs", "x", LaunchConfig(kubernetes=settings), say=say))
 
 
-def test_a_dry_run_asks_nobody_and_shows_no_secret(kubectl: Program, tmp_path: Path) -> None:
+def test_a_dry_run_asks_nobody_and_shows_no_secret(kubectl: Shell, tmp_path: Path) -> None:
     noted = kubectl("exit 1")
     text = launcher(tmp_path).planned(HERD)
     assert text.count("kind: Job\n") == 3
@@ -107,7 +97,7 @@ def test_a_dry_run_asks_nobody_and_shows_no_secret(kubectl: Program, tmp_path: P
     assert not noted.exists()
 
 
-def test_a_job_that_failed_for_good_ends_the_launch_and_everything_is_removed(kubectl: Program, tmp_path: Path) -> None:
+def test_a_job_that_failed_for_good_ends_the_launch_and_everything_is_removed(kubectl: Shell, tmp_path: Path) -> None:
     failed = printing(item("Job", "head", ("Failed", "True", "Job has reached the specified backoff limit")))
     noted = kubectl(f'case "$2" in get) {failed}\n;; logs) echo "no room at the inn";; esac')
     with launcher(tmp_path) as one, pytest.raises(LaunchError, match="backoff limit\nno room at the inn"):
@@ -116,7 +106,7 @@ def test_a_job_that_failed_for_good_ends_the_launch_and_everything_is_removed(ku
     assert verbs == ["apply", "get", "logs", "delete"]
 
 
-def test_whoever_gives_up_is_not_kept_waiting(kubectl: Program, tmp_path: Path) -> None:
+def test_whoever_gives_up_is_not_kept_waiting(kubectl: Shell, tmp_path: Path) -> None:
     waits = printing(item("Pod", "head", ("PodScheduled", "False", "0/3 nodes are available")))
     noted = kubectl(f'case "$2" in get) {waits}\n;; esac')
     said: list[str] = []

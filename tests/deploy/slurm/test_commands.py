@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,28 +15,14 @@ from remuda.deploy.slurm.commands import (
     states,
     submit,
 )
+from remuda.tests.deploy.conftest import Program
 
-Program = Callable[[str, str], Path]
 SQUEUE = """\
 1|CANCELLED|None|n1|(null)
 2_1|PENDING|BeginTime||
 2_0|RUNNING|None|n2|a|b
 3|COMPLETING|None|n[1-2]|(null)
 """
-
-
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Makes a program of this name in shell; its arguments are noted beside it."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-    def make(name: str, body: str) -> Path:
-        noted = tmp_path / f"{name}.arguments"
-        (tmp_path / name).write_text(f'#!/bin/sh\necho "$@" >> {noted}\n{body}\n')
-        (tmp_path / name).chmod(0o755)
-        return noted
-
-    return make
 
 
 def test_an_error_is_told_in_slurms_own_words(program: Program) -> None:

@@ -31,25 +31,32 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
 
 
 def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Build the environment once, and check that the algorithm can act there and that the initial weights fit, and
+    """Build the environment once, and check that the policies can act there and that the initial weights fit, and
     the dataset of an offline run. Raises UnusableError, DatasetError."""
-    from remuda.environments.check import check_environment, check_tasks
+    from remuda.environments.assignment import configs_of_policies
+    from remuda.environments.check import check_tasks
+    from remuda.environments.copies import agents_of, local_copies
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
     from remuda.policy.row_plan import SmallBufferError, check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-    config, path = loaded.config, loaded.path
+    config, path, source_dir = loaded.config, loaded.path, loaded.config.source_dir
     try:
-        if config.env.kind == "pettingzoo":
-            _check_agents(config)
-            return
-        observation, action = check_environment(config)
-        make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
-        check_buffer(config)
-        check_tasks(config, (observation, action))
+        configs = configs_of_policies(config, agents_of(config.env, source_dir=source_dir))
+        assigned = {name: own.env.agents for name, own in configs.items()}
+        copies = local_copies(config.env, assigned, range(1), source_dir=source_dir)
+        copies.close()
+        groups = [lanes.group for lanes in copies.lanes]
+        for own, group in zip(configs.values(), groups, strict=True):
+            make_policy(own, ObservationSpec.of(group.observation), ActionSpec.of(group.action))
+            check_buffer(own)
+            check_tasks(own, (group.observation, group.action))
     except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, SmallBufferError) as error:
         raise UnusableError(f"{path}: {error}") from error
+    if config.env.kind == "pettingzoo":
+        return
+    observation, action = groups[0].observation, groups[0].action
     if config.collector.dataset is not None:
         from remuda.collector.stored_steps import stored_rows
 
@@ -58,26 +65,6 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
         _check_resumed(config, run_dir, observation, action)
     if config.learner.initialize_from is not None:
         _check_weights(loaded, run_dir, on_exists, observation, action)
-
-
-def _check_agents(config: ExperimentConfig) -> None:
-    """Build an environment with several agents once, and check that the policies can act for the agents."""
-    from remuda.environments.assignment import configs_of_policies
-    from remuda.environments.check import check_tasks
-    from remuda.environments.copies import agents_of, local_copies
-    from remuda.policy.algorithms import make_policy
-    from remuda.policy.row_plan import check_buffer
-    from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-    configs = configs_of_policies(config, agents_of(config.env, source_dir=config.source_dir))
-    assigned = {name: own.env.agents for name, own in configs.items()}
-    copies = local_copies(config.env, assigned, range(1), source_dir=config.source_dir)
-    copies.close()
-    for own, lanes in zip(configs.values(), copies.lanes, strict=True):
-        group = lanes.group
-        make_policy(own, ObservationSpec.of(group.observation), ActionSpec.of(group.action))
-        check_buffer(own)
-        check_tasks(own, (group.observation, group.action))
 
 
 def _check_devices(config: ExperimentConfig) -> None:

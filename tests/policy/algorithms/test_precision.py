@@ -122,12 +122,3 @@ def test_the_target_network_values_in_float32() -> None:
     assert torch.equal(exact, lower)
     exact, lower = (cast("torch.Tensor", of["q_value"]) for of in metrics)
     assert not torch.equal(exact, lower)
-
-
-def test_small_networks_learn_the_same_bits() -> None:
-    policy = DqnConfig()  # a batch of 64 by layers of 128
-    batch = {name: column[:64] for name, column in rows(policy, OBSERVATION).items()}
-    exact, lower = (algorithm(policy, OBSERVATION, precision) for precision in ("float32", "bfloat16"))
-    for each in (exact, lower):
-        each.learn(batch)
-    assert np.array_equal(gradient(exact), gradient(lower))

@@ -8,23 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.playable import load_checkpoint_policy
 from remuda.storage.run_folder import PolicyFolder
-from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
-from remuda.tests.policy.files.saved_runs import save, save_three
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> tuple[Path, list[Dqn]]:
-    return tmp_path, save_three(tmp_path)
-
-
-def test_a_checkpoint_carries_what_is_needed_to_play_it(run: tuple[Path, list[Dqn]]) -> None:
-    trained = load_checkpoint_policy(run[0] / "ckpt" / "iteration_2.pth.tar")
-    assert (trained.observation, trained.action, trained.config) == (OBSERVATION, ACTION, config())
-    assert (trained.counters.train_iter, trained.counters.env_step) == (2, 20)
+from remuda.tests.policy.cases import dqn
+from remuda.tests.policy.files.saved_runs import save
 
 
 def test_a_network_that_does_not_fit_its_config_is_refused(tmp_path: Path) -> None:

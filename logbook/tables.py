@@ -6,7 +6,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from remuda.storage.untrusted import json_of, read_bounded
 COLUMN = re.compile(r"[A-Za-z_][\w./ -]*")
 """Pattern of names that need no quotes with any separator."""
 _MOST_BYTES = 1 << 30
-"""Largest progress.jsonl that is continued."""
+"""Largest table that is continued."""
 _FIRST_COLUMNS = ("env_step", "train_iter", "episode", "wall_s")
 
 
@@ -76,18 +77,10 @@ class Table:
 
     def _rows_to_keep(self, step_column: str, last_step: float) -> list[str]:
         """Read the header and the whole rows up to `last_step`; nothing without a whole header."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]
-        if not whole:
-            return []
-        header, *rows = whole
-        try:
-            step = header.rstrip("\n").split(self._separator).index(step_column)
-            return [header, *(row for row in rows if float(row.split(self._separator)[step]) <= last_step)]
-        except (ValueError, IndexError) as error:
-            raise ValueError(f"{self.path} cannot be continued ({error}): correct it, or move it away") from None
+        with _continuing(self.path) as whole:
+            header, rows = whole[:1], whole[1:]
+            step = header[0].rstrip("\n").split(self._separator).index(step_column) if header else 0
+            return header + [row for row in rows if float(row.split(self._separator)[step]) <= last_step]
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
@@ -119,7 +112,9 @@ class JsonLinesSink:
         """Open the file; continue an existing file without torn lines and lines beyond `resumed_env_step`. Raises
         ValueError for a file of another kind, OSError."""
         self.path = path
-        kept = _lines_to_keep(path, math.inf if resumed_env_step is None else resumed_env_step)
+        last_step = math.inf if resumed_env_step is None else resumed_env_step
+        with _continuing(path) as whole:
+            kept = [line for line in whole if _env_step(line) <= last_step]
         write_text(path, "".join(kept), durable=True)
         self._file = AppendedFile(path)
 
@@ -132,14 +127,13 @@ class JsonLinesSink:
         self._file.close()
 
 
-def _lines_to_keep(path: Path, last_env_step: float) -> list[str]:
-    if not os.path.lexists(path):
-        return []
-    text = read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8")
-    lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+@contextmanager
+def _continuing(path: Path) -> Generator[list[str]]:
+    """Yield the whole lines of a file, none of a missing file. Raises ValueError if the body cannot read them."""
+    text = read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8") if os.path.lexists(path) else ""
     try:
-        return [line for line in lines if _env_step(line) <= last_env_step]
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        yield [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
         raise ValueError(f"{path} cannot be continued ({error}): correct it, or move it away") from None
 
 

@@ -21,7 +21,8 @@ from remuda.policy.base import Algorithm
 from remuda.policy.networks.program import PROGRAM, decoded
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms import segments
-from remuda.tests.policy.cases import answered
+from remuda.tests.policy.cases import answered, transitions
+from remuda.tests.policy.files.exported import numbers
 
 MINE = '''
 import torch
@@ -109,16 +110,7 @@ def config(folder: Path, policy: dict[str, Any], **sections: object) -> Experime
 def rows(rng: np.random.Generator, action: ActionSpec, *, in_segments: bool) -> dict[str, np.ndarray]:
     if in_segments:
         return segments.batch(rng, action=action)
-    ones, seen = np.ones(16, np.float32), rng.normal(size=(2, 16, 4)).astype(np.float32)
-    acted = rng.uniform(-1, 1, (16, 2)).astype(np.float32) if action.is_box else rng.integers(0, 2, 16)
-    return {
-        "obs": seen[0],
-        "next_obs": seen[1],
-        "action": acted,
-        "reward": ones,
-        "discount": 0.9 * ones,
-        "weights": ones,
-    }
+    return transitions(numbers, action, rng)
 
 
 def weights(algorithm: Algorithm) -> dict[str, np.ndarray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -16,6 +18,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 OBSERVATION, ACTION = ObservationSpec((4,), "float32"), ActionSpec(2)
 
 Batch = dict[str, np.ndarray]
+Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def config(policy: DqnConfig | None = None, learner: LearnerConfig | None = None) -> ExperimentConfig:
@@ -39,14 +42,32 @@ def dqn(
 
 
 def batch(rng: np.random.Generator, rows: int = 16) -> Batch:
+    return transitions(lambda rng, n: rng.normal(size=(n, 4)).astype(np.float32), ACTION, rng, rows)
+
+
+def transitions(seen: Draw, action: ActionSpec, rng: np.random.Generator, rows: int = 16) -> Batch:
+    """Rows of single steps, with observations by `seen`."""
     return {
-        "obs": rng.normal(size=(rows, 4)).astype(np.float32),
-        "next_obs": rng.normal(size=(rows, 4)).astype(np.float32),
-        "action": rng.integers(0, 2, rows),
+        "obs": seen(rng, rows),
+        "next_obs": seen(rng, rows),
+        "action": acted(action, rng, rows),
         "reward": rng.normal(size=rows).astype(np.float32),
         "discount": np.full(rows, 0.9, np.float32),
         "weights": np.ones(rows, np.float32),
     }
+
+
+def acted(action: ActionSpec, rng: np.random.Generator, rows: int) -> np.ndarray:
+    if not action.is_box:
+        return counted(action, rng, rows)
+    low, high = (np.array(side, np.float64).reshape(action.shape) for side in (action.low, action.high))
+    return rng.uniform(low, high, (rows, *action.shape))
+
+
+def counted(action: ActionSpec, rng: np.random.Generator, rows: int) -> np.ndarray:
+    if action.n is not None:
+        return action.start + rng.integers(0, action.n, rows)
+    return action.to_environment(rng.integers(0, action.counts, (rows, len(action.counts))))
 
 
 def answered(portable: Portable | None, method: str, observations: np.ndarray) -> np.ndarray:

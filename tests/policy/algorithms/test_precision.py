@@ -17,7 +17,7 @@ from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch as segments_of
-from remuda.tests.policy.cases import ACTION, OBSERVATION, answered
+from remuda.tests.policy.cases import ACTION, OBSERVATION, answered, transitions
 
 IMAGE = ObservationSpec((4, 84, 84), "uint8", 0.0, 255.0)
 Policy = DqnConfig | RainbowConfig | PpoConfig | ImpalaConfig
@@ -57,15 +57,7 @@ def rows(policy: Policy, observation: ObservationSpec) -> dict[str, np.ndarray]:
         return rng.normal(size=shape).astype(np.float32)
 
     if isinstance(policy, QLearningConfig):
-        count = 6 if image else 256
-        return {
-            "obs": seen(count),
-            "next_obs": seen(count),
-            "action": rng.integers(0, 2, count),
-            "reward": rng.normal(size=count).astype(np.float32),
-            "discount": np.full(count, 0.9, np.float32),
-            "weights": np.ones(count, np.float32),
-        }
+        return transitions(lambda _, count: seen(count), ACTION, rng, 6 if image else 256)
     segments, slots = (2, 3) if image else (16, 16)
     return segments_of(rng, segments, slots) | {"obs": seen(segments, slots + 1)}
 

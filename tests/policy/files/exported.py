@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm
 from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.cases import Draw, counted, transitions
 from remuda.wire.messages import Counters, PolicyRef
 
 COUNTERS = Counters(env_step=120, train_iter=12)
@@ -30,7 +30,7 @@ class Case:
     policy: DqnConfig | RainbowConfig | R2d2Config | PpoConfig | ImpalaConfig | SacConfig | CrossQConfig | Td3Config
     observation: ObservationSpec
     action: ActionSpec
-    seen: Callable[[np.random.Generator, int], np.ndarray]
+    seen: Draw
     """Draws observations as an environment does."""
 
 
@@ -127,7 +127,7 @@ def _train(algorithm: Algorithm, case: Case) -> None:
 def _rows(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
     policy = case.policy
     if isinstance(policy, DqnConfig | RainbowConfig | TwinCriticConfig):
-        return transitions(case, rng)
+        return transitions(case.seen, case.action, rng)
     if policy.recurrent is None:
         return segments(case, rng)
     state = np.zeros((4, policy.recurrent_units * (2 if policy.recurrent == "lstm" else 1)), np.float32)
@@ -150,30 +150,6 @@ def leave_behind(case: Case, run: Path) -> Path:
     checkpoint.save(path, algorithm, progress, config=experiment(case))
     exporter.export(run / "model", COUNTERS)
     return path
-
-
-def transitions(case: Case, rng: np.random.Generator, rows: int = 16) -> dict[str, np.ndarray]:
-    return {
-        "obs": case.seen(rng, rows),
-        "next_obs": case.seen(rng, rows),
-        "action": _acted(case.action, rng, rows),
-        "reward": rng.normal(size=rows).astype(np.float32),
-        "discount": np.full(rows, 0.9, np.float32),
-        "weights": np.ones(rows, np.float32),
-    }
-
-
-def _acted(action: ActionSpec, rng: np.random.Generator, rows: int) -> np.ndarray:
-    if not action.is_box:
-        return counted(action, rng, rows)
-    low, high = (np.array(side, np.float64).reshape(action.shape) for side in (action.low, action.high))
-    return rng.uniform(low, high, (rows, *action.shape))
-
-
-def counted(action: ActionSpec, rng: np.random.Generator, rows: int) -> np.ndarray:
-    if action.n is not None:
-        return action.start + rng.integers(0, action.n, rows)
-    return action.to_environment(rng.integers(0, action.counts, (rows, len(action.counts))))
 
 
 def segments(case: Case, rng: np.random.Generator, number: int = 4, slots: int = 8) -> dict[str, np.ndarray]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from remuda.policy.saved_state import StateMismatchError
     from remuda.policy.spaces import ActionSpec, ObservationSpec
     from remuda.runner.custom_loop import run_context
+    from remuda.storage.bucket.address import BucketError, NotShippedError
     from remuda.storage.checkpoint_index import CheckpointIndexError
     from remuda.storage.existing_folder import RunFolderError
     from remuda.storage.ownership import FolderOwnedError
@@ -47,6 +48,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmEntry",
+    "BucketError",
     "Callback",
     "CallbackRun",
     "CheckpointError",
@@ -73,6 +75,7 @@ __all__ = [
     "MayChange",
     "NetworkPolicy",
     "NoCurveError",
+    "NotShippedError",
     "ObservationSpec",
     "Policy",
     "ReanalyzedColumns",
@@ -113,6 +116,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Algorithm": "policy.base",
         "AlgorithmConfig": "config.algorithms.base",
         "AlgorithmEntry": "policy.entry",
+        "BucketError": "storage.bucket.address",
         "Callback": "learner.callback",
         "CallbackRun": "learner.callback",
         "CheckpointError": "policy.files.checkpoint_file",
@@ -139,6 +143,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "MayChange": "config.section",
         "NetworkPolicy": "policy.acting.torch_outputs",
         "NoCurveError": "wire.keys.pair",
+        "NotShippedError": "storage.bucket.address",
         "ObservationSpec": "policy.spaces",
         "Policy": "policy.base",
         "ReanalyzedColumns": "config.declaration",

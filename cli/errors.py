@@ -16,13 +16,13 @@ OF_INPUT = frozenset({
     "logbook.tail.NoSuchSourceError",
     "policy.algorithms.UnknownAlgorithmError", "policy.files.checkpoint_file.CheckpointError",
     "policy.networks.tensors.DeviceError", "policy.row_plan.SmallBufferError",
-    "storage.checkpoint_index.CheckpointIndexError", "storage.existing_folder.RunFolderError",
+    "storage.bucket.address.BucketError", "storage.checkpoint_index.CheckpointIndexError", "storage.existing_folder.RunFolderError",
     "storage.ownership.FolderOwnedError", "training.journal_database.JournalError",
     "wire.connection_file.ConnectionFileError", "wire.keys.pair.NoCurveError",
 })  # fmt: skip
 OF_RUNS = frozenset({
     "client.sweeps.lineage.LineageError", "deploy.launcher.LaunchError", "policy.export.exporting.ExportError",
-    "wire.conversation.UnreachableError",
+    "storage.bucket.address.NotShippedError", "wire.conversation.UnreachableError",
 })  # fmt: skip
 """Errors by module and class: importing all these modules would take seconds."""
 REFUSAL = "wire.conversation.RefusedError"

@@ -31,6 +31,7 @@ from remuda.config.workers import (
     LogConfig,
     ReanalyzerConfig,
     StopConfig,
+    StorageConfig,
 )
 
 
@@ -65,6 +66,8 @@ class ExperimentConfig(Section):
     """Replay."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """Checkpoints."""
+    storage: StorageConfig = StorageConfig()
+    """Copies in an object store."""
     stop: StopConfig = StopConfig()
     """Stop conditions."""
     log: LogConfig = LogConfig()

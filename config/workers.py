@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -163,6 +163,20 @@ class CheckpointConfig(Section):
     """Longest time in seconds between two checkpoints; null saves no checkpoints by time."""
     keep: NonNegative = 5
     """Checkpoints kept; the oldest are removed first, but never the initial, the best and the last. 0 keeps all."""
+
+
+class StorageConfig(Section):
+    """Copies of the run folder in an object store, for runs at an address such as s3://bucket/runs/x. See buckets.md.
+    Without effect for run folders on a disk."""
+
+    ship_interval_s: PositiveFloat = 30.0
+    """Seconds between two copies. If the machine is lost, the run continues elsewhere from the last copy."""
+    payloads: Literal["all", "none"] = "all"
+    """Payload files of the replay: with `all`, a run on another machine continues with its replay; with `none`, the
+    replay begins empty there, and all counters and weights are the same."""
+    last_copy_s: PositiveFloat = 300.0
+    """Longest time for the copy at the end of the run. If the copy fails, the command ends with exit code 1, and the
+    run folder on this machine stays."""
 
 
 class StopConfig(Section):

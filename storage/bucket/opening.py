@@ -1,0 +1,112 @@
+"""Opens a run in a bucket: a new run, or an existing run, restored to this machine and taken from its former owner."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from remuda.storage.bucket.address import BucketError
+from remuda.storage.bucket.generation import Newest, last_epoch, newest_first, read_newest, read_owner
+from remuda.storage.bucket.restore import move_aside, restore
+from remuda.storage.bucket.shipper import Mark, claim, read_mark
+from remuda.storage.bucket.store import Store
+from remuda.storage.existing_folder import OnExists
+from remuda.storage.ownership import Ownership
+from remuda.storage.run_folder import RunFolder
+
+_LATE_S = 30.0
+"""An owner may be so much later with its next copy before it counts as dead."""
+
+
+class OccupiedError(BucketError):
+    """The address holds a run already, or no run to continue."""
+
+
+def open_run(
+    store: Store,
+    address: str,
+    root: Path,
+    on_exists: OnExists,
+    owner: str,
+    say: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    wall: Callable[[], float] = time.time,
+) -> Mark:
+    """Claim the run at the store's address for `owner`, with the run's files in `root`; a new run begins without the
+    folder `root`.
+
+    A folder on this machine is kept if nobody has continued the run elsewhere since: then the folder is at least as new
+    as the bucket. Any other folder is moved aside. Raises OccupiedError if `on_exists` does not permit the address,
+    FolderOwnedError if a process of this machine has the run open, BucketError if another machine has the run open, and
+    OSError.
+    """
+    epoch = last_epoch(store)
+    is_run = next(newest_first(store, epoch, say), None) is not None
+    is_here = _is_of_newest_epoch(store, epoch, root)
+    if is_run and on_exists not in ("resume", "force"):
+        raise OccupiedError(
+            f"{address} holds a run: continue it with --resume, start over with --force, or choose another address"
+        )
+    if not is_run and not is_here and on_exists == "resume":
+        raise OccupiedError(f"{address} cannot be resumed: it holds no run; start one without --resume")
+    if RunFolder(root).owner.exists():
+        Ownership(RunFolder(root).owner).release()  # refuses while its owner lives
+    if is_here:
+        say(f"{address}: continuing from {root}, which is at least as new as the bucket")
+    elif is_run:
+        _see_that_owner_is_gone(store, address, epoch, say, sleep, wall)
+        found = restore(store, root, say)
+        if found is not None:
+            when = datetime.fromtimestamp(found.at).astimezone()
+            at = f"{when:%Y-%m-%d %H:%M:%S}"
+            say(f"{address}: restored generation {found.epoch}/{found.number}, shipped by {found.host} at {at}")
+    elif root.exists():
+        move_aside(root)
+    return claim(store, root, owner)
+
+
+def _is_of_newest_epoch(store: Store, epoch: int, root: Path) -> bool:
+    """True if the folder on this machine was the last to hold the run."""
+    mark = read_mark(root)
+    if mark is None or mark.epoch != epoch or not RunFolder(root).config_json.is_file():
+        return False
+    holder = read_owner(store, epoch)
+    return holder is not None and holder.id == mark.owner
+
+
+def _see_that_owner_is_gone(
+    store: Store,
+    address: str,
+    epoch: int,
+    say: Callable[[str], None],
+    sleep: Callable[[float], None],
+    wall: Callable[[], float],
+) -> None:
+    """Wait until the owner's next copy is overdue. Raises BucketError if a copy comes."""
+    pointer = read_newest(store, epoch)
+    if pointer is None or pointer.next_s == 0.0:
+        return
+    rest_s = min(pointer.at + _grace_s(pointer) - wall(), _grace_s(pointer))
+    holder = read_owner(store, epoch)
+    host = "another process" if holder is None else f"a process on {holder.host}"
+    if rest_s > 0:
+        say(f"{address}: {host} shipped a short time ago; waiting {rest_s:.0f} s to see that it is gone")
+    while rest_s > 0:
+        sleep(min(rest_s, 2.0))
+        rest_s -= 2.0
+        if read_newest(store, epoch) != pointer:
+            raise BucketError(f"{address} belongs to {host}, which is alive: stop that run first")
+
+
+def _grace_s(pointer: Newest) -> float:
+    return 2 * pointer.next_s + _LATE_S
+
+
+def free_name(address: str, root: Path, now: datetime) -> tuple[str, Path]:
+    """Return the address and folder of a run that takes another name."""
+    end = f"_{now:%y%m%d_%H%M%S}"
+    return f"{address}{end}", Path(os.fspath(root) + end)

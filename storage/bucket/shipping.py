@@ -1,0 +1,190 @@
+"""The bucket of a run, for the command that runs it: a process opens the run and ships the run folder meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+import msgspec
+
+from remuda.storage.bucket.address import BucketError, NotShippedError, local_folder
+from remuda.storage.bucket.shipper import Shipped
+from remuda.storage.existing_folder import OnExists
+
+FINISH = b"finish\n"
+_OPEN_S = 3_600.0
+"""Longest time to restore a run."""
+_LAST_S = 3_600.0
+"""Longest time for the end of the process; the process has a deadline of its own, storage.last_copy_s."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_STEADY_S = 60.0
+"""A process that lived so long is started again after the first pause."""
+_TRIES_AT_END = 5
+"""Starts of a process that dies during the last copy."""
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line from the process."""
+
+    kind: Literal["said", "ready", "refused", "moved", "failed", "shipped", "done"]
+    text: str = ""
+    address: str = ""
+    folder: str = ""
+    shipped: Shipped | None = None
+
+
+_DECODER = msgspec.json.Decoder(Event)
+
+
+class Shipping:
+    """A run in a bucket, open until `finish` or `close`. Stands for the run folder on this machine as a path."""
+
+    def __init__(self, address: str, on_exists: OnExists, say: Callable[[str], None]) -> None:
+        """Open the run; a run to continue is restored. `say` shows a line and may be called by another thread. Raises
+        BucketError if the run cannot be opened; nothing is started then."""
+        self.address, self.folder = address, local_folder(address)
+        self.on_exists: OnExists = on_exists if on_exists in ("resume", "force") else "error"
+        """For the run folder on this machine. A run at another name, or at a free address, finds no folder there."""
+        self._say = say
+        self._last: Shipped | None = None
+        self.why_moved: str | None = None
+        """Text once another process has continued the run from the bucket: this run must end."""
+        self._failed: str | None = None
+        self._is_open = self._is_finishing = self._is_done = False
+        self._closing = threading.Event()
+        self._opened: SimpleQueue[Event] = SimpleQueue()
+        self._process = self._start("--on-exists", on_exists)
+        self._thread = threading.Thread(target=self._follow, name="bucket", daemon=True)
+        self._thread.start()
+        try:
+            event = self._opened.get(timeout=_OPEN_S)
+        except Empty:
+            event = Event("refused", f"{address} could not be opened within {_OPEN_S:g} s")
+        except BaseException:
+            self.close()
+            raise
+        if event.kind != "ready":
+            self.close()
+            raise BucketError(event.text)
+        self.address, self.folder = event.address, Path(event.folder)
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present process."""
+        return self._process.pid
+
+    def finish(self) -> str:
+        """Ship the ended run; returns a line about the bucket. Raises NotShippedError if the bucket does not have all
+        of the run."""
+        self._is_finishing = True
+        self._send_finish()
+        self._thread.join(_LAST_S)
+        self.close()
+        if not self._is_done:
+            why = self.why_moved or self._failed or "the process that ships ended early"
+            raise NotShippedError(
+                f"{self.address} does not have the end of the run: {why}. All of the run is in {self.folder}"
+            )
+        if self._last is None:
+            return self.address
+        return f"{self.address} (generation {self._last.number}, {self._last.total_bytes / 1e6:.1f} MB)"
+
+    def close(self) -> None:
+        """End the process after its last copy; without a run, at once. May be called again."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        try:
+            self._process.wait(_LAST_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join()
+
+    def _start(self, *more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "remuda.storage.bucket", "--address", self.address]
+        return subprocess.Popen(
+            [*command, "--folder", os.fspath(self.folder), *more],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C ends the run, and the run's end this process
+        )
+
+    def _send_finish(self) -> None:
+        with contextlib.suppress(OSError):  # it has died: the next process gets the line
+            assert self._process.stdin is not None
+            self._process.stdin.write(FINISH)
+            self._process.stdin.flush()
+
+    def _follow(self) -> None:
+        """Read the lines of the process, and start it again if it dies."""
+        pause_s, tries_at_end = _FIRST_PAUSE_S, 0
+        while True:
+            begun_s = time.monotonic()
+            assert self._process.stdout is not None
+            with self._process.stdout as lines:
+                for line in lines:
+                    self._note(line)
+            code = self._process.wait()
+            tries_at_end += self._is_finishing
+            if self._has_ended or tries_at_end > _TRIES_AT_END:
+                return
+            if not self._is_open:
+                self._opened.put(Event("refused", f"the process that opens {self.address} ended with {code}"))
+                return
+            self._say(f"the process that ships to {self.address} ended with {code}; it is started again")
+            pause_s = _FIRST_PAUSE_S if time.monotonic() - begun_s > _STEADY_S else min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._closing.wait(pause_s)
+            if self._has_ended:
+                return
+            self._start_again()
+
+    def _start_again(self) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        self._process = self._start("--continues")
+        if self._is_finishing:
+            self._send_finish()
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._is_done or self._closing.is_set() or self.why_moved is not None or self._failed is not None
+
+    def _note(self, line: bytes) -> None:
+        try:
+            event = _DECODER.decode(line)
+        except msgspec.MsgspecError:  # a library has printed something
+            return
+        match event.kind:
+            case "ready" if not self._is_open:
+                self._is_open = True
+                self._opened.put(event)
+            case "ready":
+                pass
+            case "shipped":
+                self._last = event.shipped
+            case "done":
+                self._is_done = True
+            case "moved":
+                self.why_moved = event.text
+                self._say(f"{self.address}: {event.text}")
+            case "failed":
+                self._failed = event.text
+            case "refused" if not self._is_open:
+                self._failed = event.text
+                self._opened.put(event)
+            case _:
+                self._say(event.text)

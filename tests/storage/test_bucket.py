@@ -1,0 +1,201 @@
+"""A run in a bucket: what is restored is a moment of the run, whatever the store does and whoever writes."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.storage.bucket.address import BucketError, address_of, local_folder
+from remuda.storage.bucket.restore import restore
+from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim, read_mark
+from remuda.storage.bucket.snapshot import copy_database
+from remuda.storage.bucket.store import Store
+from remuda.tests.storage.faulty_bucket import FaultyObjects, store_of
+from remuda.training.journal_database import open_database
+
+
+class Run:
+    """A run in small: counted chunks in a journal, a payload file for each of the last four, and a log that grows."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for folder in ("data", "log", "ckpt"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        self.db = open_database(root / "journal.sqlite", "create table if not exists chunk (n integer, file text);")
+
+    def count(self, number: int) -> None:
+        """Write a payload, count it in the journal, delete the one that goes for it, and say so in the log."""
+        (self.root / "data" / f"{number}.bin").write_bytes(b"%d" % number * 1_000)
+        with self.db:
+            self.db.execute("insert into chunk values (?, ?)", (number, f"{number}.bin"))
+            self.db.execute("update chunk set file = null where n <= ?", (number - 4,))
+        (self.root / "data" / f"{number - 4}.bin").unlink(missing_ok=True)
+        with (self.root / "log" / "text.txt").open("a") as log:
+            log.write(f"counted {number} " + "." * 500 + "\n")
+
+    def close(self) -> None:
+        self.db.close()
+
+
+def counted(root: Path) -> int:
+    """The number of counted chunks; every live payload has its content, and the log tells of no fewer chunks."""
+    with closing(sqlite3.connect(root / "journal.sqlite")) as db:
+        rows = db.execute("select n, file from chunk").fetchall()
+    for number, file in rows:
+        if file is not None:
+            assert (root / "data" / file).read_bytes() == b"%d" % number * 1_000
+    assert [number for number, _ in rows] == list(range(len(rows)))
+    return len(rows)
+
+
+def shipper_of(store: Store, root: Path, name: str = "one") -> Shipper:
+    return Shipper(store, root, read_mark(root) or claim(store, root, name), say=lambda line: None)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.0, 0.05, 0.2]))
+def test_any_store_gives_back_the_last_generation_that_it_took(
+    seed: int, rate: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """503s, lost answers, torn objects that nobody is told of, late reads and listings, and a shipper that is killed:
+    counters and files are those of the last shipped moment, or of a newer one whose answer was lost."""
+    folder = tmp_path_factory.mktemp("bucket")
+    chance = random.Random(seed)
+    objects = FaultyObjects(chance, rate=rate)
+    store, run = store_of(objects), Run(folder / "run")
+    with closing(run):
+        shipper, sure, number = shipper_of(store, run.root), 0, 0
+        for turn in range(5):
+            for _ in range(chance.randrange(4)):
+                run.count(number)
+                number += 1
+            with suppress(OSError, BucketError):
+                if isinstance(shipper.ship(payloads=True), Shipped):
+                    sure = number
+            if chance.random() < 0.3:  # the shipper was killed
+                shipper = shipper_of(store, run.root)
+            with suppress(BucketError):  # as seen while the store is busy: older maybe, but a moment of the run
+                early = folder / f"early_{turn}"
+                if restore(store, early, lambda line: None) is not None:
+                    assert counted(early) <= number
+            objects.settle()
+            there = folder / f"there_{turn}"
+            if restore(store, there, lambda line: None) is not None:
+                assert sure <= counted(there) <= number
+            else:
+                assert sure == 0
+            objects.rate = rate
+
+
+def test_an_old_machine_cannot_change_a_run_that_was_continued_elsewhere(tmp_path: Path) -> None:
+    store = store_of(FaultyObjects(random.Random(0)))
+    with closing(Run(tmp_path / "here" / "run")) as here:
+        first = shipper_of(store, here.root)
+        here.count(0)
+        first.ship(payloads=True)
+        there_root = tmp_path / "there" / "run"
+        restore(store, there_root, lambda line: None)
+        second = Shipper(store, there_root, claim(store, there_root, "two"), say=lambda line: None)
+        here.count(1)
+        with pytest.raises(MovedError, match="continued from the bucket"):
+            first.ship(payloads=True)
+        with closing(Run(there_root)) as there:
+            there.count(1)
+            there.count(2)
+            second.ship(payloads=True)
+        restore(store, tmp_path / "third", lambda line: None)
+        assert counted(tmp_path / "third") == 3
+
+
+def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    objects = FaultyObjects(random.Random(0))
+    store, said = store_of(objects), list[str]()
+    with closing(Run(tmp_path / "run")) as run:
+        shipper = shipper_of(store, run.root)
+        for number in range(2):
+            before = set(objects.content)
+            run.count(number)
+            shipper.ship(payloads=True)
+    newest = next(name for name in set(objects.content) - before if "/parts/" in name)
+    objects.content[newest] = objects.content[newest][:-1]
+    restore(store, tmp_path / "back", said.append)
+    assert counted(tmp_path / "back") == 1
+    assert "damaged" in said[0]
+
+
+def test_a_bucket_does_not_grow_with_the_age_of_a_run(tmp_path: Path) -> None:
+    """Objects of former generations go, and appended logs are sent a few times each, not with every generation."""
+    objects = FaultyObjects(random.Random(0))
+    store, sizes, sent = store_of(objects), list[int](), 0
+    with closing(Run(tmp_path / "run")) as run:
+        shipper = shipper_of(store, run.root)
+        run.count(0)
+        for number in range(40):
+            (run.root / "ckpt" / f"{number}").write_bytes(b"%d" % number)
+            (run.root / "ckpt" / f"{number - 1}").unlink(missing_ok=True)
+            with (run.root / "log" / "text.txt").open("a") as file:
+                file.write(f"line {number} {'.' * 500}\n")
+            shipped = shipper.ship(payloads=False)
+            assert shipped is not None
+            sent += shipped.new_bytes
+            sizes.append(len(objects.content))
+        log = (run.root / "log" / "text.txt").stat().st_size
+    assert sent < 8 * log  # sent whole each time it would be 20
+    assert max(sizes[20:]) <= max(sizes[:20]) + 6
+    assert not any(name.endswith(".bin") for name in restored_names(store, tmp_path / "back"))
+
+
+def restored_names(store: Store, root: Path) -> set[str]:
+    restore(store, root, lambda line: None)
+    return {path.name for path in root.rglob("*")}
+
+
+@pytest.mark.processes
+def test_a_journal_is_copied_while_its_owner_writes(tmp_path: Path, forked_writer: Path) -> None:
+    """Each copy is a whole moment, and none is older than the copy before."""
+    last = -1
+    for number in range(20):
+        copy = tmp_path / f"copy_{number}"
+        assert copy_database(forked_writer, copy)
+        with closing(sqlite3.connect(copy)) as db:
+            counts = db.execute("select a, b from twin").fetchone()
+        assert counts[0] == counts[1] >= last
+        last = counts[0]
+
+
+@pytest.fixture
+def forked_writer(tmp_path: Path) -> object:
+    """A journal that a process changes without end, in transactions of two changes."""
+    path = tmp_path / "journal.sqlite"
+    child = os.fork()
+    if child == 0:
+        db = open_database(path, "create table twin (a integer, b integer); insert into twin values (0, 0);")
+        while True:
+            with db:
+                db.execute("begin")
+                db.execute("update twin set a = a + 1")
+                db.execute("update twin set b = b + 1")
+    ready = False
+    while not ready:
+        with suppress(BucketError, sqlite3.Error):
+            copy_database(path, tmp_path / "first")
+            with closing(sqlite3.connect(tmp_path / "first")) as db:
+                ready = db.execute("select a from twin").fetchone() is not None
+    yield path
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+
+
+def test_an_address_survives_being_a_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REMUDA_CACHE_DIR", str(tmp_path))
+    assert address_of(Path("s3://bucket/runs/x")) == "s3://bucket/runs/x" == address_of("s3://bucket/runs/x/")
+    assert address_of(Path("runs/x")) is None
+    assert address_of(f"file://{tmp_path}/x") == f"file://{tmp_path}/x"
+    assert local_folder("gs://bucket/runs/x") == tmp_path / "gs" / "bucket" / "runs" / "x"

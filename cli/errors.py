@@ -16,7 +16,8 @@ OF_INPUT = frozenset({
     "logbook.tail.NoSuchSourceError",
     "policy.algorithms.UnknownAlgorithmError", "policy.files.checkpoint_file.CheckpointError",
     "policy.networks.tensors.DeviceError", "policy.row_plan.SmallBufferError",
-    "storage.bucket.address.BucketError", "storage.checkpoint_index.CheckpointIndexError", "storage.existing_folder.RunFolderError",
+    "storage.bucket.address.BucketError", "storage.checkpoint_index.CheckpointIndexError",
+    "storage.existing_folder.RunFolderError",
     "storage.ownership.FolderOwnedError", "training.journal_database.JournalError",
     "wire.connection_file.ConnectionFileError", "wire.keys.pair.NoCurveError",
 })  # fmt: skip

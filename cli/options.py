@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -19,6 +20,7 @@ from remuda.storage.existing_folder import OnExists
 if TYPE_CHECKING:
     from remuda.config.load import LoadedConfig
     from remuda.coordinator.limits import Limits
+    from remuda.storage.bucket.shipping import Shipping
 
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A .yaml or .json file, or a config in the folder of an earlier run.")
@@ -47,9 +49,19 @@ Sets = Annotated[
 Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Short for --set seed=N.")]
 Device = Annotated[str | None, typer.Option(help="Short for --set learner.device=…: cpu, cuda, cuda:1.")]
-RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder itself.")]
+RunDir = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The run folder itself, or its address in a bucket: s3://bucket/runs/first."),
+]
 RunId = Annotated[str | None, typer.Option(metavar="ID", help="Run folder inside --runs-dir (default: the name).")]
-RunsDir = Annotated[Path, typer.Option(metavar="DIR", envvar="REMUDA_RUNS_DIR", help="The folder of all run folders.")]
+RunsDir = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="REMUDA_RUNS_DIR",
+        help="The folder of all run folders; a folder, or an address such as s3://bucket/runs.",
+    ),
+]
 OnExistsOption = Annotated[
     OnExists | None, typer.Option(help="What to do with a run folder that is already there (default: error).")
 ]
@@ -97,6 +109,8 @@ class ResolvedRun:
     loaded: LoadedConfig
     run_dir: Path
     on_exists: OnExists
+    bucket: AbstractContextManager[Shipping | None]
+    """The run's bucket; shipped when the context is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +132,11 @@ class RunOptions:
     inference: Inference = False
     offline: Offline = None
 
-    def resolved(self, *more_sets: str) -> ResolvedRun:
-        """Combine the options; `more_sets` are further settings like --set, and override --set.
+    def resolved(self, *more_sets: str, opens: bool = True) -> ResolvedRun:
+        """Combine the options; `more_sets` are further settings like --set, and override --set. Unless `opens`, a run
+        in a bucket is not opened, and nothing is restored.
 
-        Raises InputError for contradicting options, and ConfigError.
+        Raises InputError for contradicting options, ConfigError, and BucketError.
         """
         import json
 
@@ -132,16 +147,25 @@ class RunOptions:
         if self.offline is not None:
             beginning = [*beginning, f"collector.dataset={json.dumps(os.path.abspath(self.offline))}"]
         sets = [*(self.sets or ()), *more_sets, *beginning]
-        config = self._own_config(choice) if self.config is None else self.config
+        config, bucket = self.config, None
+        if config is None:
+            config, bucket = self._own_config(choice, opens=opens)
         if self.env is None:
             loaded = load(config, sets=sets, seed=self.seed, device=self.device)
         else:
             loaded = choose(str(config), self.env, sets=sets, seed=self.seed, device=self.device)
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name=loaded.config.name)
-        return ResolvedRun(with_former_settings(loaded, folder) if choice == "resume" else loaded, folder, choice)
+        if bucket is None:
+            bucket = _opened(folder, choice, opens=opens)
+        if bucket is not None:
+            folder, choice = bucket.folder, bucket.on_exists
+        if choice == "resume":
+            loaded = with_former_settings(loaded, folder)
+        return ResolvedRun(loaded, folder, choice, nullcontext() if bucket is None else bucket)
 
-    def _own_config(self, choice: OnExists) -> Path:
-        """Return the config of the continued run. Raises InputError if the options name no run."""
+    def _own_config(self, choice: OnExists, *, opens: bool) -> tuple[Path, Shipping | None]:
+        """Return the config of the continued run, and its bucket. Raises InputError if the options name no run, and
+        BucketError."""
         from remuda.storage.run_folder import RunFolder
 
         if self.env is not None:
@@ -149,12 +173,13 @@ class RunOptions:
         if choice != "resume" or (self.run_dir is None and self.run_id is None):
             raise InputError("name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN")
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name="")
-        config = RunFolder(folder).config_json
+        bucket = _opened(folder, choice, opens=opens)
+        config = RunFolder(folder if bucket is None else bucket.folder).config_json
         if not config.is_file():
             raise InputError(
                 f"--resume: {folder} is not a run folder: it has no {config.name}. Name a CONFIG, or another RUN"
             )
-        return config
+        return config, bucket
 
 
 def with_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -280,12 +305,22 @@ def _weights_file(source: Path) -> Path:
 
 
 def resolve_run_dir(run_dir: Path | None, run_id: str | None, *, runs_dir: Path, name: str) -> Path:
-    """The run folder's absolute path; `name` is the experiment's. Raises InputError."""
+    """The run folder's absolute path, or its address in a bucket; `name` is the experiment's. Raises InputError."""
     if run_dir is not None and run_id is not None:
         raise InputError("give only one of --run-dir (the run folder itself) and --run-id (a name inside --runs-dir)")
     if run_id is not None and (run_id in ("", ".", "..") or "/" in run_id or "\0" in run_id):
         raise InputError(f"--run-id {run_id!r}: an id is the name of a folder, not a path; for a path use --run-dir")
-    return Path(os.path.abspath(run_dir or runs_dir / (run_id or name)))
+    from remuda.storage.bucket.address import address_of
+
+    given = run_dir or runs_dir / (run_id or name)
+    return given if address_of(given) else Path(os.path.abspath(given))
+
+
+def _opened(folder: Path, on_exists: OnExists, *, opens: bool) -> Shipping | None:
+    """Open the run's bucket, if the run has one. Raises BucketError."""
+    from remuda.storage.bucket.shipping import open_bucket
+
+    return open_bucket(folder, on_exists, lambda text: print(text, file=sys.stderr, flush=True)) if opens else None
 
 
 def resolve_on_exists(on_exists: OnExists | None, *, resume: bool, force: bool) -> OnExists:

@@ -27,6 +27,7 @@ from remuda.cli.output import reserved_stdout
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.runner.serial import RunResult
+    from remuda.storage.bucket.shipping import Shipping
     from remuda.wire.messages import ExperimentStatus
 
 EXAMPLE = "remuda train examples/cartpole_dqn.yaml --seed 1 --run-id first"
@@ -65,15 +66,15 @@ def train(
     print_unused(asked)
     with reserved_stdout(alone=as_json) as output:
         with profile_folder(profile) as profiles:
-            with profiled(profiles.folder, "serial"):
-                result, status = _run(asked, lifeline)
+            with asked.bucket as bucket, profiled(profiles.folder, "serial"):
+                result, status = _run(asked, bucket, lifeline)
             profiles.keep_in(result.run_dir, sys.stderr if as_json else None)
         if as_json:
             _print_json(result, status, output)
     _print_end(result, asked, quiet=as_json)
 
 
-def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
+def _run(asked: ResolvedRun, bucket: Shipping | None, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
     """Run the experiment; return the result and the last status."""
     from remuda.worker.process import gc_frozen
 
@@ -91,6 +92,8 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
 
     with closing(open_view(asked.loaded.config.stop)) as view:
         with ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard:
+            if bucket is not None:
+                bucket.when_moved(guard.end)
             result = running.train(
                 asked.loaded,
                 run_dir=asked.run_dir,

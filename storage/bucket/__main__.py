@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from remuda.config.errors import Error
-from remuda.storage.bucket.address import BucketError
+from remuda.storage.bucket.address import BucketError, read_mark
 from remuda.storage.bucket.opening import free_name, open_run
-from remuda.storage.bucket.shipper import MovedError, Shipper, read_mark
+from remuda.storage.bucket.shipper import MovedError, Shipper
 from remuda.storage.bucket.shipping import FINISH, Event
 from remuda.storage.bucket.store import Retries, Store
 from remuda.storage.existing_folder import OnExists
@@ -62,8 +62,7 @@ def main() -> int:
         try:
             _Process(arguments.address, arguments.folder).run(arguments.on_exists, continues=arguments.continues)
         except (Error, OSError) as error:
-            kind = "moved" if isinstance(error, MovedError) else "refused"
-            _tell(Event(kind, f"{error}"))
+            _tell(Event("moved" if isinstance(error, MovedError) else "refused", f"{error}"))
             return 1
     return 0
 

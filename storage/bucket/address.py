@@ -6,10 +6,16 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
+
 from remuda.config.errors import Error
+from remuda.storage.atomic import write_bytes
+from remuda.storage.existing_folder import make_private
+from remuda.storage.untrusted import read_bounded
 
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(.+)")
 _CACHE = "REMUDA_CACHE_DIR"
+_MOST_MARK_BYTES = 4_096
 
 
 class BucketError(Error):
@@ -37,3 +43,36 @@ def local_folder(address: str) -> Path:
     scheme, _, place = address.partition("://")
     base = os.environ.get(_CACHE) or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "remuda")
     return Path(os.path.abspath(os.path.expanduser(base))) / scheme / place.lstrip("/")
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Which epoch of a run a local folder holds; a file beside the folder."""
+
+    epoch: int
+    owner: str
+    address: str
+    number: int = 0
+
+
+def read_mark(root: Path) -> Mark | None:
+    """Return the mark of a local folder; None for a folder that is no run of a bucket."""
+    try:
+        return msgspec.json.decode(read_bounded(_mark_of(root), most_bytes=_MOST_MARK_BYTES), type=Mark)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def write_mark(root: Path, mark: Mark) -> None:
+    """Mark a local folder. Raises OSError."""
+    make_private(root.parent)
+    write_bytes(_mark_of(root), msgspec.json.encode(mark), durable=False, mode=0o600)
+
+
+def shown(run_dir: str | Path) -> str:
+    """Return how people name this run folder: by its address in a bucket, if it has one."""
+    mark = read_mark(Path(run_dir))
+    return str(run_dir) if mark is None else mark.address
+
+
+def _mark_of(root: Path) -> Path:
+    return root.parent / f".{root.name}.bucket.json"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from remuda.storage.bucket.address import BucketError
+from remuda.storage.bucket.address import BucketError, Mark, read_mark
 from remuda.storage.bucket.generation import Newest, last_epoch, newest_first, read_newest, read_owner
 from remuda.storage.bucket.restore import move_aside, restore
-from remuda.storage.bucket.shipper import Mark, claim, read_mark
+from remuda.storage.bucket.shipper import claim
 from remuda.storage.bucket.store import Store
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import Ownership
@@ -66,7 +66,7 @@ def open_run(
             say(f"{address}: restored generation {found.epoch}/{found.number}, shipped by {found.host} at {at}")
     elif root.exists():
         move_aside(root)
-    return claim(store, root, owner)
+    return claim(store, root, owner, address)
 
 
 def _is_of_newest_epoch(store: Store, epoch: int, root: Path) -> bool:

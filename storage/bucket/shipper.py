@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
-from remuda.storage.atomic import write_bytes
-from remuda.storage.bucket.address import BucketError
+from remuda.storage.bucket.address import BucketError, Mark, write_mark
 from remuda.storage.bucket.generation import (
     KEPT,
     Generation,
@@ -31,23 +31,12 @@ from remuda.storage.bucket.generation import (
 )
 from remuda.storage.bucket.snapshot import NO_STAMP, Known, Snapshot, take
 from remuda.storage.bucket.store import Store
-from remuda.storage.existing_folder import make_private
-from remuda.storage.untrusted import read_bounded
 
-_MOST_MARK_BYTES = 4_096
 _CLAIMS = 20
 
 
 class MovedError(BucketError):
     """The run was continued from the bucket by another process; this process must not go on."""
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """Which epoch of a run a local folder holds; a file beside the folder."""
-
-    epoch: int
-    owner: str
-    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,15 +49,7 @@ class Shipped:
     total_bytes: int
 
 
-def read_mark(root: Path) -> Mark | None:
-    """Return the epoch of this local folder; None for a folder that no epoch holds."""
-    try:
-        return msgspec.json.decode(read_bounded(_mark_of(root), most_bytes=_MOST_MARK_BYTES), type=Mark)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
-def claim(store: Store, root: Path, owner: str) -> Mark:
+def claim(store: Store, root: Path, owner: str, address: str) -> Mark:
     """Take the newest epoch of the run, so that its former holder ships no more; mark the local folder. Raises
     BucketError."""
     known = 0
@@ -76,8 +57,8 @@ def claim(store: Store, root: Path, owner: str) -> Mark:
     for _ in range(_CLAIMS):
         epoch = last_epoch(store, known) + 1
         if store.create(owner_name(epoch), data):
-            mark = Mark(epoch, owner)
-            _write_mark(root, mark)
+            mark = Mark(epoch, owner, address)
+            write_mark(root, mark)
             return mark
         known = epoch  # somebody else was faster, or a probe was answered late
     raise BucketError("the run is claimed by others again and again: see that one process alone continues the run")
@@ -87,15 +68,6 @@ def is_newest(store: Store, mark: Mark) -> bool:
     """True while nobody has claimed the run after the holder of the local folder. Raises BucketError."""
     owner = read_owner(store, mark.epoch)  # without conditional writes, somebody may have replaced it
     return (owner is None or owner.id == mark.owner) and store.read(owner_name(mark.epoch + 1)) is None
-
-
-def _mark_of(root: Path) -> Path:
-    return root.parent / f".{root.name}.bucket.json"
-
-
-def _write_mark(root: Path, mark: Mark) -> None:
-    make_private(root.parent)
-    write_bytes(_mark_of(root), msgspec.json.encode(mark), durable=False, mode=0o600)
 
 
 class Shipper:
@@ -157,8 +129,8 @@ class Shipper:
         self._store.write(generation_name(self._mark.epoch, number), encoded(made))
         self._number, self._known = number, snapshot.files
         self._kept.append(made)
-        self._mark = Mark(self._mark.epoch, self._mark.owner, number)
-        _write_mark(self._root, self._mark)
+        self._mark = structs.replace(self._mark, number=number)
+        write_mark(self._root, self._mark)
         return Shipped(
             number, len(files), sum(part.size for part in missing), sum(part.size for part in parts.values())
         )

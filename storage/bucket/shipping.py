@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
 import msgspec
 
-from remuda.storage.bucket.address import BucketError, NotShippedError, local_folder
+from remuda.storage.bucket.address import BucketError, NotShippedError, address_of, local_folder, read_mark
 from remuda.storage.bucket.shipper import Shipped
 from remuda.storage.existing_folder import OnExists
 
@@ -44,8 +45,18 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 _DECODER = msgspec.json.Decoder(Event)
 
 
+def open_bucket(run_dir: str | os.PathLike[str], on_exists: OnExists, say: Callable[[str], None]) -> Shipping | None:
+    """Open the run at an address, or of a local folder that stands for an address; None for any other folder. Raises
+    BucketError."""
+    address = address_of(run_dir)
+    if address is None:
+        mark = read_mark(Path(os.path.abspath(run_dir)))
+        address = None if mark is None else mark.address
+    return None if address is None else Shipping(address, on_exists, say)
+
+
 class Shipping:
-    """A run in a bucket, open until `finish` or `close`. Stands for the run folder on this machine as a path."""
+    """A run in a bucket, open until `finish` or `close`."""
 
     def __init__(self, address: str, on_exists: OnExists, say: Callable[[str], None]) -> None:
         """Open the run; a run to continue is restored. `say` shows a line and may be called by another thread. Raises
@@ -55,8 +66,8 @@ class Shipping:
         """For the run folder on this machine. A run at another name, or at a free address, finds no folder there."""
         self._say = say
         self._last: Shipped | None = None
-        self.why_moved: str | None = None
-        """Text once another process has continued the run from the bucket: this run must end."""
+        self._why_moved: str | None = None
+        self._acts: list[Callable[[str], object]] = []
         self._failed: str | None = None
         self._is_open = self._is_finishing = self._is_done = False
         self._closing = threading.Event()
@@ -76,8 +87,23 @@ class Shipping:
             raise BucketError(event.text)
         self.address, self.folder = event.address, Path(event.folder)
 
-    def __fspath__(self) -> str:
-        return str(self.folder)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ship the end of the run, and say so. Raises NotShippedError; after an exception ships as much as possible."""
+        if error is None:
+            self._say(f"shipped to {self.finish()}")
+        else:
+            self.close()
+
+    def when_moved(self, act: Callable[[str], object]) -> None:
+        """Call `act` with a text once another process has continued the run from the bucket: this run must end."""
+        self._acts.append(act)
+        if self._why_moved is not None:
+            act(self._why_moved)
 
     @property
     def pid(self) -> int:
@@ -92,7 +118,7 @@ class Shipping:
         self._thread.join(_LAST_S)
         self.close()
         if not self._is_done:
-            why = self.why_moved or self._failed or "the process that ships ended early"
+            why = self._why_moved or self._failed or "the process that ships ended early"
             raise NotShippedError(
                 f"{self.address} does not have the end of the run: {why}. All of the run is in {self.folder}"
             )
@@ -139,7 +165,7 @@ class Shipping:
                     self._note(line)
             code = self._process.wait()
             tries_at_end += self._is_finishing
-            if self._has_ended or tries_at_end > _TRIES_AT_END:
+            if self._has_ended() or tries_at_end > _TRIES_AT_END:
                 return
             if not self._is_open:
                 self._opened.put(Event("refused", f"the process that opens {self.address} ended with {code}"))
@@ -147,7 +173,7 @@ class Shipping:
             self._say(f"the process that ships to {self.address} ended with {code}; it is started again")
             pause_s = _FIRST_PAUSE_S if time.monotonic() - begun_s > _STEADY_S else min(2 * pause_s, _LONGEST_PAUSE_S)
             self._closing.wait(pause_s)
-            if self._has_ended:
+            if self._has_ended():
                 return
             self._start_again()
 
@@ -159,9 +185,8 @@ class Shipping:
         if self._is_finishing:
             self._send_finish()
 
-    @property
     def _has_ended(self) -> bool:
-        return self._is_done or self._closing.is_set() or self.why_moved is not None or self._failed is not None
+        return self._is_done or self._closing.is_set() or self._why_moved is not None or self._failed is not None
 
     def _note(self, line: bytes) -> None:
         try:
@@ -179,8 +204,10 @@ class Shipping:
             case "done":
                 self._is_done = True
             case "moved":
-                self.why_moved = event.text
+                self._why_moved = event.text
                 self._say(f"{self.address}: {event.text}")
+                for act in self._acts:
+                    act(event.text)
             case "failed":
                 self._failed = event.text
             case "refused" if not self._is_open:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.storage.bucket.address import BucketError, address_of, local_folder
+from remuda.storage.bucket.address import BucketError, address_of, local_folder, read_mark
 from remuda.storage.bucket.restore import restore
-from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim, read_mark
+from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim
 from remuda.storage.bucket.snapshot import copy_database
 from remuda.storage.bucket.store import Store
 from remuda.tests.storage.faulty_bucket import FaultyObjects, store_of
@@ -56,7 +56,7 @@ def counted(root: Path) -> int:
 
 
 def shipper_of(store: Store, root: Path, name: str = "one") -> Shipper:
-    return Shipper(store, root, read_mark(root) or claim(store, root, name), say=lambda line: None)
+    return Shipper(store, root, read_mark(root) or claim(store, root, name, "s3://bucket/run"), say=lambda line: None)
 
 
 @settings(max_examples=15)
@@ -102,7 +102,7 @@ def test_an_old_machine_cannot_change_a_run_that_was_continued_elsewhere(tmp_pat
         first.ship(payloads=True)
         there_root = tmp_path / "there" / "run"
         restore(store, there_root, lambda line: None)
-        second = Shipper(store, there_root, claim(store, there_root, "two"), say=lambda line: None)
+        second = Shipper(store, there_root, claim(store, there_root, "two", "s3://bucket/run"), say=lambda line: None)
         here.count(1)
         with pytest.raises(MovedError, match="continued from the bucket"):
             first.ship(payloads=True)

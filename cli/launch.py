@@ -30,6 +30,7 @@ from remuda.cli.page import PageSwitch, check_page, launch_page
 
 if TYPE_CHECKING:
     from remuda.deploy.nanny_process import NannyProcess
+    from remuda.storage.bucket.shipping import Shipping
     from remuda.wire.messages import ExperimentStatus
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
@@ -82,14 +83,17 @@ def launch(
     }
     with gc_frozen():  # what is imported stays
         sets = [f"{key}={value}" for key, value in short.items() if value is not None]
-        resolved = run.resolved(*named(name), *sets)
+        resolved = run.resolved(*named(name), *sets, opens=not dry_run)
         import_module("remuda.client.checking")  # which `_check` needs; it runs code of the user, too
-    _check(resolved)
     if dry_run:
+        _check(resolved)
         print(_planned(resolved, limits), end="")
         return
     with profile_folder(profile) as profiles:
-        status = _run(resolved, limits, profiles.folder, page, _nanny_for_local_run(context.obj, resolved))
+        with resolved.bucket as bucket:
+            _check(resolved)
+            nanny = _nanny_for_local_run(context.obj, resolved)
+            status = _run(resolved, limits, profiles.folder, page, nanny, bucket)
         profiles.keep_in(Path(status.run_dir))
     from remuda.client.running import why_nothing_was_learned  # the run need not wait for what this imports
 
@@ -130,7 +134,12 @@ def _planned(resolved: ResolvedRun, limits: Sequence[str]) -> str:
 
 
 def _run(
-    resolved: ResolvedRun, limits: Sequence[str], profile: Path | None, page: bool | None, nanny: NannyProcess | None
+    resolved: ResolvedRun,
+    limits: Sequence[str],
+    profile: Path | None,
+    page: bool | None,
+    nanny: NannyProcess | None,
+    bucket: Shipping | None,
 ) -> ExperimentStatus:
     from remuda.client import running
     from remuda.client.progress import open_view
@@ -152,6 +161,7 @@ def _run(
                 profile=profile,
                 beside=served,
                 nanny=nanny,
+                bucket=bucket,
             )
     except (LaunchError, UnreachableError) as error:
         # the folder of a run that takes another name is not known here

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -22,6 +22,7 @@ from remuda.config.errors import Error
 from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.readers import Override
 from remuda.config.schema import ExperimentConfig
+from remuda.storage.bucket.shipping import Shipping, open_bucket
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import ExperimentStatus
@@ -89,7 +90,8 @@ def train(
             paths, and the module of `env.make`, are looked up in the folder of the file; without a file, in the working
             directory. Omit `config` to continue a run with its own settings:
             `remuda.train(run_dir="runs/first", on_exists="resume")`.
-        run_dir: The run folder; the default is the config's name in `runs`, or in $REMUDA_RUNS_DIR.
+        run_dir: The run folder, or its address in a bucket such as s3://bucket/runs/first; the default is the config's
+            name in `runs`, or in $REMUDA_RUNS_DIR.
         on_exists: Action for an existing run folder: `error`, `resume` (continue the run), `force` (move its files
             away) or `rename` (take another name).
         progress: Show progress, in a notebook below the cell, else on standard error.
@@ -112,19 +114,24 @@ def train(
         JournalError: The journal of the run folder is damaged.
         RunFolderError: The run folder does not permit `on_exists`.
         FolderOwnedError: Another process has the run folder open.
+        BucketError: The address holds a run already, or cannot be read or written.
+        NotShippedError: The run has ended, and its bucket does not have all of it.
         TrainingFailedError: The run began and failed.
         MainThreadError: This is not the main thread.
     """
     _require_main_thread("train")
-    loaded = _loaded(_config_or_former(config, run_dir, on_exists), overrides)
-    with _progress_view(loaded.config, progress=progress) as last_status:
+    with (
+        _opened(config, overrides, run_dir, on_exists) as run,
+        _progress_view(run.loaded.config, progress=progress) as last_status,
+    ):
         running.train(
-            loaded,
-            run_dir=_run_dir(run_dir, loaded),
-            on_exists=on_exists,
+            run.loaded,
+            run_dir=run.folder,
+            on_exists=run.on_exists,
             on_progress=last_status,
             say=_warn,
             callbacks=callbacks,
+            bucket=run.bucket,
         )
     return _result(last_status.last, log="evaluator/evaluator_logger.txt")
 
@@ -158,6 +165,8 @@ def launch(
         UserCodeError: Your algorithm, launcher or log sink cannot be used; nothing was started.
         RunFolderError: The run folder does not permit `on_exists`; nothing was started.
         RefusedError: The coordinator refused the run, for example because another process has the run folder open.
+        BucketError: As for `remuda.train`.
+        NotShippedError: As for `remuda.train`.
         LaunchError: The coordinator or its workers could not be started, or died.
         UnreachableError: The coordinator did not answer.
         ConnectionFileError: The coordinator's connection file is missing or damaged, for example because it was
@@ -167,12 +176,19 @@ def launch(
     """
     _require_main_thread("launch")
     launcher = {} if on is None else {"launch.on": on}
-    loaded = _loaded(_config_or_former(config, run_dir, on_exists), {**overrides, **launcher})
-    folder = _run_dir(run_dir, loaded)
-    loaded = with_former_settings(loaded, folder) if on_exists == "resume" else loaded
-    check_launch(loaded, folder, on_exists)
-    with _progress_view(loaded.config, progress=progress) as last_status:
-        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=last_status, say=_warn)
+    with _opened(config, {**overrides, **launcher}, run_dir, on_exists) as run:
+        loaded, folder = run.loaded, run.folder
+        loaded = with_former_settings(loaded, folder) if run.on_exists == "resume" else loaded
+        check_launch(loaded, folder, run.on_exists)
+        with _progress_view(loaded.config, progress=progress) as last_status:
+            running.launch(
+                loaded,
+                run_dir=folder,
+                on_exists=run.on_exists,
+                on_progress=last_status,
+                say=_warn,
+                bucket=run.bucket,
+            )
     return _result(last_status.last, log="commander/commander_logger.txt")
 
 
@@ -247,10 +263,34 @@ def _override(loc: tuple[str, ...], value: object) -> Override:
     return Override(loc, cast(JsonValue, value), "override")  # the schema checks its type
 
 
-def _run_dir(run_dir: str | os.PathLike[str] | None, loaded: LoadedConfig) -> Path:
-    """Return the absolute path of the run folder; the default is the same as for the commands."""
-    runs_dir = os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR
-    return Path(os.path.abspath(run_dir if run_dir is not None else Path(runs_dir) / loaded.config.name))
+@dataclass(frozen=True)
+class _Opened:
+    loaded: LoadedConfig
+    folder: Path
+    on_exists: OnExists
+    bucket: Shipping | None
+
+
+@contextmanager
+def _opened(
+    config: Config | None,
+    overrides: Mapping[str, object],
+    run_dir: str | os.PathLike[str] | None,
+    on_exists: OnExists,
+) -> Generator[_Opened]:
+    """Load the config, and open the run's bucket if `run_dir` is an address; the bucket has all of the run afterwards.
+    Without `run_dir`, the default is the same as for the commands."""
+    with ExitStack() as stack:
+        bucket = None if run_dir is None else open_bucket(run_dir, on_exists, _warn)
+        if bucket is not None:
+            run_dir = stack.enter_context(bucket).folder
+        loaded = _loaded(_config_or_former(config, run_dir, on_exists), overrides)
+        if run_dir is None:
+            run_dir = Path(os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR) / loaded.config.name
+            bucket = open_bucket(run_dir, on_exists, _warn)
+            if bucket is not None:
+                run_dir = stack.enter_context(bucket).folder
+        yield _Opened(loaded, Path(os.path.abspath(run_dir)), on_exists if bucket is None else bucket.on_exists, bucket)
 
 
 def _warn(text: str) -> None:

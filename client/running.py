@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from remuda.learner.callbacks import CallbackLike
     from remuda.runner.loop import StopRequest
     from remuda.runner.serial import RunResult
+    from remuda.storage.bucket.shipping import Shipping
 
 Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]
 """A config, or a config file."""
@@ -56,6 +57,7 @@ def train(
     say: Callable[[str], None] = lambda text: None,
     stop: StopRequest | None = None,
     callbacks: Sequence[CallbackLike] = (),
+    bucket: Shipping | None = None,
 ) -> RunResult:
     """Train in this process until a stop condition of the config, like `remuda train`.
 
@@ -69,6 +71,7 @@ def train(
         stop: ends the run; required outside the main thread (see remuda.worker.shutdown_guard.ShutdownGuard). Without
             `stop`, Ctrl-C and SIGTERM save a checkpoint and end the run.
         callbacks: callbacks besides the config's callbacks.
+        bucket: the open bucket of the run folder, without `stop`; a run that was continued elsewhere ends.
 
     Raises the errors of remuda.runner.serial.run, and ConfigError.
     """
@@ -77,7 +80,11 @@ def train(
 
     given = _run_input(config, run_dir, overrides, on_exists)
     with ExitStack() as stack:
-        asked = stop if stop is not None else stack.enter_context(ShutdownGuard(grace_s=TRAIN_GRACE_S))
+        asked = stop
+        if asked is None:
+            asked = guard = stack.enter_context(ShutdownGuard(grace_s=TRAIN_GRACE_S))
+            if bucket is not None:
+                bucket.when_moved(guard.end)
         loaded, request = given.loaded, size_request(given.loaded, serial=True)
         if request is not None:
             from remuda.deploy.sizing import measured
@@ -99,6 +106,7 @@ def launch(
     profile: Path | None = None,
     beside: Callable[[Path], AbstractContextManager[None]] = lambda connection_file: nullcontext(),
     nanny: NannyProcess | None = None,
+    bucket: Shipping | None = None,
 ) -> ExperimentStatus:
     """Run an experiment with its own coordinator and workers, like `remuda launch`.
 
@@ -117,16 +125,26 @@ def launch(
         beside: called with the connection file after the submission; the returned context is active until the end of
             the run.
         nanny: a nanny that was started already, see LaunchRequest.
+        bucket: the open bucket of the run folder; a run that was continued elsewhere ends.
 
     Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
+    from remuda.config.launching import LOCAL
+    from remuda.deploy.launcher import LaunchError
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     given = _run_input(config, run_dir, overrides, on_exists)
     loaded, request = given.loaded, size_request(given.loaded, serial=False)
+    if bucket is not None and loaded.config.launch.on != LOCAL:
+        raise LaunchError(
+            f"{bucket.address} is copied from a folder of this machine, and launch.on is {loaded.config.launch.on}: "
+            "leave out launch.on, or give a run folder that the engine's machines see"
+        )
     launcher = _launcher(given, request, limits, profile, say, nanny)
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)
+        if bucket is not None:
+            bucket.when_moved(guard.end)
         launcher.start(_workers(loaded.config), given_up=lambda: guard.ending)
         if request is not None:
             loaded = _with_notes_shown(

@@ -96,7 +96,12 @@ class _Process:
         in_trouble = False
         while not self._is_begun():
             if self._waited(_LOOK_S):
-                break
+                self._ship_last(shipper)
+                return
+        _say(
+            f"{self._address}: copied every {self._settings().ship_interval_s:g} s; if this machine is lost, so is what "
+            "came after the last copy"
+        )
         while True:
             settings = self._settings()
             pause_s = settings.ship_interval_s

@@ -16,6 +16,7 @@ from remuda.cli import (
     doctor,
     evaluate,
     export,
+    fetch,
     keys,
     launch,
     page,
@@ -38,6 +39,7 @@ app.command(epilog=epilog(train.EXAMPLE))(train.train)
 app.command(epilog=epilog(configs.EXAMPLES_EXAMPLE))(configs.examples)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog(export.EXAMPLE))(export.export)
+app.command(epilog=epilog(fetch.EXAMPLE))(fetch.fetch)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
 app.command(epilog=epilog(replay.EXAMPLE))(replay.replay)
 app.command(epilog=epilog(reproduce.EXAMPLE))(reproduce.reproduce)

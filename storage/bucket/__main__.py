@@ -98,10 +98,8 @@ class _Process:
             if self._waited(_LOOK_S):
                 self._ship_last(shipper)
                 return
-        _say(
-            f"{self._address}: copied every {self._settings().ship_interval_s:g} s; if this machine is lost, so is what "
-            "came after the last copy"
-        )
+        pause_s = self._settings().ship_interval_s
+        _say(f"{self._address}: copied every {pause_s:g} s; if this machine is lost, so is all after the last copy")
         while True:
             settings = self._settings()
             pause_s = settings.ship_interval_s

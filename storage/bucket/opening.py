@@ -17,8 +17,8 @@ from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 
-_LATE_S = 30.0
-"""An owner may be so much later with its next copy before it counts as dead."""
+_LATE_S, _LATE_INTERVALS = 10.0, 2
+"""An owner may be later with its next copy by so many seconds, or intervals, before it counts as dead."""
 
 
 class OccupiedError(BucketError):
@@ -103,7 +103,7 @@ def _see_that_owner_is_gone(
 
 
 def _grace_s(pointer: Newest) -> float:
-    return 2 * pointer.next_s + _LATE_S
+    return pointer.next_s + max(_LATE_S, _LATE_INTERVALS * pointer.next_s)
 
 
 def free_name(address: str, root: Path, now: datetime) -> tuple[str, Path]:

@@ -91,7 +91,7 @@ class Shipper:
         """The last generations, oldest first."""
         self._named = {part.sha256 for one in self._kept for part in one.parts.values()}
         """Parts that were sent before; looked for before they count as there."""
-        self._there: set[str] = set()
+        self._there = set[str]()
         last = self._kept[-1].files if self._kept else ()
         self._known: Mapping[str, Known] = {file.path: Known(NO_STAMP, file) for file in last}
         self._is_swept = False
@@ -167,4 +167,4 @@ class Shipper:
         gone = names - stay
         self._store.delete(gone)
         self._there -= {name.removeprefix("parts/") for name in gone}
-        self._named, self._kept = set(), own[-KEPT:]
+        self._named, self._kept = set[str](), own[-KEPT:]

@@ -1,0 +1,58 @@
+"""A real S3 server, moto's, in a process of its own: `python -m remuda.tests.parallel.faulty_s3 HOST PORT RATE`.
+
+With the probability RATE each, requests are answered by 503, uploads are cut in half and answered by 503, and lists are
+answered as they were before.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+Environ = dict[str, Any]
+BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+
+
+class Faulty:
+    """The server's application behind faults."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]], rate: float) -> None:
+        self.application, self.rate = application, rate
+        self.chance = random.Random(0)
+        self.lists: dict[str, tuple[str, list[tuple[str, str]], list[bytes]]] = {}
+
+    def __call__(self, environ: Environ, start: Callable[..., object]) -> Iterable[bytes]:
+        method, query = environ["REQUEST_METHOD"], environ["QUERY_STRING"]
+        if self.chance.random() < self.rate:
+            if method == "PUT" and "/parts/" in environ["PATH_INFO"]:
+                size = int(environ.get("CONTENT_LENGTH") or 0)
+                torn = environ["wsgi.input"].read(size)[: size // 2]
+                cut = {**environ, "wsgi.input": io.BytesIO(torn), "CONTENT_LENGTH": str(len(torn))}
+                list(self.application(cut, lambda *given: None))
+            else:
+                environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(BUSY)))])
+            return [BUSY]
+        if method == "GET" and "list-type=2" in query:
+            return self.listed(query, environ, start)
+        return self.application(environ, start)
+
+    def listed(self, query: str, environ: Environ, start: Callable[..., object]) -> Iterable[bytes]:
+        if query not in self.lists or self.chance.random() > self.rate:
+            head: list[Any] = []
+            body = list(self.application(environ, lambda *given: head.extend(given)))
+            self.lists[query] = head[0], head[1], body
+        status, headers, body = self.lists[query]
+        start(status, headers)
+        return body
+
+
+if __name__ == "__main__":
+    host, port, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    run_simple(host, port, Faulty(DomainDispatcherApplication(create_backend_app), rate), threaded=True)

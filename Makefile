@@ -10,7 +10,7 @@ BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 # Tests start processes, each of which would compile all that it imports; CI images often say so.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks bench bench-learning bench-peers examples gpu soak suites effective docs site lint types mypy pyright unit collected-unit clean
+.PHONY: help setup demo test page cluster cluster-quick ray faults security audit learning sinks buckets bench bench-learning bench-peers examples gpu soak suites effective docs site lint types mypy pyright unit collected-unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -95,6 +95,10 @@ sinks: setup  ## Weights & Biases and MLflow into .venv, and the tests that need
 suites: setup  ## bsuite, MinAtar, POPGym and Minigrid into .venv, and the tests that need them
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,suites]'
 	$(BIN)/pytest tests/environments/test_dm_env.py tests/benchmarks/test_suites.py -rs
+
+buckets: setup  ## s3fs and an S3 server into .venv, and the tests that need them (with every role killed: ten minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bucket,s3-server]'
+	$(BIN)/pytest tests/parallel/test_bucket.py -m "faults_long or processes" -rs
 
 bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
 	$(BENCHMARKS)

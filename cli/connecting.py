@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remuda.cli.errors import InputError
+
 if TYPE_CHECKING:
     from remuda.client.client import Client
 
@@ -32,7 +34,15 @@ SAID_AFTER_S = 1.0
 
 
 def connection_path(given: Path | None, runs_dir: Path) -> Path:
-    """Return the absolute path of the connection file: `given`, or the file in the runs folder."""
+    """Return the absolute path of the connection file: `given`, or the file in the runs folder. Raises InputError for a
+    runs folder at an address."""
+    from remuda.storage.bucket.address import address_of
+
+    if given is None and address_of(runs_dir):
+        raise InputError(
+            f"--runs-dir {runs_dir}: a coordinator keeps its runs in a folder of its machine; only train and launch "
+            "take an address"
+        )
     return (given or runs_dir / "connection.json").absolute()
 
 

@@ -57,8 +57,12 @@ def submit(
     The run folder is in the coordinator's runs folder; --run-dir names another folder inside.
     """
     from remuda.client.checking import check_experiment, with_agents
+    from remuda.storage.bucket.address import address_of
 
-    resolved = run.resolved(*named(name))
+    connection_path(connection_file, run.runs_dir)  # refuses an address
+    resolved = run.resolved(*named(name), opens=False)
+    if address_of(resolved.run_dir):
+        raise InputError(f"--run-dir {run.run_dir}: only train and launch take an address; name a folder")
     resolved.loaded.require_numbers("the workers may be on other machines")
     with reserved_stdout():  # the environment is built
         check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists)

@@ -58,12 +58,11 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the run ends first, and then this process
     os.nice(5)
-    with contextlib.suppress(BrokenPipeError):
-        try:
-            _Process(arguments.address, arguments.folder).run(arguments.on_exists, continues=arguments.continues)
-        except (Error, OSError) as error:
-            _tell(Event("moved" if isinstance(error, MovedError) else "refused", f"{error}"))
-            return 1
+    try:
+        _Process(arguments.address, arguments.folder).run(arguments.on_exists, continues=arguments.continues)
+    except (Error, OSError) as error:
+        _tell(Event("moved" if isinstance(error, MovedError) else "refused", f"{error}"))
+        return 1
     return 0
 
 
@@ -178,8 +177,8 @@ def _say(text: str) -> None:
 
 
 def _tell(event: Event) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-    sys.stdout.buffer.flush()
+    with contextlib.suppress(BrokenPipeError):  # the command was killed; the last copy follows
+        os.write(1, msgspec.json.encode(event) + b"\n")
 
 
 if __name__ == "__main__":

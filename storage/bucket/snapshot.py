@@ -24,7 +24,7 @@ PAGE_BLOCK_BYTES = 256 << 10
 NO_STAMP = (0, 0, 0)
 """Of a file that is read each time."""
 _HEADER_BYTES = 32
-"""SQLite's write-ahead log begins with this header, which changes whenever the log begins anew."""
+"""SQLite's write-ahead log begins with this header, which changes whenever the log starts over."""
 _TRIES, _PAUSE_S = 50, 0.05
 _ENDS = (".lock", ".tmp", "-wal", "-shm")
 """Names of files that only living processes of this machine need."""
@@ -176,7 +176,7 @@ def copy_database(source: Path, target: Path) -> bool:
     """Copy an SQLite database that another process has open and writes; False without a database.
 
     The owner locks its database exclusively, so the files are read without SQLite: first the database, then the
-    write-ahead log. While the log has not begun anew in between, the log has every page that a checkpoint wrote to the
+    write-ahead log. While the log has not started over in between, the log has every page that a checkpoint wrote to the
     database meanwhile, up to its last commit. Never call this in the process with the open database: POSIX would
     release its locks. Raises OSError, and BucketError for a damaged copy.
     """

@@ -1,2 +1,1 @@
-"""Runs in a bucket: a run folder stays local, and a process of its own ships generations of the folder to an object
-store."""
+"""Runs in a bucket: the run folder stays local, and a process ships generations of the folder to an object store."""

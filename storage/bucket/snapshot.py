@@ -176,8 +176,8 @@ def copy_database(source: Path, target: Path) -> bool:
     """Copy an SQLite database that another process has open and writes; False without a database.
 
     The owner locks its database exclusively, so the files are read without SQLite: first the database, then the
-    write-ahead log. While the log has not started over in between, the log has every page that a checkpoint wrote to the
-    database meanwhile, up to its last commit. Never call this in the process with the open database: POSIX would
+    write-ahead log. While the log has not started over in between, the log has every page that a checkpoint wrote to
+    the database meanwhile, up to its last commit. Never call this in the process with the open database: POSIX would
     release its locks. Raises OSError, and BucketError for a damaged copy.
     """
     log, copied_log = Path(f"{source}-wal"), Path(f"{target}-wal")

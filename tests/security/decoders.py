@@ -31,11 +31,14 @@ from remuda.logbook.tables import JsonLinesSink
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.policy_file import PolicyFileError, load, publish, read_ref
 from remuda.policy.ranks import RankLostError
+from remuda.storage.bucket.address import BucketError
+from remuda.storage.bucket.generation import File, Generation, Part, decoded, encoded
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.notes import Notes, read_notes, write_notes
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.tensor_file import fingerprint, in_file_order
+from remuda.storage.untrusted import read_bounded
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.collector.parts import write_part
 from remuda.training.journal import RunJournal
@@ -418,6 +421,11 @@ def _sweep(path: Path) -> None:
     path.write_text(json.dumps({"format": 1, "name": "s", "mode": "serial", "runs": [run]}))
 
 
+def _generation(path: Path) -> None:
+    file = File("ckpt/index.json", 0o600, (Part("0" * 64, 3),))
+    path.write_bytes(encoded(Generation(1, 1, "owner", "host", 0.0, (file,))))
+
+
 def _notes(path: Path) -> None:
     write_notes(RunFolder(path.parent), Notes("a note\nof two lines", ["a tag", "another"]))
 
@@ -449,5 +457,12 @@ DECODERS = (
     Decoder("curves", "events.out.tfevents.0000000001.x", (), _curves, _read_curves),
     Decoder("progress.jsonl", "progress.jsonl", (ValueError, OSError), _lines, _read_lines),
     Decoder("notes", "notes.json", (), _notes, lambda path: read_notes(RunFolder(path.parent))),
+    Decoder(
+        "generation in a bucket",
+        "1.json",
+        (BucketError, OSError),
+        _generation,
+        lambda path: decoded(read_bounded(path, most_bytes=1 << 20)),
+    ),
     Decoder("sweep.json", "sweep.json", (SweepFileError,), _sweep, lambda path: recorded_mode(path.parent)),
 )

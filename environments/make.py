@@ -23,6 +23,7 @@ from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceEr
 from remuda.environments.lanes import ParallelEnv
 from remuda.environments.packing import PackObservations, is_structured
 from remuda.environments.spaces import Array, Space, column_layout
+from remuda.environments.turns import TurnEnv, Turns, takes_turns
 from remuda.environments.wrappers import MasksToInfos, MaskToInfo, PackActions, has_parts, observes_mask
 
 SingleEnv: TypeAlias = gymnasium.Env[Array, Any]
@@ -198,8 +199,8 @@ def _creator(entry_point: str | Callable[..., object]) -> Callable[..., object]:
     return cast("Callable[..., object]", getattr(importlib.import_module(module), name))
 
 
-ENTRY_POINT = "parallel_env"
-"""Function of a PettingZoo module that builds the environment."""
+ENTRY_POINTS = ("parallel_env", "env")
+"""Functions of a PettingZoo module that build the environment: all agents at the same time, or in turns."""
 MOST_AGENTS = 10_000
 _MEMBERS = ("possible_agents", "reset", "step", "observation_space", "action_space", "close")
 
@@ -215,6 +216,7 @@ def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | 
     try:
         with NoExit():
             built = function(**kwargs)
+        built = Turns(cast("TurnEnv", built)) if takes_turns(built) else built
     except Exception as error:  # anything that a function of somebody else raises
         raise unbuildable(env, error) from error
     named = f"env.id = {env.id!r}" if env.id is not None else f"env.make = {env.make!r}"
@@ -258,10 +260,10 @@ def _pettingzoo(name: str) -> Callable[..., object]:
             module = importlib.import_module(name)
     except ImportError as error:
         raise EnvironmentBuildError(f"env.id = {name!r} cannot be imported ({error}): {_advice(name)}") from error
-    function = getattr(module, ENTRY_POINT, None)
+    function = next((getattr(module, each) for each in ENTRY_POINTS if hasattr(module, each)), None)
     if function is None:
         raise EnvironmentBuildError(
-            f"env.id = {name!r}: this module has no {ENTRY_POINT}; name one that has, such as "
+            f"env.id = {name!r}: this module has no {' or '.join(ENTRY_POINTS)}; name one that has, such as "
             "pettingzoo.butterfly.cooperative_pong_v6, or give your own function as env.make"
         )
     return cast("Callable[..., object]", function)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from remuda.collector.collected import Collected
+from remuda.collector.league import LeagueLanes
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.recorder import PolicySetup
 from remuda.collector.rollout import Collects, Rollout
@@ -61,7 +62,11 @@ class Environments:
         self._index = self._generation = 0
         self.opponents: OpponentLanes | None = None
         """Lanes of older policies, in self-play."""
-        if config.self_play.share:
+        self.league: LeagueLanes | None = None
+        """Lanes of a league's opponents."""
+        if config.self_play.league is not None:
+            self.league = LeagueLanes(self._copies, list(policies.values()))
+        elif config.self_play.share:
             pool = OpponentPool(list(policies.values()))
             self.opponents = OpponentLanes(self._copies, pool, config.self_play.share)
         dataset = config.collector.dataset
@@ -93,7 +98,7 @@ class Environments:
         if self._stored is not None:
             self._rollout = StoredSteps(self._stored, np.random.default_rng(self._config.seed))
             return self._rollout
-        if steps_folder is not None and self._config.log.steps and self.opponents is None:
+        if steps_folder is not None and self._config.log.steps and not self._config.self_play.share:
             self._steps = StepsWriter(steps_folder, index=index, generation=generation, warn=self._broke)
         self._rollout = make_rollout(
             self._config,
@@ -101,7 +106,7 @@ class Environments:
             list(zip(self._policies.values(), policies, strict=True)),
             index=index,
             collectors=self._collectors,
-            opponents=self.opponents,
+            opponents=self.league or self.opponents,
             generation=generation,
             clock=clock,
             progress=progress,
@@ -171,7 +176,7 @@ def make_rollout(
     *,
     index: int,
     collectors: int,
-    opponents: OpponentLanes | None = None,
+    opponents: OpponentLanes | LeagueLanes | None = None,
     generation: int,
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda env_steps: None,

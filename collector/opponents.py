@@ -28,7 +28,7 @@ class OpponentLanes:
         """`share` of episodes, 0 to 1."""
         self.pool = pool
         self._share = share
-        self._groups = [_GroupOpponents(lanes) for lanes in copies.lanes]
+        self._groups = [GroupOpponents(lanes) for lanes in copies.lanes]
         self.against: Bools = np.zeros(copies.num_envs, np.bool_)
         """[envs]: older policies play in the episode under way."""
 
@@ -84,7 +84,7 @@ class OpponentLanes:
             learner -= count
 
 
-class _GroupOpponents:
+class GroupOpponents:
     """Lanes of older policies in one group."""
 
     def __init__(self, lanes: Lanes) -> None:
@@ -96,12 +96,19 @@ class _GroupOpponents:
         self._states: dict[int, Array] = {}
         """State of the player during the episode, by lane."""
 
+    @property
+    def plays(self) -> bool:
+        """True if an older policy plays a lane."""
+        return bool(self._players)
+
     def clear(self, env: int) -> None:
+        """No older policy plays in this copy any more."""
         for lane in self.lanes.of_copy(env):
             self.by_past[lane] = False
             self._players.pop(lane, None)
 
     def give(self, env: int, agents: Sequence[int], player: Policy) -> None:
+        """Let an older policy play these agents of a copy."""
         lanes = self.lanes.of_copy(env)
         for agent in agents:
             lane = lanes[agent]
@@ -110,6 +117,7 @@ class _GroupOpponents:
             self._states[lane] = np.zeros(player.state_size, np.float32)
 
     def replaced(self, actions: Array, exploration: Mapping[str, float], rng: np.random.Generator) -> Array:
+        """Return the actions [lanes, …] with those of the older policies."""
         changed = actions.copy()
         of_player: dict[int, list[int]] = {}
         for lane, player in self._players.items():

@@ -29,6 +29,7 @@ from remuda.wire.messages import (
     ChunkReady,
     CollectorReport,
     Credit,
+    LeagueMatches,
     Opponents,
     PolicyAvailable,
     PolicyRef,
@@ -37,7 +38,7 @@ from remuda.wire.messages import (
 from remuda.worker.affinity import bind_cores
 from remuda.worker.lease_log import LeaseLog
 from remuda.worker.link import Link, WorkerIdentity
-from remuda.worker.stores.ports import NotNowError, PayloadStore, PolicyStore, RunStores
+from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, PayloadStore, PolicyStore, RunStores
 
 
 class ActingPolicy:
@@ -129,6 +130,9 @@ class CollectorWork:
         self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
         self._unacknowledged: set[ChunkId] = set()
+        self._matches: LeagueMatches | None = None
+        """The newest message about a league's opponents, until it is followed."""
+        self._stores = stores
         self._draining = False
         try:
             if assign.index == 0:  # one collector describes it for all
@@ -184,6 +188,8 @@ class CollectorWork:
                 self._policies[message.policy_index].acting.note_newest(Acting(message.policy, {}))
             case Opponents():
                 self._opponents.add(message)
+            case LeagueMatches() if self._env.league is not None:
+                self._matches = message
             case _:
                 pass
 
@@ -204,6 +210,7 @@ class CollectorWork:
             with self.timers("load policy"):
                 behaviors = [own.acting.behavior(self._loading()) for own in self._policies]
                 self._opponents.load()
+                self._follow_league()
         except NotNowError as error:
             self._log.waits(error)
             return False
@@ -261,6 +268,22 @@ class CollectorWork:
             )
             for own, (observation, action) in zip(configs, self._env.spaces, strict=True)
         ]
+
+    def _follow_league(self) -> None:
+        """Draw opponents by the newest message from now on. A checkpoint that is still on its way is tried again before
+        the next chunk."""
+        league, news = self._env.league, self._matches
+        if league is None or news is None:
+            return
+        from remuda.policy.files.checkpoint_file import CheckpointError  # with torch, which collectors begin without
+
+        try:
+            league.follow(news, [own.checkpoints.fetch for own in self._stores.of_policies])
+        except NotNowError:
+            return
+        except (CheckpointGoneError, CheckpointError) as error:  # a newer message comes
+            self._log.warn(f"opponents of the league stay as before: {error}")
+        self._matches = None
 
     def _loading(self) -> AbstractContextManager[None]:
         return self._link.during("preparing", "loading the policy")

@@ -26,6 +26,7 @@ from remuda.config.errors import dotted
 from remuda.config.section import (
     LARGEST_CAPACITY,
     LARGEST_REQUEST,
+    MOST_LEAGUE,
     MOST_OPPONENTS,
     REFERENCE,
     Correlation,
@@ -288,6 +289,32 @@ AgentPattern = Annotated[str, Field(min_length=1, max_length=200)]
 MOST_POLICIES = 100
 
 
+class ExploiterConfig(Section):
+    """A policy of a league that looks for weaknesses of others."""
+
+    against: Literal["main", "league"] = "main"
+    """Opponents: `main`, the newest versions of the main policies (and their checkpoints in `self_play.share` of its
+    episodes), or `league`, the whole pool."""
+    reset_win_rate: Fraction = 0.7
+    """At this share of won games, draws as halves, an evaluated checkpoint joins the pool, and the exploiter begins
+    again with its first weights: in games against the newest main checkpoint in the pool, or against the pool."""
+    reset_env_steps: Positive | None = None
+    """Environment steps after which it joins and begins again in any case; null: never."""
+
+
+class LeagueConfig(Section):
+    """A league: opponents are a pool of checkpoints of all policies, drawn by rating."""
+
+    pool: Annotated[int, Field(ge=2, le=MOST_LEAGUE)] = 10
+    """Checkpoints in the pool. Every evaluated checkpoint of a main policy joins; beyond the limit the checkpoint
+    nearest in time to its predecessor leaves, never the first or newest of a policy."""
+    matching: Literal["hard", "even", "uniform"] = "hard"
+    """Weight of an opponent against which a policy wins with probability p: `hard` (1 - p)^2, `even` p (1 - p),
+    `uniform` 1."""
+    exploiters: dict[PolicyName, ExploiterConfig] = {}  # noqa: RUF012
+    """Names of `policies` that are exploiters; all others are main policies."""
+
+
 class SelfPlayConfig(Section):
     """Games against older checkpoints, in environments with several agents: a policy then learns to play against more
     than its newest version."""
@@ -299,7 +326,10 @@ class SelfPlayConfig(Section):
     the result of an agent of each policy against older checkpoints (`against_past`)."""
     keep: Annotated[Positive, Field(le=MOST_OPPONENTS)] = 5
     """Number of newest checkpoints per policy from which opponents are drawn, one per policy and episode. At most
-    `checkpoint.keep`."""
+    `checkpoint.keep`. Without a league."""
+    league: LeagueConfig | None = None
+    """Opponents are drawn from a pool by rating, and each of several policies acts for all agents by turns; see
+    leagues.md."""
 
 
 class AgentsPolicyConfig(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Annotated, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -16,6 +17,7 @@ from remuda.config.learning import (
     OPTIMIZER,
     AgentsPolicyConfig,
     BufferConfig,
+    LeagueConfig,
     LearnerConfig,
     PolicyName,
     SelfPlayConfig,
@@ -131,7 +133,7 @@ class ExperimentConfig(Section):
                 f"learner.precision is bfloat16, which does not reach the networks of policy.type {self.policy.type}: "
                 f"{own}"
             )
-        if self.env.kind == "pettingzoo" or self.policies or self.self_play.share:
+        if self.env.kind == "pettingzoo" or self.policies or self.self_play.share or self.self_play.league:
             self._check_several_agents()
         return self
 
@@ -170,9 +172,11 @@ class ExperimentConfig(Section):
     def _check_several_agents(self) -> None:
         """Raise ValueError for missing or unavailable settings of environments with several agents."""
         if self.env.kind != "pettingzoo":
-            setting = "policies" if self.policies else "self_play.share"
+            setting = "policies" if self.policies else "self_play"
             raise ValueError(f"{setting} is for environments with several agents: set env.kind to pettingzoo")
-        if self.self_play.share and 0 < self.checkpoint.keep < self.self_play.keep:
+        if self.self_play.league is not None:
+            self._check_league(self.self_play.league)
+        elif self.self_play.share and 0 < self.checkpoint.keep < self.self_play.keep:
             raise ValueError(
                 f"self_play.keep ({self.self_play.keep}) is more than checkpoint.keep ({self.checkpoint.keep}): older "
                 "checkpoints would be gone"
@@ -190,6 +194,22 @@ class ExperimentConfig(Section):
                 f"on-policy algorithms collect together, so policy.horizon_steps has to be the same in all policies "
                 f"({told})"
             )
+
+    def _check_league(self, league: LeagueConfig) -> None:
+        """Raise ValueError for a league without games or without a main policy."""
+        if find_spec("openskill") is None:
+            raise ValueError("self_play.league rates with openskill: pip install 'remuda[league]'")
+        if not self.self_play.share:
+            raise ValueError("self_play.league needs a share of episodes against the pool: set self_play.share above 0")
+        if self.evaluator.episodes < 2 * league.pool:
+            raise ValueError(
+                f"evaluator.episodes ({self.evaluator.episodes}) is too few for self_play.league.pool ({league.pool}): "
+                f"a checkpoint plays both sides against each, so set it to {2 * league.pool} or more"
+            )
+        if unknown := sorted(league.exploiters.keys() - self.policies.keys()):
+            raise ValueError(f"self_play.league.exploiters names {unknown[0]}, which is none of policies")
+        if league.exploiters and not self.policies.keys() - league.exploiters.keys():
+            raise ValueError("self_play.league: every policy is an exploiter; one has to be the main policy")
 
     def _check_ranks(self) -> None:
         """Raise ValueError if several learner ranks could not learn together."""

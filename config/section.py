@@ -143,6 +143,8 @@ MOST_EVALUATION_EPISODES = 100_000
 """Limit for the episodes of one evaluation over all evaluators: all results fit into one message."""
 MOST_OPPONENTS = 1_000
 """Limit for older checkpoints of a policy as opponents, in self-play."""
+MOST_LEAGUE = 100
+"""Limit for checkpoints in the pool of a league: each plays against each."""
 MOST_COLLECTED = 50
 """Limit for collected metrics of an algorithm: every announcement of a chunk contains them."""
 

@@ -12,6 +12,10 @@ from remuda.environments.seeding import generator
 
 AGAINST_PAST = "against_past"
 """Name of the returns of episodes against older checkpoints, among an episode's reported values."""
+SCORE = "score"
+"""Name of the results of games in a league's evaluations: 1 is won, 0.5 drawn, 0 lost."""
+RATING = "rating"
+"""Name of the rating of a checkpoint in a league: lower bound, middle, upper bound."""
 MOST_NAMED_AGENTS = 32
 """Of policies with more agents, no returns of single agents are logged."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
@@ -27,11 +31,17 @@ def assigned(config: ExperimentConfig, agents: Sequence[str]) -> dict[str, tuple
         return {"": tuple(agents)}
     known = f"the environment's agents are {_listed(agents)}"
     owners = {agent: _owners(config, agent) for agent in agents}
+    in_league = config.self_play.league is not None  # there each policy acts for all agents by turns
     for agent, names in owners.items():
-        if len(names) != 1:
+        if in_league and len(names) != len(config.policies):
+            raise EnvironmentBuildError(
+                f"policies: agent {agent} is missing in a policy; in a league every policy acts for all agents: "
+                'change policies.<name>.agents to ["*"]'
+            )
+        if not in_league and len(names) != 1:
             found = f"belongs to several policies ({', '.join(names)})" if names else "belongs to no policy"
             raise EnvironmentBuildError(f"policies: agent {agent} {found}; {known}: change policies.<name>.agents")
-    of_policy = {name: tuple(agent for agent in agents if owners[agent] == [name]) for name in sorted(config.policies)}
+    of_policy = {name: tuple(agent for agent in agents if name in owners[agent]) for name in sorted(config.policies)}
     for name, its in of_policy.items():
         if not its:
             patterns = _listed(config.policies[name].agents)
@@ -45,7 +55,8 @@ def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) ->
     policies have to reach."""
     own = config.of_policy(name) if name else config
     reported = agent_columns(agents)
-    past = (AGAINST_PAST,) if config.self_play.share else ()
+    past: tuple[str, ...] = (AGAINST_PAST,) if config.self_play.share else ()
+    past += (SCORE, RATING) if config.self_play.league is not None else ()
     env = own.env.model_copy(
         update={
             "agents": tuple(agents),

@@ -50,7 +50,7 @@ class Films:
 
         Args:
             config: config of the run.
-            agents: names of the agents of each policy.
+            agents: names of the agents of each policy; of the first alone in a league.
             clock: seconds.
         """
         self._config, self._agents = config, agents
@@ -142,7 +142,7 @@ class Films:
             if self._clock() >= end_s:
                 raise _LongEnoughError
 
-        players = [Player(policy) for policy in policies]
+        players = [Player(policy) for policy in policies[: len(self._agents)]]
         everybody = {agent: player for player, its in zip(players, self._agents, strict=True) for agent in its}
         pictures.begin(every=-(-steps // (MOST_PICTURES - 2)))  # besides that of the reset and that of the end
         with NoExit(), contextlib.suppress(_LongEnoughError):

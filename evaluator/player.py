@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from remuda.config.current import evaluated, on_task
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.assignment import AGAINST_PAST
+from remuda.environments.assignment import AGAINST_PAST, SCORE
 from remuda.environments.check import check_environment, check_evaluated
 from remuda.environments.copies import LocalCopies, local_copies
 from remuda.environments.faults import RestartLimit
@@ -128,6 +129,8 @@ class EpisodePlayer:
         """`policies`: settings of each policy of the run, by name. `broke` receives a text for the log about each
         replaced environment. Raises EnvironmentBuildError."""
         self._given, self._num_envs, self._log_broken = config, max(1, num_envs), broke
+        self._league = config.self_play.league is not None
+        self._explorations = [declaration(own).least_exploration for own in policies.values()]
         self.env_restarts = 0
         """Number of replaced environments."""
         self._names = tuple(policies)
@@ -141,12 +144,12 @@ class EpisodePlayer:
         self._task, self._config = task, evaluated(on_task(self._given, task.kwargs_json))
         self._known: _Games | None = None
         config = self._config
-        self.films = Films(config, self.agents)
+        self.films = Films(config, self.agents[: 1 if self._league else None])
         """Films of the evaluations."""
         try:
             self.copies: LocalCopies = local_copies(
                 config.env,
-                dict(zip(self._names, self.agents, strict=True)),
+                dict([*zip(self._names, self.agents, strict=True)][: 1 if self._league else None]),
                 range(self._num_envs),
                 source_dir=config.source_dir,
                 limit=RestartLimit(config.env.restarts_per_hour, self._broke),
@@ -178,7 +181,10 @@ class EpisodePlayer:
     ) -> Evaluated:
         """Let the policies play, greedily, the episodes of these numbers; return the view of the policy with the index
         `judged`. In self-play it also plays against `older` policies: see `play_against`. Equal policies have an equal
-        `key`: then the newest episodes serve each policy once. Raises EvaluationError and BrokenEnvironmentError."""
+        `key`: then the newest episodes serve each policy once. In a league the policy plays all agents itself, and then
+        against the pool. Raises EvaluationError and BrokenEnvironmentError."""
+        if self._league:
+            policies, key = [policies[judged]], None
         players, agents = [Player(policy) for policy in policies], self.agents[judged]
         known = self._known
         if key is not None and known is not None and known.key == (key, numbers) and judged not in known.viewed:
@@ -202,6 +208,10 @@ class EpisodePlayer:
             known = self._known = _Games((key, numbers), games, actions, set())
         known.viewed.add(judged)
         episodes = [game.of_policy(agents) for game in known.games]
+        counts = known.actions[0 if self._league else judged]
+        histograms = {} if counts is None else counts.histograms()
+        if self._league:
+            return Evaluated(self._in_league(episodes, judged, policies[0], older, numbers, progress), histograms)
         pools = [[Player(policy) for policy in pool] for pool in older]
         pools += [[] for _ in range(len(players) - len(pools))]
         if any(pool for index, pool in enumerate(pools) if index != judged or len(agents) > 1):
@@ -210,8 +220,28 @@ class EpisodePlayer:
                 replace(one, info={**one.info, AGAINST_PAST: game.returns[agent]})
                 for one, (agent, game) in zip(episodes, against, strict=True)
             ]
-        counts = known.actions[judged]
-        return Evaluated(episodes, {} if counts is None else counts.histograms())
+        return Evaluated(episodes, histograms)
+
+    def _in_league(
+        self,
+        episodes: Sequence[Episode],
+        judged: int,
+        policy: Policy,
+        older: Sequence[Sequence[Policy]],
+        numbers: Sequence[int],
+        progress: Progress,
+    ) -> Sequence[Episode]:
+        """Add the results of as many games against the pool. All explore as little as in training, so games differ."""
+        pool = [Player(one, self._explorations[index]) for index, its in enumerate(older) for one in its]
+        if not pool:
+            return episodes
+        agents, player = self.agents[judged], Player(policy, self._explorations[judged])
+        seats = [players_against(number, 0, [player], [pool], [agents]) for number in numbers]
+        games = self._play(lambda position: seats[position][1], numbers, progress, stream=numbers[0])
+        return [
+            replace(one, info={**one.info, AGAINST_PAST: game.returns[agent], SCORE: score(game, agent)})
+            for one, (agent, _), game in zip(episodes, seats, games, strict=True)
+        ]
 
     def play_against(
         self,
@@ -244,12 +274,13 @@ class EpisodePlayer:
         progress: Progress,
         finished: Callable[[Game, int], None] = lambda game, count: None,
         acted: Callable[[int, Array], None] = lambda policy_index, actions: None,
+        stream: int = 0,
     ) -> list[Game]:
         return play(
             self.copies,
             players,
             seeds=[episode_seed(self._config.seed, number) for number in numbers],
-            rng=generator(self._config.seed, "evaluator", 0, "actions"),
+            rng=generator(self._config.seed, "evaluator", stream, "actions"),
             discounts=self._discounts,
             max_episode_steps=self._config.evaluator.max_episode_steps,
             episode_info=self._config.env.episode_info,
@@ -257,6 +288,13 @@ class EpisodePlayer:
             finished=finished,
             acted=acted,
         )
+
+
+def score(game: Game, agent: str) -> float:
+    """Return 1 if the agent has won, a higher return than the mean of all others; 0.5 for equal returns, else 0."""
+    others = [value for one, value in game.returns.items() if one != agent]
+    mine, theirs = game.returns[agent], math.fsum(others) / max(1, len(others))
+    return 0.5 if mine == theirs else float(mine > theirs)
 
 
 def require_evaluated(policies: Mapping[str, ExperimentConfig]) -> None:

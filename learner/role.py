@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -12,7 +13,7 @@ import numpy as np
 from remuda.config.current import Changes
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.callbacks import LeaseCallbacks
-from remuda.learner.checkpoint import Progress
+from remuda.learner.checkpoint import Progress, load, restore
 from remuda.learner.demonstrations import with_demonstrations
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
@@ -241,6 +242,8 @@ class LearnerRole:
         return self._prefetch.counters.env_step
 
     def _save(self, message: SaveCheckpoint) -> None:
+        if message.weights is not None:
+            self._begin_again(self._outputs.run.ckpt / message.weights.file)
         self._loop.require_finite()
         counters = msgspec.structs.replace(message.counters, train_iter=self._loop.train_iter)
         exploration = declaration(self._config).exploration_at(counters.env_step)
@@ -250,6 +253,13 @@ class LearnerRole:
         except SupersededError as error:
             raise taken_over(error) from error
         self._link.send(CheckpointSaved(self._lease, message.request, message.reason, record))
+
+    def _begin_again(self, path: Path) -> None:
+        """Continue with weights and optimizer of a checkpoint. Raises CheckpointError."""
+        state = load(path)
+        restore(state, self._algorithm)
+        self._outputs.logbook.say("learner", f"begins again with the weights of {path}")
+        self._publish_due = not self._on_policy  # on-policy every update publishes
 
     def _write(self, message: SaveCheckpoint, progress: Progress) -> CheckpointRecord:
         return self._outputs.save(self._algorithm, progress, message.reason)

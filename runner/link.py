@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from remuda.collector.league import LeagueLanes
 from remuda.coordinator.effects import (
     Broken,
     CloseRun,
@@ -56,6 +57,7 @@ from remuda.wire.messages import (
     Drained,
     Evaluate,
     IndexedChunk,
+    LeagueMatches,
     Phase,
     Ready,
     Role,
@@ -159,9 +161,11 @@ class MemoryPolicies(CheckpointPolicies):
         self._built, self._opponents, self._train_iters = [own.built for own in members], pool, train_iters
 
     def older(self, message: Evaluate) -> list[list[Opponent]]:
-        """Return all older checkpoints of each policy, in self-play."""
+        """Return all older checkpoints of each policy, in self-play; in a league those of the message."""
         pool = self._opponents
-        return [] if pool is None else [pool.all_but(index, at) for index, at in enumerate(self._train_iters())]
+        if pool is None:
+            return super().older(message)
+        return [pool.all_but(index, at) for index, at in enumerate(self._train_iters())]
 
     def key(self, message: Evaluate) -> object:
         """Return the updates of all policies."""
@@ -186,6 +190,7 @@ class SerialLink:
         members: Sequence[Member],
         player: EpisodePlayer,
         pool: OpponentPool | None,
+        league: LeagueLanes | None,
         clock: Callable[[], float],
         timers: Timers,
         exploration: np.random.Generator,
@@ -201,7 +206,7 @@ class SerialLink:
         self._run, self._members, self._clock = run, tuple(members), clock
         self._stop_collecting, self._report_times = stop_collecting, report_times
         self._before_commit = before_commit
-        self._timers = timers
+        self._timers, self._league = timers, league
         self.generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         """Incarnation of the run."""
         self._sender = Sender(SERIAL_WORKER, self.generation)
@@ -338,6 +343,8 @@ class SerialLink:
         if lease == self.collecting_lease:
             if isinstance(message, Drain):
                 self._stop_collecting()
+            elif isinstance(message, LeagueMatches) and self._league is not None:
+                self._league.follow(message, [FileCheckpoints(own.folder.ckpt).fetch for own in self._members])
         elif lease == self._evaluating_lease:
             if isinstance(message, Drain):
                 self._evaluator.drain()

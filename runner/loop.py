@@ -123,6 +123,7 @@ class SerialLoop:
             members,
             built.player,
             None if opponents is None else opponents.pool,
+            built.environments.league,
             hooks.clock,
             timers,
             collector.rng,

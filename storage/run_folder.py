@@ -66,6 +66,11 @@ class RunFolder:
     """Text and tags about the run from people. Missing until the first note."""
 
     # --- results
+    @property
+    def league(self) -> Path:
+        """Members, ratings and games of a league; of the whole run."""
+        return self.root / "league.json"
+
     progress = _In("progress.txt")
     """One tab-separated row per log interval."""
     progress_csv = _In("progress.csv")

@@ -72,6 +72,14 @@ class WriteTimers:
 
 
 @dataclass(frozen=True)
+class WriteLeague:
+    """Write league.json again."""
+
+    experiment: str
+    document: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class LogLine:
     """A line in the commander's log; with `experiment` None, in the coordinator's own log."""
 
@@ -109,4 +117,4 @@ class Happened:
         )
 
 
-RecordEffect = RecordCheckpoint | RecordReward | Emit | WriteProgress | WriteTimers | LogLine
+RecordEffect = RecordCheckpoint | RecordReward | Emit | WriteProgress | WriteTimers | WriteLeague | LogLine

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
 from remuda.logbook.progress import ProgressColumns
 from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
+from remuda.storage.atomic import write_bytes
 from remuda.storage.checkpoint_index import CheckpointIndex, drop_models
 from remuda.storage.run_folder import RunFolder
 from remuda.training.effects import (
@@ -17,6 +20,7 @@ from remuda.training.effects import (
     RecordCheckpoint,
     RecordEffect,
     RecordReward,
+    WriteLeague,
     WriteProgress,
     WriteTimers,
 )
@@ -32,6 +36,8 @@ def record(effect: RecordEffect, folder: RunFolder, log: Logbook, checkpoints: C
             log.progress(effect.row)
         case WriteTimers():
             log.timers(effect.document)
+        case WriteLeague():
+            write_bytes(folder.league, msgspec.json.format(msgspec.json.encode(effect.document)), durable=False)
         case LogLine():
             log.say("commander", effect.text, level=effect.level, at=effect.at)
         case RecordCheckpoint():

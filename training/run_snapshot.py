@@ -17,6 +17,7 @@ from remuda.training.snapshot import (
     DispatchSnapshot,
     FailuresSnapshot,
     FlowSnapshot,
+    LeagueSnapshot,
     LeaseBookSnapshot,
     LeaseSnapshot,
     NewEpisodes,
@@ -64,6 +65,8 @@ class ExperimentSnapshot(Snapshot, frozen=True):
     reanalysis: ReanalysisSnapshot = ReanalysisSnapshot()
     stage_left_s: float | None = None
     callbacks: CallbacksSnapshot = CallbacksSnapshot()
+    league: LeagueSnapshot | None = None
+    """Of the first policy: the league of all policies."""
 
     def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""

@@ -231,6 +231,59 @@ class CommanderSnapshot(Snapshot, frozen=True):
     asked_env_step: int = 0
     opponents: list[CheckpointRecord] = []
     task: TaskSnapshot = TaskSnapshot()
+    reset: tuple[CheckpointRecord, str] | None = None
+    """Weights with which a policy of a league is to begin again, and the reason."""
+
+
+class LeagueMember(Snapshot, frozen=True):
+    """A checkpoint in the pool of a league."""
+
+    policy: int
+    """Index of its policy."""
+    record: CheckpointRecord
+    mu: float
+    sigma: float
+
+
+class LeagueReset(Snapshot, frozen=True):
+    """An exploiter began again with its first weights."""
+
+    policy: int
+    env_step: int
+    train_iter: int
+    """Update at which it began again."""
+    parent: str
+    """Name of the file of the weights."""
+    sha256: str
+    """Of that file."""
+    reason: str
+
+
+class LeagueResult(Snapshot, frozen=True):
+    """Games of one checkpoint against another, by policy index and train_iter, as seen by the first."""
+
+    judged: tuple[int, int]
+    other: tuple[int, int]
+    won: int
+    drawn: int
+    lost: int
+
+
+class LeagueSnapshot(Snapshot, frozen=True):
+    """See League."""
+
+    pool: list[LeagueMember] = []
+    newest: list[LeagueMember | None] = []
+    """The newest evaluated checkpoint of each policy."""
+    first: list[CheckpointRecord | None] = []
+    """The first checkpoint of each policy, whose weights exploiters begin again with."""
+    began: list[int] = []
+    """Environment step at which each policy began (again)."""
+    results: list[LeagueResult] = []
+    resets: list[LeagueReset] = []
+    """In order of time."""
+    games: int = 0
+    """All counted games."""
 
 
 class EvaluationSnapshot(Snapshot, frozen=True):
@@ -251,6 +304,8 @@ class EvaluationSnapshot(Snapshot, frozen=True):
     beside: list[CheckpointRecord] | None = None
     older: list[list[CheckpointRecord]] = []
     task: Task = Task()
+    scores: list[tuple[int, float]] = []
+    """Episode and score of each game in a league."""
 
 
 class DispatchSnapshot(Snapshot, frozen=True):

@@ -7,8 +7,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.environments.assignment import RATING, SCORE
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.statistics import episode_statistics, merged, put_together
 from remuda.training.commander.callbacks import CallbackBook
@@ -16,8 +19,9 @@ from remuda.training.commander.commander import Commander, Decision, EvaluateByT
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.effects import Emit, LogLine
-from remuda.training.snapshot import DispatchSnapshot, EvaluationResult, EvaluationSnapshot
+from remuda.training.effects import Emit, LogLine, WriteLeague
+from remuda.training.league import League
+from remuda.training.snapshot import DispatchSnapshot, EvaluationResult, EvaluationSnapshot, LeagueSnapshot
 from remuda.wire.messages import (
     MOST_ACTION_DIMENSIONS,
     CheckpointFile,
@@ -69,6 +73,8 @@ class Evaluation:
     actions: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
     """Histograms of the actions, by name; empty if they are not counted."""
     _cut: int = 0
+    scores: dict[int, float] = field(default_factory=dict[int, float])
+    """Of each game in a league."""
 
     def __post_init__(self) -> None:
         self._undealt = [Share(0, self.episodes)]
@@ -110,6 +116,8 @@ class Evaluation:
             return False
         del self._dealt[lease]
         self._played |= enumerate(zip(returns, lengths, strict=True), first_episode)
+        scores = (info or {}).get(SCORE, ())
+        self.scores |= enumerate(scores, first_episode) if len(scores) == len(returns) else ()
         self._info = merged([self._info, info or {}])
         self._add_actions(actions or {})
         self._cut += cut
@@ -169,6 +177,7 @@ class Evaluation:
             beside=None if self.beside is None else list(self.beside),
             older=[list(records) for records in self.older],
             task=self.task,
+            scores=[*self.scores.items()],
         )
 
     @classmethod
@@ -184,6 +193,7 @@ class Evaluation:
         restored._info = merged([snapshot.info])
         restored.actions = dict(snapshot.actions)
         restored._cut = snapshot.cut
+        restored.scores = dict(snapshot.scores)
         return restored
 
 
@@ -212,6 +222,8 @@ class EvaluationDispatch:
         self._policy_index = policy_index
         self.together: Sequence[EvaluationDispatch] = (self,)
         """The dispatches of all policies of the run, in the order of names."""
+        self.league: League | None = None
+        """The league of the run."""
         self.outcomes.lent = self._lent
 
     def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
@@ -244,11 +256,19 @@ class EvaluationDispatch:
         """Handle a save by the learner. After a restart the message may come twice."""
         if not self._is_news(message):
             return []
+        reset = self.commander.reset
         steps = self._follow(self.outcomes.saved(message.reason, message.record), counters, now_s)
+        if self.league is not None:
+            if message.reason == "reset" and reset is not None:
+                steps += self._begun_again(self.league, message.record, *reset)
+            return steps
         return steps + self.send_opponents([lease.number for lease in self._leases.ready("collector")])
 
     def send_opponents(self, collectors: Iterable[int]) -> list[Step]:
-        """Send these collectors (leases) the checkpoints that play in training, in self-play."""
+        """Send these collectors (leases) the checkpoints that play in training, in self-play. The first policy sends
+        those of a league."""
+        if self.league is not None:
+            return [] if self._policy_index else [SendToLease(to, self.league.matches(to)) for to in collectors]
         files = [_file_of(record) for record in self.commander.opponents]
         return (
             [SendToLease(lease, Opponents(lease, files, self._policy_index)) for lease in collectors] if files else []
@@ -276,8 +296,32 @@ class EvaluationDispatch:
             return steps + self.deal()
         self._evaluation = None
         result = evaluation.result(now_s)
+        if self.league is not None:
+            result, judged = self._judged(self.league, evaluation, result)
+            steps += judged
         outcome = self.outcomes.evaluated(result, actions=evaluation.actions)
         return steps + self._follow(outcome, counters, now_s)
+
+    def _judged(
+        self, league: League, evaluation: Evaluation, result: EvaluationResult
+    ) -> tuple[EvaluationResult, list[Step]]:
+        """Rate the checkpoint of a complete evaluation; return the result with the rating."""
+        agents = len(self.commander.config.env.agents)
+        judged = league.evaluated(self._policy_index, evaluation.record, evaluation.older, evaluation.scores, agents)
+        self.commander.reset = self.commander.reset or judged.reset
+        result = replace(result, info={**result.info, RATING: judged.interval})
+        collectors = [lease.number for lease in self._leases.ready("collector")]
+        return result, [
+            *(LogLine(self._experiment, line) for line in judged.lines),
+            WriteLeague(self._experiment, league.document()),
+            *(SendToLease(collector, league.matches(collector)) for collector in collectors),
+        ]
+
+    def _begun_again(
+        self, league: League, record: CheckpointRecord, weights: CheckpointRecord, reason: str
+    ) -> list[Step]:
+        line = league.begun_again(self._policy_index, record, weights, reason)
+        return [LogLine(self._experiment, line), WriteLeague(self._experiment, league.document())]
 
     def filmed(self, message: EvaluationFilmed) -> list[Step]:
         """Handle a film of an evaluation."""
@@ -304,12 +348,14 @@ class EvaluationDispatch:
                 return False
             evaluation.beside = (*playing[: self._policy_index], *playing[self._policy_index + 1 :])
             older = [own.older_than(record) for own, record in zip(commanders, playing, strict=True)]
+            older = older if self.league is None else [*self.league.opponents]
             evaluation.older = tuple(older) if any(older) else ()
         return True
 
     def _lent(self) -> tuple[int, ...]:
         """Checkpoints of this policy, by train_iter, in use by evaluations of all policies."""
-        return tuple(train_iter for each in self.together for train_iter in each.plays_with(self._policy_index))
+        lent = [train_iter for each in self.together for train_iter in each.plays_with(self._policy_index)]
+        return (*lent, *(() if self.league is None else self.league.in_use(self._policy_index)))
 
     def plays_with(self, policy_index: int) -> list[int]:
         """Checkpoints of this policy, by train_iter, that the current evaluation needs besides the evaluated
@@ -364,6 +410,15 @@ class EvaluationDispatch:
         evaluation = None if self._evaluation is None else self._evaluation.snapshot(now_s)
         return DispatchSnapshot(self.commander.snapshot(), evaluation, self._evaluations, self._saves)
 
+    def league_snapshot(self) -> LeagueSnapshot | None:
+        """Return the state of the league, if any."""
+        return None if self.league is None else self.league.snapshot()
+
+    def restore_league(self, snapshot: LeagueSnapshot | None) -> None:
+        """Continue the league from the snapshot of the first policy."""
+        if self.league is not None and snapshot is not None:
+            self.league.restore(snapshot)
+
     def restore(self, snapshot: DispatchSnapshot, now_s: float) -> None:
         """Continue from a snapshot."""
         self.commander.restore(snapshot.commander)
@@ -399,9 +454,11 @@ class EvaluationDispatch:
     def _send_save(self, reason: CheckpointReason, counters: Counters) -> SendToLease:
         learner = self._leases.learner_of(self._policy_index)
         assert learner is not None, "somebody is there to be told"
-        best = self.commander.best
+        best, reset = self.commander.best, self.commander.reset
         reward = None if best is None else best.reward_mean
-        return SendToLease(learner.number, SaveCheckpoint(learner.number, self._saves, reason, counters, reward))
+        weights = None if reset is None or reason != "reset" else _file_of(reset[0])
+        message = SaveCheckpoint(learner.number, self._saves, reason, counters, reward, weights)
+        return SendToLease(learner.number, message)
 
 
 def _file_of(record: CheckpointRecord) -> CheckpointFile:

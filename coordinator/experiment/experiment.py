@@ -32,6 +32,7 @@ from remuda.training.commander.together import end_all, joined_end, last_returns
 from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
+from remuda.training.league import League
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
 from remuda.training.snapshot import LeaseHolder, Rows
@@ -107,6 +108,10 @@ class Experiment:
         self._commanders = [policy.commander for policy in self.policies]
         for policy in self.policies:
             policy.dispatch.together = [each.dispatch for each in self.policies]
+        if (settings := config.self_play.league) is not None:
+            league = League(config, settings)
+            for policy in self.policies:
+                policy.dispatch.league = league
         self._stop_value = config.stop.stop_value if self._has_names else None
         self.may_redraw = not any(policy.replay.plan.on_policy for policy in self.policies)
         """The journal may lag behind sampling: rows drawn with replacement may be drawn again."""

@@ -265,6 +265,7 @@ class PolicyTraining:
             reanalysis=self.reanalysis.snapshot(),
             stage_left_s=stage_left_s,
             callbacks=self.callbacks.book.snapshot(),
+            league=None if self.policy_index else self.dispatch.league_snapshot(),
         )
 
     def changes(self) -> Changes:
@@ -283,6 +284,7 @@ class PolicyTraining:
         self.replay.restore(snapshot.replay, recovered.chunks, now_s)
         self.flow.restore(snapshot.flow)
         self.dispatch.restore(snapshot.dispatch, now_s)
+        self.dispatch.restore_league(snapshot.league)
         self.progress.restore(snapshot.progress)
         self.reanalysis.restore(snapshot.reanalysis, leases)
         self.callbacks.book.restore(snapshot.callbacks)
@@ -299,6 +301,8 @@ class PolicyTraining:
             self.progress.restore(snapshot.progress)
         self.callbacks.book.resume(snapshot.callbacks)
         self.flow.resume(snapshot.flow)
+        self.dispatch.restore_league(snapshot.league)
+        self.commander.reset = snapshot.dispatch.commander.reset
         self.reanalysis.restore(snapshot.reanalysis, ())
         for meta in late:
             accepted = self.replay.count_late(meta)

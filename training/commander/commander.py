@@ -95,9 +95,11 @@ class Commander:
         """The checkpoint with the highest mean return, the earlier of two equals; in self-play the newest evaluated."""
         self.last_record: CheckpointRecord | None = None
         """The newest checkpoint."""
-        self._opponents = deque[CheckpointRecord](maxlen=config.self_play.keep + 1 if config.self_play.share else 0)
-        """In self-play the newest checkpoints, oldest first: the opponents, and one more, since the newest checkpoint
-        plays against as many older checkpoints."""
+        self._opponents = deque[CheckpointRecord](maxlen=_opponents_kept(config))
+        """In self-play without a league the newest checkpoints, oldest first: the opponents, and one more, since the
+        newest checkpoint plays against as many older checkpoints."""
+        self.reset: tuple[CheckpointRecord, str] | None = None
+        """Weights with which the learner is to begin again, and the reason: of an exploiter in a league."""
         if resumed is not None:
             self._resume(resumed)
 
@@ -124,6 +126,8 @@ class Commander:
         last = self.last_record
         if self.saving is not None or (last is not None and last.train_iter == counters.train_iter):
             return []  # a save is under way, or nothing was learned since the last
+        if self.reset is not None and self.evaluating is None:
+            return self._save("reset", counters.env_step)
         if counters.env_step >= self._next_evaluation and self.evaluating is None and self._to_evaluate is None:
             return self._save("evaluation", counters.env_step)
         interval_s = self.config.checkpoint.interval_s
@@ -139,6 +143,8 @@ class Commander:
         self.last_record = record
         if self.saving == reason:
             self.saving = None
+        if reason == "reset":
+            self.reset = None
         self._saved_at(record.env_step)
         if reason in ("initial", "evaluation") and self.ending is None:
             return self._evaluate(record)
@@ -299,6 +305,7 @@ class Commander:
             asked_env_step=self._asked_env_step,
             opponents=list(self._opponents),
             task=self.curriculum.state,
+            reset=self.reset,
         )
 
     def restore(self, snapshot: CommanderSnapshot) -> None:
@@ -314,6 +321,7 @@ class Commander:
         self._asked_env_step = snapshot.asked_env_step
         self._opponents.extend(snapshot.opponents)
         self.curriculum.restore(snapshot.task)
+        self.reset = snapshot.reset
 
     # --- inside ---
 
@@ -368,6 +376,11 @@ class Commander:
         if self.skips_final_evaluation or self.ending is None or self.ending.reason == STOP_VALUE:
             return False
         return record.train_iter != self._evaluated_train_iter
+
+
+def _opponents_kept(config: ExperimentConfig) -> int:
+    own = config.self_play
+    return own.keep + 1 if own.share and own.league is None else 0
 
 
 def _reached(reason: str, bound: float, counter: str, value: float) -> End:

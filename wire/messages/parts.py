@@ -13,7 +13,7 @@ ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer")
 Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
 """Activity of a worker, which decides its time limit without progress. `preparing`: building environments or networks,
 or loading; `waiting`: for other processes, without a limit."""
-CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt"]
+CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt", "reset"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 _LARGEST = 1.7976931348623157e308
@@ -140,6 +140,10 @@ class CheckpointFile(Part, frozen=True):
 
 OlderCheckpoints = Annotated[list[CheckpointFile], Meta(max_length=MOST_OPPONENTS)]
 """Older checkpoints of one policy in self-play, oldest first."""
+
+
+MatchWeights = Annotated[list[Annotated[float, Meta(ge=0.0, le=1.0)]], Meta(max_length=200)]
+"""Shares of the episodes of a policy by opponent, in a league."""
 
 
 class ChunkId(Part, frozen=True, order=True):

@@ -22,6 +22,7 @@ from remuda.wire.messages.parts import (
     IndexedChunk,
     IndexedReanalysis,
     LongText,
+    MatchWeights,
     Message,
     OfOthers,
     OlderCheckpoints,
@@ -152,6 +153,16 @@ class Opponents(Message, frozen=True):
     """Index of their policy, in the order of names; for several policies."""
 
 
+class LeagueMatches(Message, frozen=True):
+    """Opponents of each policy in a league, in episodes that a collector begins from now on."""
+
+    lease: Count
+    pool: Annotated[list[OlderCheckpoints], Meta(max_length=100)]
+    """Checkpoints of each policy, in the order of names."""
+    weights: Annotated[list[MatchWeights], Meta(max_length=100)]
+    """Of each learning policy: weights of its opponents: the newest version of each policy, then the pool."""
+
+
 class Batches(Message, frozen=True):
     """Answer to a BatchRequest."""
 
@@ -179,6 +190,8 @@ class SaveCheckpoint(Message, frozen=True):
     reason: CheckpointReason
     counters: Counters
     best_reward: float | None
+    weights: CheckpointFile | None = None
+    """Before, the learner begins again with the weights of this checkpoint of its policy."""
 
 
 class Evaluate(Message, frozen=True):
@@ -265,6 +278,7 @@ ToWorker = (
     | Credit
     | PolicyAvailable
     | Opponents
+    | LeagueMatches
     | Batches
     | SaveCheckpoint
     | Evaluate

@@ -167,6 +167,10 @@ class ExperimentConfig(Section):
         own: dict[str, object] = {"policies": {}, "policy": one.policy, "learner": one.learner, "buffer": one.buffer}
         if one.policy.reanalyzed_share is None:
             own["reanalyzer"] = ReanalyzerConfig()  # the reanalyzers work for other policies
+        if (league := self.self_play.league) is not None:  # whose members are named in the config of the run alone
+            own["self_play"] = self.self_play.model_copy(
+                update={"league": league.model_copy(update={"exploiters": {}})}
+            )
         return ExperimentConfig.model_validate({**dict(self), **own})
 
     def _check_several_agents(self) -> None:

@@ -197,7 +197,8 @@ class EpisodePlayer:
                 if (counts := actions[policy_index]) is not None:
                     counts.add(chosen)
 
-            everybody = {agent: one for one, its in zip(players, self.agents, strict=True) for agent in its}
+            seated = self.agents[: len(players)]
+            everybody = {agent: one for one, its in zip(players, seated, strict=True) for agent in its}
             games = self._play(
                 lambda position: everybody,
                 numbers,

@@ -15,19 +15,19 @@ from remuda.client.plots.runs import FloatArray
 
 FORMATS: Final = (".png", ".pdf", ".svg")
 
-_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#1a1a1a")
+COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#1a1a1a")
 """The colours of Okabe and Ito, distinguishable by colour-blind people; neighbours in this order differ much."""
 _DASHES: Final = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 """Dashes for curves after the last colour, which reuse the colours."""
 _PANEL_INCHES: Final = (5.4, 3.6)
 _MAX_COLUMNS: Final = 3
-_DOTS_PER_INCH: Final = 200
+DOTS_PER_INCH: Final = 200
 _UNITS: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _CHARACTERS_PER_INCH: Final = 14
 _HANDLE_CHARACTERS: Final = 8
 """Width of a label's line sample and of the gap to the next label, in characters."""
 _LINE_INCHES: Final = 0.19
-_STYLE: Final = {
+STYLE: Final = {
     "font.size": 10,
     "axes.labelsize": 10.5,
     "axes.spines.top": False,
@@ -75,7 +75,7 @@ def draw(panels: Sequence[Panel], path: Path, *, estimator: Estimator) -> None:
     width = _PANEL_INCHES[0] * columns
     legend = _Legend.of(panels, estimator, width)
     library: Any = matplotlib  # its own annotations leave every **kwargs unknown
-    with library.rc_context(_STYLE):
+    with library.rc_context(STYLE):
         figure: Any = Figure(figsize=(width, _PANEL_INCHES[1] * rows + legend.inches), layout="constrained")
         FigureCanvasAgg(figure)
         grid: Any = figure.subplots(rows, columns, squeeze=False)
@@ -88,7 +88,7 @@ def draw(panels: Sequence[Panel], path: Path, *, estimator: Estimator) -> None:
         _draw_legend(legend, figure, places[: len(panels)])
         created: dict[str, dict[str, object]] = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}
         metadata = created.get(path.suffix.lower(), {"Date": None})
-        figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=metadata)
+        figure.savefig(path, dpi=DOTS_PER_INCH, metadata=metadata)
 
 
 def _layout(panels: int) -> tuple[int, int]:
@@ -101,7 +101,7 @@ def _styles(panels: Sequence[Panel]) -> dict[str, tuple[str, Any]]:
     """Colour and dashes by label, the same in every panel."""
     labels = dict.fromkeys(curve.label for panel in panels for curve in panel.curves)
     return {
-        label: (_COLOURS[at % len(_COLOURS)], _DASHES[at // len(_COLOURS) % len(_DASHES)])
+        label: (COLOURS[at % len(COLOURS)], _DASHES[at // len(COLOURS) % len(_DASHES)])
         for at, label in enumerate(labels)
     }
 

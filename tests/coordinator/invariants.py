@@ -11,7 +11,15 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.simulation import CollectorWork, World
-from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
+from remuda.training.effects import (
+    Emit,
+    LogLine,
+    RecordCheckpoint,
+    RecordReward,
+    WriteLeague,
+    WriteProgress,
+    WriteTimers,
+)
 from remuda.training.run_snapshot import ExperimentSnapshot, FinishedRun
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
@@ -80,7 +88,7 @@ class Invariants:
             case Emit(report=EvaluationReport() as report):
                 assert report.train_iter > seen.evaluated, "a point of the curve of evaluations came twice"
                 seen.evaluated = report.train_iter
-            case fx.MarkRecoverable() | Emit() | fx.RewindCurves() | WriteTimers():
+            case fx.MarkRecoverable() | Emit() | fx.RewindCurves() | WriteTimers() | WriteLeague():
                 pass
 
     # --- after every turn ---

@@ -41,7 +41,15 @@ from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.tests.keys import somebody_for
 from remuda.training.commander.outcomes import evaluation_report
-from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
+from remuda.training.effects import (
+    Emit,
+    LogLine,
+    RecordCheckpoint,
+    RecordReward,
+    WriteLeague,
+    WriteProgress,
+    WriteTimers,
+)
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.replay.ledger import Ledger
 from remuda.training.run_snapshot import Changes, FinishedRun, RunSnapshot
@@ -83,6 +91,7 @@ from remuda.wire.messages import (
     EvaluationDone,
     ExperimentStatus,
     IndexedChunk,
+    LeagueMatches,
     LearnerReport,
     Leave,
     LogText,
@@ -265,6 +274,8 @@ class CollectorWork:
         self.taken, self.credit, self.policies = 0, assign.credit_env_steps, [PolicyRef()] * len(worker.world.policies)
         self.opponents: dict[int, list[str]] = {}
         """In self-play, the older checkpoints of each policy, by index."""
+        self.matches: LeagueMatches | None = None
+        """In a league, the newest opponents."""
         self.unaccepted: set[ChunkId] = set()
         self.draining = False
         self.task = Task()
@@ -296,6 +307,9 @@ class CollectorWork:
                 self.policies[message.policy_index] = max(self.policies[message.policy_index], message.policy)
             case Opponents():
                 self.opponents[message.policy_index] = [each.file for each in message.checkpoints]
+            case LeagueMatches():
+                self.worker.world.check_matches(message)
+                self.matches = message
             case Drain():
                 self.draining = True
             case Registered():
@@ -399,6 +413,7 @@ class LearnerWork:
                     self.worker.say(request)
             case SaveCheckpoint():
                 self.saved = message.request
+                self.worker.world.check_weights(self.policy, message)
                 record = CheckpointRecord(
                     self.train_iter,
                     message.counters.env_step,
@@ -509,6 +524,7 @@ class EvaluatorWork:
                         returns,
                         [10] * message.episodes,
                         0.1,
+                        _scores(message),
                         policy_index=message.policy_index,
                     )
                 )
@@ -519,6 +535,12 @@ class EvaluatorWork:
 
     def step(self) -> None:
         pass
+
+
+def _scores(message: Evaluate) -> dict[str, list[float]]:
+    """Results of games against a league: two of three are won."""
+    episodes = range(message.first_episode, message.first_episode + message.episodes)
+    return {"score": [float(episode % 3 > 0) for episode in episodes]} if any(message.older) else {}
 
 
 def _numbers(message: Evaluate) -> tuple[int, int, int]:
@@ -1085,6 +1107,16 @@ class World:
         for name, older in zip(self.policies, message.older, strict=False):
             assert {each.file for each in older} <= self.kept[name], f"{older} of {name}: one is gone"
 
+    def check_matches(self, message: LeagueMatches) -> None:
+        """All checkpoints of the opponents are present when they are drawn up."""
+        for name, files in zip(self.policies, message.pool, strict=True):
+            assert {each.file for each in files} <= self.kept[name], f"{files} of {name}: one is gone"
+        assert all(abs(sum(weights) - 1.0) < 1e-9 for weights in message.weights)
+
+    def check_weights(self, policy: str, message: SaveCheckpoint) -> None:
+        """The checkpoint with which a learner begins again is present."""
+        assert message.weights is None or message.weights.file in self.kept[policy], f"{message.weights} is gone"
+
     def checkpoints(self, policy: str) -> list[RecordCheckpoint]:
         """Saved checkpoints of a policy, of several."""
         own = [each.effect for each in self.of_policies if each.policy == policy]
@@ -1171,7 +1203,7 @@ class World:
             case WriteProgress():
                 self.progress.append(effect.row)
                 self.shown[effect.experiment] = effect.row.epoch
-            case fx.MarkRecoverable() | fx.RewindCurves() | fx.FindRoom() | WriteTimers():
+            case fx.MarkRecoverable() | fx.RewindCurves() | fx.FindRoom() | WriteTimers() | WriteLeague():
                 pass
             case LogLine():
                 self.said.append((effect.experiment, effect.text))

@@ -38,6 +38,7 @@ from remuda.training.snapshot import (
     DispatchSnapshot,
     FailuresSnapshot,
     FlowSnapshot,
+    LeagueSnapshot,
     LeaseBookSnapshot,
     LeaseSnapshot,
     NewEpisodes,
@@ -75,6 +76,7 @@ _PARTS: _Decoders = {
     "deaths": msgspec.msgpack.Decoder(list[DeathsSnapshot]),
     "reanalysis": msgspec.msgpack.Decoder(ReanalysisSnapshot),
     "callbacks": msgspec.msgpack.Decoder(CallbacksSnapshot),
+    "league": msgspec.msgpack.Decoder(LeagueSnapshot | None),
 }
 """Rows of the table `part`, named as in ExperimentSnapshot. Only parts with defaults may be missing, in journals of
 earlier versions of Remuda."""

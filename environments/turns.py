@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from remuda.environments.legal_actions import ACTION_MASK
-from remuda.environments.spaces import Space
+from remuda.environments.spaces import Array, Space
 
 
 class TurnEnv(Protocol):
@@ -93,11 +93,11 @@ class Turns:
         return seen
 
 
-def _only_first(observation: Space) -> np.ndarray[Any, Any] | None:
+def _only_first(observation: Space) -> Array | None:
     """Return the mask that allows the first action; None for observations without a mask."""
     mask = cast(Any, observation).spaces.get(ACTION_MASK) if isinstance(observation, spaces.Dict) else None
     if not isinstance(mask, spaces.Box):
         return None
-    only = np.zeros(mask.shape, mask.dtype)
-    only.flat[0] = 1
+    only: Array = np.zeros(mask.shape, np.int8)
+    only[0] = 1
     return only

@@ -97,5 +97,5 @@ def test_collectors_are_told_the_opponents_that_are_in_force() -> None:
     before = league_of(world).snapshot()
     world.crash()
     world.restart(world.of("collector")[0])
-    world.until(lambda: world.coordinator.experiments != [] and told())
+    world.until(lambda: bool([*world.coordinator.experiments]) and told())
     assert is_continued(league_of(world).snapshot(), before)

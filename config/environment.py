@@ -53,7 +53,7 @@ class EnvConfig(Section):
     and takes processes if processes would be faster with all collectors on one machine."""
     kind: Literal["gymnasium", "pettingzoo"] = "gymnasium"
     """Library of the environment: `gymnasium`, or `pettingzoo` for PettingZoo's parallel environments, where several
-    agents act at the same time. With `pettingzoo`, `id` is a module with `parallel_env`, for example
+    agents act at the same time or take turns. With `pettingzoo`, `id` is a module with `parallel_env` or `env`, such as
     pettingzoo.butterfly.cooperative_pong_v6, and your own function (`make`) returns a pettingzoo.ParallelEnv."""
     agents: Annotated[tuple[AgentName, ...], Field(max_length=10_000)] = ()
     """Agents of an environment with several agents, in the environment's order. Parallel mode fills in this list when

@@ -1,7 +1,7 @@
 """A league: a pool of checkpoints of all policies, their ratings, and who plays whom.
 
-Pure: evaluations of checkpoints come in, weights of opponents and resets of exploiters come out. The journal has the
-state before any worker hears of it.
+Pure: evaluations of checkpoints come in, weights of opponents and resets of exploiters come out. The state is journaled
+before any message about it.
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "`tests/runner/test_custom_algorithm.py`",
         "ddpg.yaml": "[a new continuous algorithm](learning.md) on Pendulum-v1: the same test",
         "ppo_variant.yaml": "[a variant of PPO](learning.md) on CartPole-v1: the same test",
+        "connect_four_league.yaml": "[a league](leagues.md) of PPO with two exploiters in connect four",
+        "tic_tac_toe_league.yaml": "[a league](leagues.md) of DQN in tic-tac-toe",
         "tic_tac_toe_muzero.yaml": "MuZero against itself: [a match](environments.md#games-for-two)",
         "transformer_policy.yaml": "[a transformer](learning.md#encoders) on CartPole-v1 without velocities: "
         "the same test",

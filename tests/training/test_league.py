@@ -81,7 +81,7 @@ def test_opponents_are_drawn_by_the_probability_to_win(matching: str) -> None:
 
 
 def test_an_exploiter_that_wins_joins_the_pool_and_begins_again() -> None:
-    """Against main, from its first weights; its next rating starts anew."""
+    """Against main, from its first weights; its next rating begins where the first did."""
     league = league_of(exploiters={"hunter": {"against": "main", "reset_win_rate": 0.7}})
     assert league.names == ("hunter", "main")
     play(league, 0, LOST, policy=0)

@@ -176,7 +176,8 @@ class ExperimentConfig(Section):
     def _check_several_agents(self) -> None:
         """Raise ValueError for missing or unavailable settings of environments with several agents."""
         if self.env.kind != "pettingzoo":
-            setting = "policies" if self.policies else "self_play"
+            own = "self_play.share" if self.self_play.share else "self_play.league"
+            setting = "policies" if self.policies else own
             raise ValueError(f"{setting} is for environments with several agents: set env.kind to pettingzoo")
         if self.self_play.league is not None:
             self._check_league(self.self_play.league)

@@ -64,8 +64,8 @@ Http = Annotated[
     ),
 ]
 RoleArgument = Annotated[
-    Literal["collector", "evaluator", "learner", "reanalyzer"],
-    typer.Argument(metavar="ROLE", help="collector, evaluator, learner or reanalyzer."),
+    Literal["collector", "evaluator", "learner", "reanalyzer", "inference"],
+    typer.Argument(metavar="ROLE", help="collector, evaluator, learner, reanalyzer or inference."),
 ]
 Count = Annotated[int, typer.Option(metavar="N", min=1, help="Number of workers.")]
 CoordinatorTimeout = Annotated[

@@ -208,7 +208,9 @@ def _workers(config: ExperimentConfig) -> WorkerCounts:
 
     evaluators = config.evaluator.count if config.evaluator.episodes else 0
     learners = max(1, len(config.policies))
-    return WorkerCounts(config.collector.count, evaluators, learners, config.reanalyzers)
+    return WorkerCounts(
+        config.collector.count, evaluators, learners, config.reanalyzers, config.shared_inference.workers
+    )
 
 
 def _run_input(

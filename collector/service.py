@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
+from remuda.collector.asking import InferenceClient, LeaseEndsError
 from remuda.collector.collected import Collected
 from remuda.collector.environments import Environments
 from remuda.collector.opponents import OpponentLoader
@@ -30,6 +31,7 @@ from remuda.wire.messages import (
     CollectorReport,
     Credit,
     LeagueMatches,
+    InferenceServers,
     Opponents,
     PolicyAvailable,
     PolicyRef,
@@ -106,7 +108,16 @@ class CollectorWork:
     warnings: Sequence[str] = ()
     """Always empty: warnings go to the collector's own log."""
 
-    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
+    def __init__(
+        self,
+        assign: Assign,
+        identity: WorkerIdentity,
+        link: Link,
+        stores: RunStores,
+        *,
+        ending: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`ending` is true if the process should end."""
         config = ExperimentConfig.model_validate_json(assign.config_json)
         policies = configs_of_policies(config)
         self.timers = Timers()
@@ -134,6 +145,9 @@ class CollectorWork:
         """The newest message about a league's opponents, until it is followed."""
         self._stores = stores
         self._draining = False
+        self._inference: InferenceClient | None = None
+        if config.shared_inference.workers:
+            self._inference = InferenceClient(link, assign.lease, assign.index, ending, log.warn)
         try:
             if assign.index == 0:  # one collector describes it for all
                 for warning in self._env.describe(stores.folder):
@@ -167,6 +181,7 @@ class CollectorWork:
             self.close()
             raise
         lanes = sum(own.env.num_envs for own in policies.values())
+        self._say_who_computes()
         log.say(
             f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
             f"n_sample: {self._plan.chunk_slots}, env_num: {lanes}; {self._env.said}",
@@ -190,6 +205,8 @@ class CollectorWork:
                 self._opponents.add(message)
             case LeagueMatches() if self._env.league is not None:
                 self._matches = message
+            case InferenceServers() if self._inference is not None:
+                self._inference.note(message)
             case _:
                 pass
 
@@ -216,8 +233,11 @@ class CollectorWork:
             return False
         self._follow_task()
         self._link.activity("working", "collecting")
-        with self.timers("collect"):
-            collected = self._collect(behaviors)
+        try:
+            with self.timers("collect"):
+                collected = self._collect(behaviors)
+        except LeaseEndsError:  # the loop has the reason
+            return False
         if not collected:
             self._link.activity("waiting", "the dataset is handed in")
             return False
@@ -252,6 +272,8 @@ class CollectorWork:
         if self._at_hand:
             lost = sum(collected[0].env_steps for _, collected in self._at_hand)
             self._log.warn(f"{lost} env steps are lost: they were not in data/ at the end")
+        if self._inference is not None:
+            self._inference.close()
         try:
             self._env.close()
         finally:
@@ -265,6 +287,7 @@ class CollectorWork:
                 ActionSpec.of(action),
                 chosen=self._log.say,
                 device=own.collector.device,
+                shared=None if self._inference is None else self._inference.policy(),
             )
             for own, (observation, action) in zip(configs, self._env.spaces, strict=True)
         ]
@@ -284,6 +307,14 @@ class CollectorWork:
         except (CheckpointGoneError, CheckpointError) as error:  # a newer message comes
             self._log.warn(f"opponents of the league stay as before: {error}")
         self._matches = None
+    def _say_who_computes(self) -> None:
+        """Log a policy that computes its actions by itself, although the run has inference workers."""
+        for policy_index, places in enumerate([] if self._inference is None else self._inference.places):
+            if not places:
+                self._log.warn(
+                    f"policy {policy_index} computes its actions in each collector, not in inference workers: its "
+                    "networks do not come from remuda.Setup.inference"
+                )
 
     def _loading(self) -> AbstractContextManager[None]:
         return self._link.during("preparing", "loading the policy")
@@ -307,6 +338,8 @@ class CollectorWork:
         self._log.say(f"task {task.number} begins: episodes under way are left")
 
     def _collect(self, behaviors: Sequence[Behavior]) -> Sequence[Collected]:
+        if self._inference is not None:
+            self._inference.acting = [behavior.policy for behavior in behaviors]
         return self._rollout.collect(self._plan.chunk_slots, behaviors, longest_s=self._plan.longest_chunk_s)
 
     def _hand_in(self, collected: Sequence[Collected]) -> None:

@@ -149,6 +149,8 @@ class RayConfig(EngineConfig):
     """For every evaluator."""
     reanalyzer: RayResources = RayResources()
     """For every reanalyzer."""
+    inference: RayResources = RayResources()
+    """For every inference worker."""
 
     def of(self, role: str) -> RayResources:
         """Return the resources of a worker of this role."""
@@ -157,6 +159,7 @@ class RayConfig(EngineConfig):
             "collector": self.collector,
             "evaluator": self.evaluator,
             "reanalyzer": self.reanalyzer,
+            "inference": self.inference,
         }
         return by_role[role]
 

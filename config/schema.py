@@ -29,11 +29,14 @@ from remuda.config.workers import (
     CheckpointConfig,
     CollectorConfig,
     EvaluatorConfig,
+    InferenceConfig,
     LimitsConfig,
     LogConfig,
     ReanalyzerConfig,
+    SharedInference,
     StopConfig,
     StorageConfig,
+    shared_inference,
 )
 
 
@@ -64,6 +67,8 @@ class ExperimentConfig(Section):
     """Evaluating the policy."""
     reanalyzer: ReanalyzerConfig = ReanalyzerConfig()
     """Computing stored rows again."""
+    inference: InferenceConfig = InferenceConfig()
+    """Computing the actions of many collectors together."""
     buffer: BufferConfig = BufferConfig()
     """Replay."""
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -152,6 +157,11 @@ class ExperimentConfig(Section):
     def reanalyzers(self) -> int:
         """Reanalyzers in parallel mode; 0 if all shares of rows to compute again are 0."""
         return self.reanalyzer.count if any(one.reanalyzed_share for one in self._algorithms) else 0
+
+    @property
+    def shared_inference(self) -> SharedInference:
+        """Inference workers in parallel mode."""
+        return shared_inference(self.inference, self.collector)
 
     @property
     def user_code(self) -> Mapping[str, str]:

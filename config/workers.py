@@ -1,7 +1,8 @@
-"""Settings of collectors, evaluators and reanalyzers, of cores, and of time limits."""
+"""Settings of collectors, evaluators, reanalyzers and inference workers, of cores, and of time limits."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -117,6 +118,45 @@ class ReanalyzerConfig(Section):
     """Torch device for the computations of a reanalyzer."""
 
 
+class InferenceConfig(Section):
+    """Workers that compute the networks of collectors, for many collectors at once. Parallel mode only."""
+
+    count: Annotated[int, Field(ge=0, le=1_000), BeforeValidator(no_bool)] | Literal["auto"] = 0
+    """Inference workers of the experiment. With 0 each collector computes its actions itself. Otherwise collectors send
+    observations to an inference worker, which computes those of several collectors as one batch, with the version of
+    the policy that the collector acts by. Collectors still draw the actions, and count steps as always. If no inference
+    worker is there, collectors wait for the next. `auto` is one worker if `inference.device` is a GPU and several
+    collectors compute on CPU cores, else none: on CPU cores shared inference never pays. The log names the decision."""
+    device: str = "cpu"
+    """Torch device of the inference workers: cpu, or a GPU (cuda, cuda:1)."""
+
+
+@dataclass(frozen=True)
+class SharedInference:
+    """The number of inference workers, decided."""
+
+    workers: int
+    decided: str = ""
+    """Reason of a decision by `auto`, for the log; empty for a number."""
+
+
+def shared_inference(inference: InferenceConfig, collector: CollectorConfig) -> SharedInference:
+    """Decide the number of inference workers; 0 for a run on a dataset, whose collector takes no steps.
+
+    The rule of `auto` follows benchmarks/shared_inference.py.
+    """
+    if collector.dataset is not None:
+        return SharedInference(0)
+    if inference.count != "auto":
+        return SharedInference(inference.count)
+    if inference.device == "cpu":
+        return SharedInference(0, "each collector computes its actions itself, since inference.device is cpu")
+    if collector.device != "cpu" or collector.count < 2:
+        own = f"collector.device is {collector.device}" if collector.device != "cpu" else "there is one collector"
+        return SharedInference(0, f"each collector computes its actions itself, since {own}")
+    return SharedInference(1, f"one inference worker on {inference.device} for {collector.count} collectors")
+
+
 class AffinityConfig(Section):
     """Core numbers for each role. Cores outside a process's permitted set are ignored."""
 
@@ -128,6 +168,8 @@ class AffinityConfig(Section):
     """Cores of the evaluators: one core per evaluator, in turn."""
     reanalyzer: Cores | None = None
     """Cores of the reanalyzers: one core per reanalyzer, in turn."""
+    inference: Cores | None = None
+    """Cores of the inference workers: one core per worker, in turn."""
 
 
 class LimitsConfig(Section):

@@ -224,3 +224,9 @@ class Failures:
 def _is_good(lease: Lease) -> bool:
     """True if the lease proves the role, so earlier deaths are forgotten."""
     return lease.worked_s - lease.ready_s >= GOOD_LEASE_S
+
+
+def ordinal(count: int) -> str:
+    """Return 1st, 2nd, 3rd, 4th …"""
+    teen = 10 < count % 100 < 14
+    return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"

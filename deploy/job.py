@@ -50,7 +50,7 @@ ENDING_S = 8.0
 COMPANION_S = 30.0
 """Seconds for the remaining processes to end, after the first orderly end."""
 POLL_S = 0.05
-_ROLES = ("collector", "evaluator", "reanalyzer")
+_ROLES = ("collector", "evaluator", "reanalyzer", "inference")
 
 
 class Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,18 @@ class WorkerCounts:
     learners: int = 1
     """One for each policy of the run."""
     reanalyzers: int = 0
+    inference: int = 0
+    """Inference workers."""
+
+    @property
+    def of_roles(self) -> Mapping[str, int]:
+        """Number of workers by role, without learners."""
+        return {
+            "collector": self.collectors,
+            "evaluator": self.evaluators,
+            "reanalyzer": self.reanalyzers,
+            "inference": self.inference,
+        }
 
 
 @dataclass(frozen=True)

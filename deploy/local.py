@@ -146,6 +146,7 @@ class LocalLauncher(Launcher):
             "--evaluators": workers.evaluators,
             "--learners": workers.learners,
             "--reanalyzers": workers.reanalyzers,
+            "--inference": workers.inference,
             "--coordinator-timeout": self._request.settings.coordinator_timeout_s,
         }
         if self._request.sizes is not None:

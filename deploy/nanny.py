@@ -271,6 +271,7 @@ def main() -> None:
     parser.add_argument("--evaluators", type=int, default=0)
     parser.add_argument("--learners", type=int, default=0)
     parser.add_argument("--reanalyzers", type=int, default=0)
+    parser.add_argument("--inference", type=int, default=0)
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor of a pipe; stop when it breaks")
     parser.add_argument(
         "--coordinator-timeout",
@@ -293,6 +294,7 @@ def main() -> None:
         "collector": arguments.collectors,
         "evaluator": arguments.evaluators,
         "reanalyzer": arguments.reanalyzers,
+        "inference": arguments.inference,
     }
     if arguments.measure:
         from remuda.deploy.sizing import collectors_measured

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import psutil
 
+from remuda.collector.inference import InferenceWork
 from remuda.collector.service import CollectorWork
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED
 from remuda.environments.processes import usable_cores
@@ -166,11 +167,13 @@ def _beginner(
     def begin(assign: Assign) -> Work:
         stores = of_worker.begin(assign)
         if role == "collector":
-            return CollectorWork(assign, identity, link, stores)
+            return CollectorWork(assign, identity, link, stores, ending=lambda: guard.ending)
         if role == "evaluator":
             return EvaluatorWork.under(assign, identity, link, guard, stores)
         if role == "reanalyzer":
             return ReanalyzerWork(assign, identity, link, stores)
+        if role == "inference":
+            return InferenceWork(assign, identity, link, stores)
         return LearnerWork(assign, link, stores, recruits)
 
     return begin

@@ -35,7 +35,7 @@ MAX_WORKERS_PER_ROLE = 1 << 13
 MAX_ENVS_PER_WORKER = 1 << 16
 MAX_EPISODES = 1 << 29
 
-_OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator", "reanalyzer")
+_OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator", "reanalyzer", "inference")
 _EPISODES = 3  # the quarter of the 31 bits that no worker's environments use: the coordinator has none
 _MODULUS = 1 << 31
 _GENERATIONS = 1 << 32  # of a worker's place; there are fewer

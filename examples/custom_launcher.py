@@ -38,7 +38,7 @@ class Commands:
         where = ["--runs-dir", str(self._request.runs_dir)]
         yield ["remuda", "coordinator", *where, *limits]
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "learner": workers.learners}
-        counts["reanalyzer"] = workers.reanalyzers
+        counts |= {"reanalyzer": workers.reanalyzers, "inference": workers.inference}
         patience = ["--coordinator-timeout", str(self._request.settings.coordinator_timeout_s)]
         for role, count in counts.items():
             if count > 0:

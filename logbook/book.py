@@ -35,11 +35,12 @@ Source = Literal[
     "collector",
     "evaluator",
     "reanalyzer",
+    "inference",
     "learner",
     "buffer",
 ]
 """Source of a plain line; `remuda logs --source` takes the same names."""
-WorkerSource = Literal["collector", "evaluator", "reanalyzer"]
+WorkerSource = Literal["collector", "evaluator", "reanalyzer", "inference"]
 
 SERVICES_END_S = 30.0
 """Most seconds that the services of sinks take to end."""

@@ -100,11 +100,12 @@ _WORKER_TOPICS: Mapping[WorkerSource, Sequence[Topic]] = {
     "collector": ("collect",),
     "evaluator": ("episode", "evaluation"),
     "reanalyzer": (),
+    "inference": (),
 }
 
 
 def worker_logbook(run: RunFolder, role: WorkerSource, uuid: str, incarnation: int) -> Logbook:
-    """Open the log of a collector, evaluator or reanalyzer; a folder for reanalyzers exists only in runs with some."""
+    """Open the log of a worker; folders for reanalyzers and inference workers exist only in runs with some."""
     path = run.worker_log(role, uuid, incarnation)
     path.parent.mkdir(exist_ok=True)
     log = TextLog(path)

@@ -32,7 +32,7 @@ FILES = {
     "buffer": "buffer/buffer_logger.txt",
 }
 """Logs with fixed names."""
-FOLDERS = ("collector", "evaluator", "reanalyzer")
+FOLDERS = ("collector", "evaluator", "reanalyzer", "inference")
 """Folders with logs of workers, one for each incarnation."""
 SOURCES = (*FILES, *FOLDERS)
 TAKEN = frozenset({*(file.split("/")[0] for file in FILES.values()), *FOLDERS, "serial"})

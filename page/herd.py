@@ -52,6 +52,7 @@ _WORDS = {
 _WORDS_OF = {
     "evaluator": {"wait_batches": ("waits for an evaluation", "no checkpoint is due")},
     "reanalyzer": {"wait_batches": ("waits for rows", "there is nothing to compute again")},
+    "inference": {"wait_batches": ("waits for collectors", "they step environments, or wait for credit")},
     "coordinator": {"wait_other": ("waits for messages", "it has nothing to do")},
 }
 _PART = re.compile(rf"(\d+) ({'|'.join(ROLES)})s? \((\d+) free([^)]*)\)")

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 from remuda.config.algorithms.base import AlgorithmConfig
 from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.acting.network import Chosen, Inference
+from remuda.policy.acting.network import Chosen, Inference, Shared
 from remuda.policy.base import Algorithm, Policy, Reanalyzer, imported
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -31,10 +31,12 @@ class Setup(Generic[Settings]):
     """The actions of a single environment."""
     search: bool = True
     """False: the policy acts without its search. Only for entries with `searches`."""
+    shared: Shared | None = None
+    """Shared inference, for a policy whose networks come from `inference`."""
 
     def inference(self, chosen: Chosen, device: str) -> Inference:
         """Settings for the policy's networks; the arguments are those of `make_policy`."""
-        return Inference(self.config.source_dir, chosen, device)
+        return Inference(self.config.source_dir, chosen, device, self.shared)
 
 
 class AlgorithmEntry(ABC, Generic[Settings]):

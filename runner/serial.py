@@ -241,7 +241,8 @@ def _open(
     """Open the logs, and make the experiment."""
     agents = agents_of(config.env, source_dir=config.source_dir) if config.env.kind == "pettingzoo" else ()
     env = config.env.model_copy(update={"agents": tuple(agents)})
-    known = config.model_copy(update={"env": env, "reanalyzer": config.reanalyzer.model_copy(update={"count": 0})})
+    alone = {name: getattr(config, name).model_copy(update={"count": 0}) for name in ("reanalyzer", "inference")}
+    known = config.model_copy(update={"env": env, **alone})
     run_dir = str(found[0].folder.root)
     identities = [
         Identity(SERIAL_WORKER, config.name, run_dir, "", priority=0, submitted=0, policy=one.built.name)

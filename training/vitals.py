@@ -18,12 +18,13 @@ WORKERS_TOLD = 100
 """Most workers listed one by one in a report; totals of roles cover all."""
 OTHERS = "others"
 COORDINATOR = "coordinator"
-ROLES = (COORDINATOR, "learner", "collector", "evaluator", "reanalyzer", "serial")
+ROLES = (COORDINATOR, "learner", "collector", "evaluator", "reanalyzer", "inference", "serial")
 
 _WAITS = {
     "waiting for batches": "wait_data",
     "waiting for an evaluation": "wait_data",
     "waiting for chunks": "wait_data",
+    "waiting for collectors": "wait_data",
     "load policy": "wait_policy",
     "publish policy": "wait_policy",
     "waiting for credit": "wait_credit",

@@ -7,7 +7,7 @@ from typing import Literal
 import zmq
 from msgspec.structs import asdict
 
-from remuda.wire.keys.authorized import AuthorizedKeys
+from remuda.wire.keys.authorized import Authorized
 from remuda.wire.keys.pair import KeyPair, require_curve
 from remuda.wire.messages import RefusalCounts
 
@@ -66,7 +66,7 @@ def added(one: RefusalCounts, other: RefusalCounts) -> RefusalCounts:
 class Door:
     """The coordinator's key, the authorized keys, and counts of refusals. Opens no socket."""
 
-    def __init__(self, server: KeyPair, authorized: AuthorizedKeys) -> None:
+    def __init__(self, server: KeyPair, authorized: Authorized) -> None:
         """Raises NoCurveError."""
         require_curve()
         self.server = server

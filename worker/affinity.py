@@ -49,6 +49,7 @@ def choose_cores(config: ExperimentConfig, role: Role, index: int, allowed: Sequ
         "collector": config.collector.count,
         "evaluator": config.evaluator.count,
         "reanalyzer": config.reanalyzer.count,
+        "inference": config.shared_inference.workers,
     }
     others, ranks = sum(counts.values()), config.learner.ranks
     if others + ranks > len(everywhere):

@@ -8,15 +8,28 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from remuda.wire.codec import Envelope, check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
-from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Phase, Register, Registered, WorkerMessage, shortened
+from remuda.wire.messages import (
+    AnyMessage,
+    Bye,
+    Drain,
+    Drained,
+    InferenceServers,
+    Phase,
+    Register,
+    Registered,
+    WorkerMessage,
+    shortened,
+)
 from remuda.wire.patience import Patience
 from remuda.worker.network import Inbox, Network
 from remuda.worker.session import IDLE, Activity, Connector, Pulse
+
+OfLease = TypeVar("OfLease", Drain, InferenceServers)
 
 
 @dataclass(frozen=True)
@@ -139,12 +152,16 @@ class Link:
         return item
 
     def drain_arrived(self, lease: int) -> bool:
-        """True if a Drain of this lease has arrived and waits for `receive`; for long work.
+        """True if a Drain of this lease has arrived and waits for `receive`; for long work."""
+        return self.arrived(Drain, lease) is not None
+
+    def arrived(self, kind: type[OfLease], lease: int) -> OfLease | None:
+        """Return the newest message of this kind about the lease that waits for `receive`; None without any.
 
         Known within a tenth of a second, even without calls of `receive`.
         """
         arrived = [*self._early, *self._inbox]  # a copy: another thread adds to it
-        return any(isinstance(message, Drain) and message.lease == lease for message in arrived)
+        return next((each for each in reversed(arrived) if isinstance(each, kind) and each.lease == lease), None)
 
     def _wait(self, network: Network, timeout_s: float) -> None:
         end_s = time.monotonic() + timeout_s

@@ -19,7 +19,7 @@ from remuda.coordinator.leases import LeaseBook
 from remuda.training.commander.end import End, evaluation_is_too_late, time_is_over
 from remuda.training.effects import LogLine
 from remuda.training.snapshot import Stage
-from remuda.wire.messages import ROLES, Counters
+from remuda.wire.messages import ROLES, Counters, Role
 
 STAGE_LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """The time limit of a stage. Settling has this time once the last checkpoints are saved; saving has the time of the
@@ -137,7 +137,8 @@ class ExperimentShutdown:
             elif owed := policy.flow.updates_owed():
                 text = f"the learner catches up: {policy.flow.owes} owed: {owed}"
                 steps += policy.own([LogLine(self._experiment, text)])
-        return [*steps, *self._workers.drain("collector", end.reason), *self._workers.drain("reanalyzer", end.reason)]
+        told: tuple[Role, ...] = ("collector", "reanalyzer", "inference")
+        return [*steps, *(step for role in told for step in self._workers.drain(role, end.reason))]
 
     def hurry(self) -> list[Step]:
         """End sooner, without letting learners catch up."""

@@ -10,7 +10,7 @@ from remuda.coordinator.experiment.collecting import Collecting
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.reanalysis import is_its_own
 from remuda.coordinator.experiment.workers import ExperimentWorkers
-from remuda.coordinator.failures import Failures
+from remuda.coordinator.failures import Failures, ordinal
 from remuda.coordinator.leases import Lease, LeaseBook, Sender
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.training.commander.end import End
@@ -29,6 +29,7 @@ from remuda.wire.messages import (
     Drained,
     EvaluationDone,
     EvaluationFilmed,
+    InferenceOpened,
     LearnerReport,
     NotReanalyzed,
     PolicyPublished,
@@ -54,6 +55,7 @@ _ROLES: dict[type[AnyMessage], Role] = {
     EvaluationFilmed: "evaluator",
     Reanalyzed: "reanalyzer",
     NotReanalyzed: "reanalyzer",
+    InferenceOpened: "inference",
 }
 """The only role that may send the message."""
 UNDER_A_LEASE: frozenset[type[AnyMessage]] = frozenset({*_ROLES, Ready, WorkerVitals, Drained, WorkerFailed})
@@ -192,8 +194,8 @@ class MessageHandlers:
                 return []
             case CollectorReport() | EvaluationDone() | EvaluationFilmed():
                 return self._from_player(lease, message, now_s)
-            case Reanalyzed() | NotReanalyzed():
-                return self._from_reanalyzer(lease, message, now_s)
+            case Reanalyzed() | NotReanalyzed() | InferenceOpened():
+                return self._from_helper(lease, message, now_s)
             case _:
                 return self._from_learner(lease, message, self._policies[lease.policy_index], now_s)
 
@@ -212,7 +214,11 @@ class MessageHandlers:
             case EvaluationFilmed():
                 return [step for policy in self._policies for step in policy.own(policy.dispatch.filmed(message))]
 
-    def _from_reanalyzer(self, lease: Lease, message: Reanalyzed | NotReanalyzed, now_s: float) -> list[Step]:
+    def _from_helper(
+        self, lease: Lease, message: Reanalyzed | NotReanalyzed | InferenceOpened, now_s: float
+    ) -> list[Step]:
+        if isinstance(message, InferenceOpened):
+            return self._workers.inference.opened(message)
         policy = self._policies[message.policy_index]
         if isinstance(message, NotReanalyzed):
             return policy.reanalysis.not_reanalyzed(message)
@@ -265,7 +271,7 @@ class MessageHandlers:
         said: list[Step] = [LogLine(self._id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return said + self._workers.send_opponents(lease.number) + self._collecting.open([lease.number])
+                return said + self._workers.send_news(lease.number) + self._collecting.open([lease.number])
             case "evaluator":
                 return said + self._deal()
             case "learner":
@@ -273,6 +279,8 @@ class MessageHandlers:
             case "reanalyzer":
                 for policy in self._policies:
                     policy.reanalysis.ready(lease.number)
+                return said
+            case "inference":
                 return said
 
     def _learner_ready(self, policy: PolicyTraining, now_s: float) -> list[Step]:
@@ -337,7 +345,7 @@ class MessageHandlers:
         if lease.failed:
             return []
         lease.failed = True
-        which = f"{_ordinal(self._failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
+        which = f"{ordinal(self._failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
         if message.hopeless:
             self._policies[lease.policy_index].commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
@@ -390,9 +398,3 @@ def _collector_report(message: CollectorReport, worker: str, env_step: int) -> W
         statistics=message.statistics,
         metrics=message.metrics,
     )
-
-
-def _ordinal(count: int) -> str:
-    """1st, 2nd, 3rd, 4th …"""
-    teen = 10 < count % 100 < 14
-    return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
 from remuda.coordinator.experiment.collecting import Collecting
+from remuda.coordinator.experiment.inference import InferenceBook
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import Lease, LeaseBook
@@ -25,8 +26,9 @@ OVERTAKEN_FIRST_S = 60.0
 """Length of the first period in which later experiments may overtake an experiment. In the next period of the same
 length, free workers are kept, and so on, with doubled lengths."""
 
-_MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer")
+_MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer", "inference")
 """A run continues even without any worker of these roles."""
+_NAMES: dict[Role, str] = {"inference": "inference workers"}
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
 """Log line for a killed collector: the unfinished chunk is lost, and maybe a chunk under way."""
 
@@ -47,12 +49,14 @@ class WorkerDemand:
             "collector": collector.count,
             "evaluator": evaluator.count if evaluates else 0,
             "reanalyzer": config.reanalyzers,
+            "inference": config.shared_inference.workers,
         }
         self._minimum: dict[Role, int] = {
             "learner": learners,
             "collector": collector.minimum,
             "evaluator": int(evaluates),
             "reanalyzer": 0,
+            "inference": min(config.shared_inference.workers, 1),
         }
         """Without these the experiment cannot work."""
         self._waiting_for: str | None = None
@@ -106,7 +110,7 @@ class WorkerDemand:
         if rest_s:
             return f"takes no workers for {rest_s:.0f} s: {in_a_row} failures in a row"
         counts = [(self._leases.count_staying(role), self._wanted[role], role) for role in _MAY_LACK]
-        lacks = [f"{held} of {wanted} {role}s" for held, wanted, role in counts if held < wanted]
+        lacks = [f"{held} of {wanted} {_NAMES.get(role, f'{role}s')}" for held, wanted, role in counts if held < wanted]
         return f"runs with {' and '.join(lacks)}" if running and lacks else None
 
 
@@ -139,6 +143,8 @@ class ExperimentWorkers:
         self._leases = leases
         self._policies = policies
         self._collecting = collecting
+        self.inference = InferenceBook(leases)
+        self._shared = policies[0].config.shared_inference
 
     def join(self, holder: LeaseHolder) -> list[Step]:
         """The scheduler has chosen a worker for this experiment."""
@@ -172,6 +178,8 @@ class ExperimentWorkers:
             task=policy.commander.curriculum.task if role == "collector" else Task(),
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
+        if self._shared.decided and is_learner and lease.generation == 0:
+            steps = [*steps, self._log(f"inference.count is auto: {self._shared.decided}")]
         return [*steps, SendToLease(number, message), self._log(text), self._happened("worker_joined", lease, text)]
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
@@ -237,11 +245,11 @@ class ExperimentWorkers:
             return steps
         match lease.role:
             case "collector":
-                return [*steps, *self.send_opponents(number), *self._collecting.repeat([number])]
+                return [*steps, *self.send_news(number), *self._collecting.repeat([number])]
             case "evaluator":
                 counters = policy.counters(now_s)
                 return [*steps, *(step for each in self._policies for step in each.dispatch.repeat(lease, counters))]
-            case "reanalyzer":
+            case "reanalyzer" | "inference":  # the second says again where it listens
                 return [*steps, *(step for each in self._policies for step in each.reanalysis.repeat(number))]
             case "learner":
                 if policy.commander.ending is not None and not policy.flow.is_open:
@@ -249,9 +257,10 @@ class ExperimentWorkers:
                 again = [*policy.callbacks.repeat(lease), *policy.dispatch.repeat(lease, policy.counters(now_s))]
                 return [*steps, *again]
 
-    def send_opponents(self, collector: int) -> list[Step]:
-        """Send a collector (lease) the checkpoints that play in training, in self-play."""
-        return [step for policy in self._policies for step in policy.dispatch.send_opponents([collector])]
+    def send_news(self, collector: int) -> list[Step]:
+        """Send a collector (lease) the checkpoints that play in training, in self-play, and the inference workers."""
+        opponents = [step for policy in self._policies for step in policy.dispatch.send_opponents([collector])]
+        return opponents + self.inference.tell([collector] if self._shared.workers else [])
 
     def stop_training(self, policy: PolicyTraining) -> list[Step]:
         """Tell the learner of a policy, if present, to do no further update; it still saves on request."""
@@ -283,6 +292,8 @@ class ExperimentWorkers:
                 return [step for policy in self._policies for step in policy.dispatch.evaluator_gone(lease.number)]
             case "reanalyzer":
                 return [step for each in self._policies for step in each.own(each.reanalysis.gone(lease.number))]
+            case "inference":
+                return self.inference.gone(lease.number)
             case "learner":
                 self._policies[lease.policy_index].flow.close()
                 return []

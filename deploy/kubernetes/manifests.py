@@ -65,7 +65,6 @@ class KubernetesPlan:
     ) -> list[Manifest]:
         """Return all objects. `keys`: the files of the keys by name; `connection`: the connection file, with a key, of
         workers without the volume. Without these arguments the Secrets have the names alone."""
-        counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
         shown: Mapping[str, str] = dict.fromkeys(KEY_FILES, NOT_SHOWN) if keys is None else keys
         first = [self._secret("keys", shown)]
         if not self._settings.workers_mount:
@@ -73,7 +72,7 @@ class KubernetesPlan:
         return [
             *first,
             self._head(workers.learners),
-            *(self._workers(role, count) for role, count in counts.items() if count),
+            *(self._workers(role, count) for role, count in workers.of_roles.items() if count),
         ]
 
     def _secret(self, kind: str, content: Mapping[str, str]) -> Manifest:

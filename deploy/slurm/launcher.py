@@ -140,8 +140,7 @@ class SlurmLauncher(Launcher):
 
     def _arrays(self, workers: WorkerCounts) -> dict[str, int]:
         """Return the number of jobs of each role."""
-        counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "reanalyzer": workers.reanalyzers}
-        return {role: -(-count // self._settings.workers_per_job) for role, count in counts.items() if count}
+        return {role: -(-count // self._settings.workers_per_job) for role, count in workers.of_roles.items() if count}
 
     def _script(self, kind: str, workers: WorkerCounts) -> str:
         return self._plan.head_script(workers.learners) if kind == "head" else self._plan.worker_script(kind)

@@ -1,4 +1,4 @@
-"""A network for acting: by numpy from its published programs, or by its own modules in torch."""
+"""A network for acting: by numpy from its published programs, by its own modules in torch, or in another process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,36 @@ Form = Literal["plain arrays", "torch", "torch in bfloat16"]
 Chosen = Callable[[str], None] | None
 """Called with a description of the implementation chosen by timing; None: nothing is timed."""
 
+Function = Callable[[str, Arrays], Arrays]
+"""Computes an output, by its name, for arrays [n, …] by name. Each row of the result depends on the same row of the
+arrays, and on the weights, alone: so rows of several callers can be computed together."""
+
+
+class Shared(Protocol):
+    """Shared inference: lets one process compute the functions of a policy for others, see remuda.collector.asking and
+    remuda.collector.inference."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if another process computes the functions."""
+        ...
+
+    def place(self, compute: Function | None) -> Function:
+        """Take the policy's next function (None: it is computed elsewhere), in the order of its constructor; returns
+        the function for the policy to call."""
+        ...
+
+
+class Network(Protocol):
+    """The interface of ActingNetwork."""
+
+    def load_state(self, state: Arrays) -> None: ...
+    def __call__(self, output: str, inputs: np.ndarray) -> NDArray[np.float32]: ...
+
+
 _NO_INPUTS: Mapping[str, int | None] = MappingProxyType({})
+INPUTS, OUTPUTS = "inputs", "outputs"
+"""Names of the arrays of an ActingNetwork's Function."""
 _FAST_ENOUGH_S = 2e-4
 """Seconds per call. Below this time torch cannot save the 1.5 s of its import."""
 _TRIAL_S, _TRIAL_CALLS = 0.02, 5
@@ -113,6 +142,10 @@ class ActingNetwork:
             forward = self._forwards[output] = self._make_forward(output, self._forms[output])
         return forward(inputs)
 
+    def compute(self, output: str, arrays: Arrays) -> Arrays:
+        """As a Function."""
+        return {OUTPUTS: self(output, arrays[INPUTS])}
+
     # --- which form
 
     def _choose(self, output: str, inputs: np.ndarray) -> Form:
@@ -170,6 +203,20 @@ class ActingNetwork:
             raise StateMismatchError([f"policy: its {output} cannot be computed with these arrays: {error}"]) from error
 
 
+class RemoteNetwork:
+    """An ActingNetwork that another process computes. Holds no weights."""
+
+    def __init__(self, compute: Function) -> None:
+        self._compute = compute
+
+    def load_state(self, state: Arrays) -> None:
+        """Does nothing: the other process loads the weights."""
+
+    def __call__(self, output: str, inputs: np.ndarray) -> NDArray[np.float32]:
+        """See ActingNetwork."""
+        return cast("NDArray[np.float32]", self._compute(output, {INPUTS: inputs})[OUTPUTS])
+
+
 @dataclass(frozen=True)
 class Inference:
     """Settings for the networks of a policy."""
@@ -179,6 +226,8 @@ class Inference:
     chosen: Chosen = None
     """As the device: see ActingNetwork."""
     device: str = "cpu"
+    shared: Shared | None = None
+    """Shared inference, if any."""
 
     def network(
         self,
@@ -189,16 +238,21 @@ class Inference:
         *more: object,
         timed: str,
         inputs: Mapping[str, int | None] = _NO_INPUTS,
-    ) -> ActingNetwork:
+    ) -> Network:
         """Makes an ActingNetwork with these settings, of the network by `make_network` in `learning.py` of the
-        algorithm's folder. The import waits for the network, since it needs torch, and most collectors do not. `more`
-        are further arguments of `make_network`."""
+        algorithm's folder; or a RemoteNetwork. The import waits for the network, since it needs torch, and most
+        collectors do not. `more` are further arguments of `make_network`."""
+        if self.shared is not None and self.shared.elsewhere:
+            return RemoteNetwork(self.shared.place(None))
 
         def make() -> nn.Module:
             made = imported(f"remuda.policy.algorithms.{folder}.learning:make_network")
             return cast("nn.Module", made(settings, observation, action, self.source_dir, *more))
 
-        return ActingNetwork(make, observation, timed=timed, inputs=inputs, chosen=self.chosen, device=self.device)
+        own = ActingNetwork(make, observation, timed=timed, inputs=inputs, chosen=self.chosen, device=self.device)
+        if self.shared is not None:
+            self.shared.place(own.compute)
+        return own
 
 
 PLAIN = Inference()

@@ -15,7 +15,7 @@ from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.errors import Error
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
-from remuda.policy.acting.network import Choice, Chosen
+from remuda.policy.acting.network import Choice, Chosen, Shared
 from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import AlgorithmEntry, ReanalyzingEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -48,16 +48,17 @@ def make_policy(
     chosen: Chosen = None,
     device: str = "cpu",
     search: bool = True,
+    shared: Shared | None = None,
 ) -> Policy:
-    """Build the acting side on `device`. It acts after `load_state`. Raises UnsupportedSpaceError and
-    UnknownAlgorithmError, as make_algorithm does.
+    """Build the acting side on `device`; with `shared`, for shared inference. It acts after `load_state`. Raises
+    UnsupportedSpaceError and UnknownAlgorithmError, as make_algorithm does.
 
     Without `search` it acts by its network alone; raises NoSearchError if the algorithm has no search.
 
     With `chosen`, inference may choose its implementation by timing, and reports the choice; without, the
     implementation is the same every time.
     """
-    entry, setup = _of(config, observation, action, search=search)
+    entry, setup = _of(config, observation, action, search=search, shared=shared)
     if not search and not entry.searches:
         raise NoSearchError(f"{config.policy.type} acts without a search, so there is none to leave out")
     choice = None if chosen is None else Choice(chosen, lower=config.learner.precision != "float32")
@@ -107,13 +108,18 @@ def declaration(config: ExperimentConfig) -> Declaration:
 
 
 def _of(
-    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, *, search: bool = True
+    config: ExperimentConfig,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    *,
+    search: bool = True,
+    shared: Shared | None = None,
 ) -> tuple[Entry, Setup[AlgorithmConfig]]:
     """Return the entry of the algorithm, and the input for both sides. Imports a custom entry."""
     entry, settings = _entry_of(config)
     if isinstance(settings, BuiltInConfig):  # a class derived from a built-in one, too, reads them there
         config = config.model_copy(update={"policy": settings})
-    return entry, Setup(config, settings, observation, action, search)
+    return entry, Setup(config, settings, observation, action, search, shared)
 
 
 def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:

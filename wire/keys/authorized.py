@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import msgspec
 from msgspec import Struct
@@ -92,6 +92,13 @@ def _entry(line: str, place: str) -> tuple[str, Identity]:
         raise KeyFileError(f"{place}: a line is `public-key right name`, and this one has {len(fields)} parts")
     public, right, name = fields
     return public, checked(name, public, right, place)
+
+
+class Authorized(Protocol):
+    """Knows authorized keys; see AuthorizedKeys."""
+
+    def who(self, public: str) -> Identity | None: ...
+    def ask(self, public: str) -> Identity | None: ...
 
 
 class AuthorizedKeys:

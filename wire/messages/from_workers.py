@@ -22,6 +22,7 @@ from remuda.wire.messages.parts import (
     FileName,
     Film,
     Histogram,
+    InferenceServer,
     LongText,
     Message,
     MetricName,
@@ -204,6 +205,14 @@ class Reanalyzed(Message, frozen=True):
     """As in the request."""
 
 
+class InferenceOpened(Message, frozen=True):
+    """An inference worker listens for collectors of the run. Said again after a new registration: a coordinator does
+    not journal keys."""
+
+    lease: Count
+    server: InferenceServer
+
+
 class NotReanalyzed(Message, frozen=True):
     """The request Reanalyze cannot be computed: the payload is missing or damaged."""
 
@@ -318,6 +327,7 @@ WorkerMessage = (
     | TargetPublished
     | Reanalyzed
     | NotReanalyzed
+    | InferenceOpened
     | LearnerReport
     | CheckpointSaved
     | CallbacksDecided

@@ -8,8 +8,8 @@ from msgspec import Meta, Struct, field
 
 from remuda.config.section import MOST_COLLECTED, MOST_EVALUATION_EPISODES, MOST_OPPONENTS
 
-Role = Literal["collector", "evaluator", "learner", "reanalyzer"]
-ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer")
+Role = Literal["collector", "evaluator", "learner", "reanalyzer", "inference"]
+ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer", "inference")
 Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
 """Activity of a worker, which decides its time limit without progress. `preparing`: building environments or networks,
 or loading; `waiting`: for other processes, without a limit."""
@@ -111,6 +111,16 @@ class PolicyRef(Part, frozen=True, order=True):
     epoch: Count = 0
     version: Count = 0
     train_iter: Count = 0
+
+
+class InferenceServer(Part, frozen=True):
+    """An inference worker under a lease, for the collectors of its run."""
+
+    address: Annotated[str, Meta(pattern=r"^tcp://[0-9A-Za-z.:\[\]-]{1,200}\Z")]
+    key: Sha256
+    """Its public key, as hexadecimal digits."""
+    collectors_key: Sha256
+    """Secret key that lets collectors in."""
 
 
 class Acting(Part, frozen=True):

@@ -21,6 +21,7 @@ from remuda.wire.messages.parts import (
     Grant,
     IndexedChunk,
     IndexedReanalysis,
+    InferenceServer,
     LongText,
     MatchWeights,
     Message,
@@ -161,6 +162,11 @@ class LeagueMatches(Message, frozen=True):
     """Checkpoints of each policy, in the order of names."""
     weights: Annotated[list[MatchWeights], Meta(max_length=100)]
     """Of each learning policy: weights of its opponents: the newest version of each policy, then the pool."""
+class InferenceServers(Message, frozen=True):
+    """The inference workers of the run, for collectors: all that listen now."""
+
+    lease: Count
+    servers: Annotated[list[InferenceServer], Meta(max_length=1_000)]
 
 
 class Batches(Message, frozen=True):
@@ -279,6 +285,7 @@ ToWorker = (
     | PolicyAvailable
     | Opponents
     | LeagueMatches
+    | InferenceServers
     | Batches
     | SaveCheckpoint
     | Evaluate

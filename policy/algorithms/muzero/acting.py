@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.policy.acting.distributions import Categorical, masked
-from remuda.policy.acting.network import PLAIN, Inference
+from remuda.policy.acting.network import PLAIN, Function, Inference
 from remuda.policy.algorithms.muzero.models import ConvolutionNetwork, PerceptronNetwork
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, FrozenNetwork, MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.search.rules import GumbelSettings, SearchSettings, logits_of
@@ -95,6 +95,10 @@ ILLEGAL = -1.0
 """Marks an illegal action in SEARCH_POLICY, for reanalysis. So no rows need an additional column of legal actions."""
 
 
+_RESULTS = ("visits", "policy", "value", "action")
+"""Fields of a SearchResult, in their order."""
+
+
 class NetworkMuZeroPolicy(Policy):
     """Takes the action with the highest prior, or draws by the priors. Without a search it is many times as fast, and
     shows how much strength the search adds."""
@@ -108,6 +112,9 @@ class NetworkMuZeroPolicy(Policy):
         self._observation, self._action = observation, action
         self._actions = number_of_actions(action)
         self._device = usable(inference.device, setting="collector.device")
+        self._shared = inference.shared
+        if self._elsewhere:
+            return
         network = make_network(config, observation, action, inference.source_dir, trains=False)
         self._network = network.to(self._device).requires_grad_(False)
         self._shapes = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
@@ -117,6 +124,8 @@ class NetworkMuZeroPolicy(Policy):
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Weights that only training needs are ignored. Raises StateMismatchError
         and keeps the old weights."""
+        if self._elsewhere:
+            return
         given = {name: array for name, array in state.items() if not name.startswith(CONSISTENCY)}
         require_fit(self._shapes, given, what="policy")
         for name, tensor in self._network.state_dict().items():
@@ -150,6 +159,11 @@ class NetworkMuZeroPolicy(Policy):
         return array
 
     @property
+    def _elsewhere(self) -> bool:
+        """True if another process searches, which has the network."""
+        return self._shared is not None and self._shared.elsewhere
+
+    @property
     def frozen(self) -> FrozenNetwork:
         """The newest weights. Raises RuntimeError before the first weights."""
         if self._frozen is None:
@@ -172,6 +186,9 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
         self._model: SearchModel | None = None
         self._tree: tuple[int, Tree] | None = None
         """Number of roots, and their trees."""
+        self._compute: Function = self._search
+        if self._shared is not None:
+            self._compute = self._shared.place(None if self._elsewhere else self._search)
 
     def load_state(self, state: Arrays) -> None:
         super().load_state(state)
@@ -235,20 +252,32 @@ class MuZeroPolicy(NetworkMuZeroPolicy):
     def _searched(
         self, observations: np.ndarray, noise: NDArray[np.float32] | None, legal: NDArray[np.bool_] | None
     ) -> SearchResult:
+        arrays: dict[str, np.ndarray] = {"observations": self._observation.encode(observations)}
+        if noise is not None:
+            arrays["noise"] = noise
+        if legal is not None:
+            arrays["legal"] = legal
+        found = self._compute("search", arrays)
+        return SearchResult(*(found[name] for name in _RESULTS))
+
+    def _search(self, output: str, arrays: Arrays) -> Arrays:
+        """Search, as a Function of encoded observations, noise and legal actions."""
+        noise, observations = arrays.get("noise"), arrays["observations"]
         if self._model is None:
             self._model = SearchModel(self.frozen, self._device)
         roots = len(observations)
         if self._tree is None or self._tree[0] != roots:
             self._tree = roots, new_tree(roots, self._actions, self._settings)
-        return search(
+        found = search(
             self._model,
-            self._observation.encode(observations),
+            observations,
             self._settings,
             tree=self._tree[1],
-            legal=legal,
+            legal=arrays.get("legal"),
             noise=noise,
             noise_fraction=0.0 if noise is None else self._config.root_noise_fraction,
         )
+        return {name: getattr(found, name) for name in _RESULTS}
 
 
 def entropies(shares: NDArray[np.generic]) -> NDArray[np.float64]:

@@ -1,0 +1,218 @@
+"""Messages and sockets between collectors and the inference workers of their run.
+
+    frame 0   b"I" and one byte, the protocol version
+    frame 1   an Ask or an Answer in MessagePack
+    frame 2…  the arrays' bytes, C order, little-endian
+
+An inference worker has a pair of keys of its own for each lease, and a second pair for its collectors: who has no
+secret key of the second pair is not let in. The coordinator tells both to the collectors of the run, and to nobody
+else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from secrets import token_hex
+from typing import Annotated, TypeVar, cast
+
+import msgspec
+import numpy as np
+import zmq
+from msgspec import Meta, Struct
+
+from remuda.wire.codec import CodecError, Frame, Limits
+from remuda.wire.door import Door
+from remuda.wire.keys.authorized import Identity
+from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.pair import KeyPair, new_pair, pair_of
+from remuda.wire.messages import PROTOCOL_VERSION, Count, InferenceServer, PolicyRef
+from remuda.wire.router import RouterSocket
+from remuda.wire.sockets import DealerSocket
+
+LIMITS = Limits(header_bytes=16 << 10, array_bytes=256 << 20, arrays=8)
+"""Limits of both ends."""
+_OPENING = b"I" + bytes([PROTOCOL_VERSION])
+_HIGH_WATER_MESSAGES = 100
+_LARGE_BYTES = 64 << 10
+_DTYPES = {"|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"}
+
+Arrays = Mapping[str, np.ndarray]
+_Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,49}\Z")]
+
+
+class ArrayForm(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An array among the frames, in their order."""
+
+    name: _Name
+    dtype: str
+    shape: Annotated[tuple[Annotated[int, Meta(ge=0, le=1 << 31)], ...], Meta(min_length=1, max_length=8)]
+    """The first dimension is the number of observations, equal in all arrays of a message."""
+
+
+class Ask(Struct, frozen=True, forbid_unknown_fields=True):
+    """A collector wants an output of a policy's network. It waits for the answer, so it asks one thing at a time; after
+    a break it asks the same again, also elsewhere."""
+
+    number: Count
+    """Counts up with every different Ask of the collector."""
+    policy_index: Count
+    """Index of the policy, in the order of names; for several policies."""
+    place: Count
+    """Index of the function among those of the policy."""
+    output: _Name
+    policy: PolicyRef
+    """The version by which the collector acts: never is an older version used."""
+    arrays: Annotated[list[ArrayForm], Meta(min_length=1, max_length=LIMITS.arrays)]
+
+    @property
+    def rows(self) -> int:
+        """Number of observations."""
+        return self.arrays[0].shape[0]
+
+
+class Answer(Struct, frozen=True, forbid_unknown_fields=True):
+    """The output for each observation of an Ask."""
+
+    number: Count
+    policy: PolicyRef
+    """The version that computed it: that of the Ask, or a newer version if the former is gone."""
+    arrays: Annotated[list[ArrayForm], Meta(min_length=1, max_length=LIMITS.arrays)]
+
+
+_Message = TypeVar("_Message", Ask, Answer)
+_encoder = msgspec.msgpack.Encoder()
+_asks = msgspec.msgpack.Decoder(Ask)
+_answers = msgspec.msgpack.Decoder(Answer)
+
+
+def forms(arrays: Arrays) -> list[ArrayForm]:
+    """Return the forms of arrays for a message."""
+    return [ArrayForm(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+
+
+def encode(message: Ask | Answer, arrays: Arrays) -> list[Frame]:
+    """Return the frames to send; contiguous arrays are not copied."""
+    # cast() refuses arrays with a zero in their shape
+    data = [np.ascontiguousarray(array).data.cast("B") if array.size else b"" for array in arrays.values()]
+    return [_OPENING, _encoder.encode(message), *data]
+
+
+def decode_ask(frames: Sequence[Frame]) -> tuple[Ask, Arrays]:
+    """Return an Ask and its arrays, read-only. Raises CodecError."""
+    return _decode(frames, _asks)
+
+
+def decode_answer(frames: Sequence[Frame]) -> tuple[Answer, Arrays]:
+    """Return an Answer and its arrays, read-only. Raises CodecError."""
+    return _decode(frames, _answers)
+
+
+def _decode(frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Message]) -> tuple[_Message, Arrays]:
+    if len(frames) < 3 or bytes(frames[0][:3]) != _OPENING:
+        raise CodecError("not a message of shared inference, or of another version of Remuda")
+    if len(frames[1]) > LIMITS.header_bytes:
+        raise CodecError(f"a message of {len(frames[1])} bytes; the most is {LIMITS.header_bytes}")
+    try:
+        message = decoder.decode(frames[1])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(f"malformed message: {error}") from error
+    if len(message.arrays) != len(frames) - 2:
+        raise CodecError(f"{len(message.arrays)} arrays in {len(frames) - 2} frames")
+    if len({form.name for form in message.arrays}) < len(message.arrays):
+        raise CodecError("two arrays have one name")
+    rows = message.arrays[0].shape[0]
+    return message, {
+        form.name: _array(form, frame, rows) for form, frame in zip(message.arrays, frames[2:], strict=True)
+    }
+
+
+def _array(form: ArrayForm, frame: Frame, rows: int) -> np.ndarray:
+    if form.dtype not in _DTYPES:
+        raise CodecError(f"array {form.name} has the unknown dtype {form.dtype[:16]}")
+    if form.shape[0] != rows or rows < 1:
+        raise CodecError(f"array {form.name} has {form.shape[0]} rows, and the first array {rows}")
+    dtype = np.dtype(form.dtype)
+    if math.prod(form.shape) * dtype.itemsize != len(frame):
+        raise CodecError(f"array {form.name}: shape {form.shape} does not fit {len(frame)} bytes")
+    array = np.frombuffer(frame, dtype)
+    array.flags.writeable = False
+    return array.reshape(form.shape)
+
+
+class _OnlyCollectors:
+    """The authorized keys of an inference worker: the key that it made for the collectors of the run."""
+
+    def __init__(self, public: str) -> None:
+        self._public = public
+
+    def who(self, public: str) -> Identity | None:
+        """See AuthorizedKeys."""
+        return Identity("collector", "worker") if public == self._public else None
+
+    ask = who
+
+
+class InferenceRouter(RouterSocket):
+    """The end of an inference worker, under one lease."""
+
+    def __init__(self, host: str) -> None:
+        """Listen at any free port of this address of the machine. Raises zmq.ZMQError and NoCurveError."""
+        server, collectors = new_pair("inference"), new_pair("collector")
+        door = Door(server, _OnlyCollectors(collectors.public))
+        where = f"[{host}]" if ":" in host else host
+        super().__init__(f"tcp://{where}:0", door, inbound=LIMITS, outbound=LIMITS, high_water=_HIGH_WATER_MESSAGES)
+        self.told = InferenceServer(self.address, server.public, collectors.secret.hex())
+        """What collectors need to connect; holds a secret."""
+
+    def take(self) -> list[tuple[bytes, Ask, Arrays]]:
+        """Return what collectors have asked since the last call, with their routing ids. Counts and skips malformed
+        messages."""
+        found: list[tuple[bytes, Ask, Arrays]] = []
+        while (frames := self._receive()) is not None:
+            peer, *rest = frames
+            try:
+                found.append((bytes(peer), *decode_ask(rest)))
+            except CodecError:
+                self.malformed += 1
+        return found
+
+    def say(self, peer: bytes, answer: Answer, arrays: Arrays) -> bool:
+        """Send an answer; False if the collector is gone."""
+        return self._send_frames([peer], encode(answer, arrays))
+
+    def _content(self, frame: zmq.Frame) -> Frame:
+        """See the base: large frames are not copied."""
+        return frame.bytes if len(frame) < _LARGE_BYTES else frame.buffer
+
+
+class InferenceDealer(DealerSocket):
+    """A collector's end of the connection to one inference worker."""
+
+    def __init__(self, server: InferenceServer) -> None:
+        """Connect in the background."""
+        own: KeyPair = pair_of("collector", bytes.fromhex(server.collectors_key))
+        name = f"inference:{token_hex(12)}".encode()
+        super().__init__(
+            server.address, name, CallerKeys(server.key, own), LIMITS, LIMITS, high_water=_HIGH_WATER_MESSAGES
+        )
+
+    def say(self, ask: Ask, arrays: Arrays) -> bool:
+        """Send an Ask; False if the queue is full."""
+        return self._send_frames([], encode(ask, arrays))
+
+    def take(self, number: int) -> tuple[Answer, Arrays] | None:
+        """Return the answer to the Ask with this number, if it has come. Skips others."""
+        while (frames := self._receive()) is not None:
+            try:
+                answer, arrays = decode_answer(frames)
+            except CodecError:
+                self.malformed += 1
+                continue
+            if answer.number == number:
+                return answer, arrays
+        return None
+
+    def _content(self, frame: zmq.Frame) -> Frame:
+        """See the base: large frames are not copied."""
+        return frame.bytes if len(frame) < _LARGE_BYTES else cast("Frame", frame.buffer)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from remuda.benchmarks.exact_counters import check_exact
@@ -36,11 +37,12 @@ MOST_LOST_S = (1 - LEAST_RATIO) * INTERVAL_S
 """By one kill: what `LEAST_RATIO` allows at one a minute, and what kills in a hurry are measured by."""
 
 
-def train_and_hit(herd: ServedHerd, counts: Path, plan: Plan) -> Watched:
+def train_and_hit(herd: ServedHerd, counts: Path, plan: Plan, settings: Sequence[str] = ()) -> Watched:
     """Let a herd that has been started train by `configs/effective_training.yaml`, carry a plan out, and end its run.
 
-    `counts` is where environments leave the number of their steps. Raises InexactError for a wrong counter."""
-    config = load_config(CONFIG, overrides=[f"env.kwargs.counts={counts}"]).config
+    `counts` is where environments leave the number of their steps; `settings` override the config. Raises InexactError
+    for a wrong counter."""
+    config = load_config(CONFIG, overrides=[f"env.kwargs.counts={counts}", *settings]).config
     run = herd.submit(config)
     seen = watch(herd, plan)
     herd.stop()

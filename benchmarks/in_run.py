@@ -43,7 +43,11 @@ def at_env_step(status: Callable[[], ExperimentStatus], at_least: int) -> Readin
 
 def rate_in_run(config: ExperimentConfig, at_least: AtLeast, *, warm_up: int, window_s: float) -> float:
     """Counts/s of a real herd that runs `config`, over `window_s` seconds from `warm_up` on."""
-    herd = WorkerCounts(collectors=config.collector.count, evaluators=config.evaluator.count)
+    herd = WorkerCounts(
+        collectors=config.collector.count,
+        evaluators=config.evaluator.count,
+        inference=config.shared_inference.workers,
+    )
     with tempfile.TemporaryDirectory() as folder, LocalLauncher(LaunchRequest(Path(folder))) as launcher:
         launcher.start(herd)
         with Client(launcher.connection_file) as client:

@@ -199,19 +199,23 @@ class _Totals:
         self._batches = self._requests = self._rows = 0
 
     def add(self, requests: int, rows: int, collectors: int, now_s: float) -> str | None:
-        """Count a batch; returns a line when it is due."""
+        """Count a batch; returns a line when it is due, the first with the first batch."""
         self._batches, self._requests, self._rows = self._batches + 1, self._requests + requests, self._rows + rows
-        if self._reported_s is None:
-            self._reported_s = now_s
-        if now_s - self._reported_s < self._interval_s:
+        passed_s = None if self._reported_s is None else now_s - self._reported_s
+        if passed_s is not None and passed_s < self._interval_s:
             return None
-        each = self._requests / self._batches
         text = (
-            f"computed {self._rows} observations for {collectors} collectors in {self._batches} batches: "
-            f"requests per batch {each:.2f}, {self._rows / (now_s - self._reported_s):.0f} observations/s"
+            f"computed {self._rows} observations for {_counted(collectors, 'collector')} in "
+            f"{_counted(self._batches, 'batch', 'batches')}: requests per batch {self._requests / self._batches:.2f}"
         )
+        if passed_s:
+            text += f", {self._rows / passed_s:.0f} observations/s"
         self._reported_s, self._batches, self._requests, self._rows = now_s, 0, 0, 0
         return text
+
+
+def _counted(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
 
 
 def address_towards(host: str) -> str:

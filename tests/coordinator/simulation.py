@@ -92,6 +92,9 @@ from remuda.wire.messages import (
     ExperimentStatus,
     IndexedChunk,
     LeagueMatches,
+    InferenceOpened,
+    InferenceServer,
+    InferenceServers,
     LearnerReport,
     Leave,
     LogText,
@@ -272,6 +275,7 @@ class CollectorWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
         self.taken, self.credit, self.policies = 0, assign.credit_env_steps, [PolicyRef()] * len(worker.world.policies)
+        self.inference: Sequence[InferenceServer] = ()
         self.opponents: dict[int, list[str]] = {}
         """In self-play, the older checkpoints of each policy, by index."""
         self.matches: LeagueMatches | None = None
@@ -305,6 +309,8 @@ class CollectorWork:
                 self.credited(message)
             case PolicyAvailable():
                 self.policies[message.policy_index] = max(self.policies[message.policy_index], message.policy)
+            case InferenceServers():
+                self.inference = message.servers
             case Opponents():
                 self.opponents[message.policy_index] = [each.file for each in message.checkpoints]
             case LeagueMatches():
@@ -317,11 +323,21 @@ class CollectorWork:
             case _:
                 raise AssertionError(f"a collector got {message}")
 
+    def is_answered(self) -> bool:
+        """True if one of the inference workers that it knows of lives, in runs with some."""
+        world = self.worker.world
+        if not world.shares_inference:
+            return True
+        alive = {work.server.address for work in world.inference_work() if work.worker.alive}
+        is_answered = any(server.address in alive for server in self.inference)
+        world.answered += is_answered
+        return is_answered
+
     def step(self) -> None:
         if self.draining:
             if not self.unaccepted:
                 self.worker.drained()
-        elif self.taken < self.credit and len(self.unaccepted) < 2:
+        elif self.taken < self.credit and len(self.unaccepted) < 2 and self.is_answered():
             world = self.worker.world
             meta = world.write_chunk(self.worker, self.policy, self.task.number, self.policies[1:])
             self.taken += world.joint.slots([meta, *world.others[meta.chunk]])
@@ -579,7 +595,32 @@ class ReanalyzerWork:
             self.worker.say(Reanalyzed(lease, request, meta, policy_index))
 
 
+class InferenceWork:
+    """Under each lease it listens at another address, and says so again after a break."""
+
+    def __init__(self, worker: Worker, assign: Assign) -> None:
+        self.worker, self.assign = worker, assign
+        self.server = InferenceServer(
+            f"tcp://sim:{assign.lease}", f"{assign.lease:064x}", worker.uuid.replace("-", "") * 2
+        )
+        worker.say(InferenceOpened(assign.lease, self.server))
+        worker.say(Ready(assign.lease))
+
+    def handle(self, message: AnyMessage) -> None:
+        match message:
+            case Registered():
+                self.worker.say(InferenceOpened(self.assign.lease, self.server))
+            case Drain():
+                self.worker.drained()
+            case _:
+                raise AssertionError(f"an inference worker got {message}")
+
+    def step(self) -> None:
+        pass
+
+
 WORK = {
+    "inference": InferenceWork,
     "collector": CollectorWork,
     "learner": LearnerWork,
     "evaluator": EvaluatorWork,
@@ -711,6 +752,9 @@ class World:
         """Names of the policies; empty for a single policy. Notes without a name are of the first."""
         self.plans = [row_plan(own) for own in configs.values()]
         self.plan, self.joint = self.plans[0], joint_plan(self.plans)
+        self.shares_inference = bool(config.shared_inference.workers)
+        self.answered = 0
+        """Chunks of collectors for which an inference worker computed the actions."""
         self.reanalyzed = {name: reanalyzed_by_workers(own) is not None for name, own in configs.items()}
         """True for policies whose rows reanalyzers compute again."""
         self.of_policies: list[fx.PolicyEffect] = []
@@ -985,9 +1029,14 @@ class World:
         worker.register()
         return worker
 
-    def herd(self, collectors: int, evaluators: int = 1, learners: int = 1, reanalyzers: int = 0) -> None:
+    def inference_work(self) -> list[InferenceWork]:
+        return [worker.work for worker in self.of("inference") if isinstance(worker.work, InferenceWork)]
+
+    def herd(
+        self, collectors: int, evaluators: int = 1, learners: int = 1, reanalyzers: int = 0, inference: int = 0
+    ) -> None:
         counts: dict[Role, int] = {"learner": learners, "collector": collectors, "evaluator": evaluators}
-        for role, count in (counts | {"reanalyzer": reanalyzers}).items():
+        for role, count in (counts | {"reanalyzer": reanalyzers, "inference": inference}).items():
             for number in range(count):
                 self.add(role, number)
 
@@ -1291,4 +1340,4 @@ class World:
 
 
 def hash_role(role: str) -> int:
-    return {"learner": 1, "collector": 2, "evaluator": 3, "reanalyzer": 4}[role]
+    return {"learner": 1, "collector": 2, "evaluator": 3, "reanalyzer": 4, "inference": 5}[role]

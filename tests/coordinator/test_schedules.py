@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from remuda.config.schema import ExperimentConfig
+from remuda.config.workers import InferenceConfig
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import short_config, short_on_policy_config
 from remuda.tests.coordinator.invariants import Invariants
@@ -120,11 +121,20 @@ def with_reanalyzers(plan: Plan) -> Plan:
     return plan
 
 
-def run_schedule(number: int, *, reanalyzers: int = 0) -> Tally:
+def with_inference(plan: Plan) -> Plan:
+    """The same troubles in a run with shared inference, for an inference worker in place of an evaluator."""
+    plan.config = plan.config.model_copy(update={"inference": InferenceConfig(count=2)})
+    plan.killed = tuple((turn, role.replace("evaluator", "inference"), back_s) for turn, role, back_s in plan.killed)
+    return plan
+
+
+def run_schedule(number: int, *, reanalyzers: int = 0, inference: int = 0) -> Tally:
     """Play it to its end."""
     plan, chance = plan_of(number), random.Random(number + 1)
     if reanalyzers:
         plan = with_reanalyzers(plan)
+    if inference:
+        plan = with_inference(plan)
     limits = Limits(lost_after_s=2.0)
     world = World(plan.config, seed=number, faults=plan.faults, limits=limits, turn_messages=plan.turn_messages)
     invariants = Invariants(world)
@@ -133,7 +143,7 @@ def run_schedule(number: int, *, reanalyzers: int = 0) -> Tally:
     disk = random.Random(number + 2)
     world.lags = lambda experiment: disk.random() < plan.lag_chance
     world.check = trouble(plan, world, invariants, chance)
-    world.herd(*plan.herd, reanalyzers=reanalyzers)
+    world.herd(*plan.herd, reanalyzers=reanalyzers, inference=inference)
     for position in range(plan.experiments):
         world.submit(f"x{position}")
     run(world, plan.experiments)
@@ -144,6 +154,7 @@ def run_schedule(number: int, *, reanalyzers: int = 0) -> Tally:
         assert status.state == "stopped" or status.env_step >= 240
         assert status.reanalyzed_rows <= sum(meta.rows for meta in world.reanalyses.values())
     assert world.made or not reanalyzers or plan.stop_turn is not None, "learners used what was computed again"
+    assert world.answered or not inference or plan.stop_turn is not None, "collectors have asked for actions"
     return Tally(1, invariants.checks, world.crashes, world.deaths)
 
 
@@ -201,12 +212,12 @@ def trouble(plan: Plan, world: World, invariants: Invariants, chance: random.Ran
     return check
 
 
-def play(numbers: range, *, reanalyzers: int = 0) -> Tally:
+def play(numbers: range, *, reanalyzers: int = 0, inference: int = 0) -> Tally:
     """Run schedules; one that fails says which it was."""
     tally = Tally()
     for number in numbers:
         try:
-            tally += run_schedule(number, reanalyzers=reanalyzers)
+            tally += run_schedule(number, reanalyzers=reanalyzers, inference=inference)
         except BaseException as error:
             error.add_note(f"schedule {number}: {plan_of(number)}")
             raise
@@ -229,6 +240,10 @@ def test_anybody_may_die_between_any_two_messages(part: int) -> None:
 
 def test_anybody_may_die_while_rows_are_computed_again() -> None:
     assert_disturbed(play(range(116, 174, 29), reanalyzers=2), 2)
+
+
+def test_anybody_may_die_with_shared_inference() -> None:
+    assert_disturbed(play(range(58, 174, 29), inference=2), 4)
 
 
 @pytest.mark.parametrize("number", [5_852, 7_277, 7_813])

@@ -1,4 +1,4 @@
-"""MuZero with a reanalyzer: it, a collector and the learner are killed, the run is resumed, and played."""
+"""MuZero with a reanalyzer and shared inference: every worker is killed, the run is resumed, and played."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from remuda.tests.patience import until
 pytestmark = pytest.mark.processes
 
 MUZERO = f"policy={{{SMALL_MUZERO}, reanalyze_ratio: 1.0, target_update_iters: 10}}"
+SHARED = ("--set", "inference.count=1")
 
 
 def test_it_survives_deaths_is_resumed_and_played(tmp_path: Path, launched: Launcher) -> None:
     user, run = UserFolder.make(tmp_path / "user", HELD), tmp_path / "run"
     user.hold()  # the run cannot end while its environments wait, so the deaths fall in its course
-    launch = ("launch", user.config, "--run-dir", run, "--set", MUZERO, "--reanalyzers", 1)
+    launch = ("launch", user.config, "--run-dir", run, "--set", MUZERO, "--reanalyzers", 1, *SHARED)
     command = launched(user.root, *launch, "--set", "stop.max_env_steps=2000")
     wait_until_held(command, run, user)
 
@@ -34,7 +35,7 @@ def test_it_survives_deaths_is_resumed_and_played(tmp_path: Path, launched: Laun
         return command.process.poll() is not None or any(texts(log, "computed ") for log in logs)
 
     until(lambda: works(1), "a chunk is computed again")
-    for role in ("reanalyzer", "collector", "learner"):
+    for role in ("reanalyzer", "inference", "collector", "learner"):
         kill_first(run, role)
     user.release()
     until(lambda: works(2), "the next incarnation computes")
@@ -45,6 +46,9 @@ def test_it_survives_deaths_is_resumed_and_played(tmp_path: Path, launched: Laun
     assert len({meta.chunk for meta in metas}) == len(metas)
     assert sum(meta.env_steps for meta in metas) == before["env_step"] >= 2_000
     results_of_reanalysis_count_once(run)
+    said = [texts(log, "computed ") for log in sorted((run / "log" / "inference").iterdir())]
+    assert len(said) == 2, "the next incarnation has searched for the collectors"
+    assert said[1]
     entropies = [float(row["visit_entropy_mean"]) for row in progress(run) if row["visit_entropy_mean"] != "nan"]
     reports = texts(run / "log" / "commander" / "commander_collector_logger.txt", "[COLLECTOR]")
     entropies += [float(key_values(text)["visit_entropy_mean"]) for text in reports]

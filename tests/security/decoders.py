@@ -165,6 +165,23 @@ def _read_stream_message(path: Path) -> None:
     sockets.decode(frames, sockets.of_workers)
 
 
+def _ask(path: Path) -> None:
+    from remuda.wire.inference import Ask, encode, forms
+
+    arrays = {"inputs": np.ones((3, 2), np.float32), "legal": np.array([[True], [False], [True]])}
+    ask = Ask(4, 0, 1, "policy", PolicyRef(1, 2, 30), forms(arrays))
+    path.write_bytes(packed([bytes(frame) for frame in encode(ask, arrays)]))
+
+
+def _read_ask(path: Path) -> None:
+    from remuda.wire.inference import decode_answer, decode_ask
+
+    frames = unpacked(path.read_bytes())
+    with suppress(CodecError):
+        decode_answer(frames)
+    decode_ask(frames)
+
+
 # --- keys and connections ---
 
 
@@ -433,6 +450,7 @@ def _notes(path: Path) -> None:
 DECODERS = (
     Decoder("message", "message", (CodecError,), _message, _read_message),
     Decoder("stream message", "message", (CodecError,), _stream_message, _read_stream_message),
+    Decoder("question to an inference worker", "message", (CodecError,), _ask, _read_ask),
     Decoder("columns of a learner rank", "message", (RankLostError,), _rank_columns, _read_rank_columns),
     Decoder("connection file", "connection.json", (ConnectionFileError,), _connection, connection_file.read),
     Decoder("secret key", "operator", (KeyFileError,), _secret, read_secret),

@@ -23,7 +23,14 @@ from remuda.tests.security.sizes import EXAMPLES
 MOST_BYTES = 64 << 20
 """That a decoder may take at once for any file of this test."""
 SPARSE_BYTES = 1 << 40
-NO_FILES = ("message", "stream message", "columns of a learner rank", "override", "submitted config")
+NO_FILES = (
+    "message",
+    "stream message",
+    "question to an inference worker",
+    "columns of a learner rank",
+    "override",
+    "submitted config",
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
 

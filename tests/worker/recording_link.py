@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from remuda.tests.keys import connection_to
 from remuda.wire.codec import Envelope, check
-from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Drain, Register, WorkerMessage
-from remuda.worker.link import Link
+from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Register, WorkerMessage
+from remuda.worker.link import Link, OfLease
 
 WORKER = "aaaaaaaa-0000-4000-8000-000000000001"
 COORDINATOR = "cccccccc-0000-4000-8000-000000000001"
@@ -47,8 +47,8 @@ class RecordingLink(Link):
             raise item
         return item
 
-    def drain_arrived(self, lease: int) -> bool:
-        return any(isinstance(item, Drain) and item.lease == lease for item in self.inbox)
+    def arrived(self, kind: type[OfLease], lease: int) -> OfLease | None:
+        return next((item for item in reversed(self.inbox) if isinstance(item, kind) and item.lease == lease), None)
 
     def begin_lease(self, lease: int) -> None:
         super().begin_lease(lease)

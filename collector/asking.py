@@ -11,7 +11,8 @@ import numpy as np
 from remuda.policy.acting.network import Function
 from remuda.policy.base import Arrays
 from remuda.wire.inference import Ask, InferenceDealer, forms
-from remuda.wire.messages import Drain, InferenceServer, InferenceServers, PolicyRef
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.messages import Drain, InferenceJoined, InferenceServer, InferenceServers, PolicyRef
 from remuda.worker.link import Link
 
 LOOK_S = 0.05
@@ -37,6 +38,7 @@ class InferenceClient:
         should end."""
         self._link, self._lease, self._index = link, lease, index
         self._ending, self._warn = ending, warn
+        self._keys = new_pair("collector")
         self._news: InferenceServers | None = None
         self._servers: Sequence[InferenceServer] = ()
         self._server: InferenceServer | None = None
@@ -47,6 +49,11 @@ class InferenceClient:
         """Number of functions computed elsewhere, by policy."""
         self.acting: Sequence[PolicyRef] = ()
         """Version by which each policy acts, set before a chunk."""
+        self.join()
+
+    def join(self) -> None:
+        """Tell the coordinator of this collector; again after a new registration."""
+        self._link.send(InferenceJoined(self._lease, self._keys.public))
 
     def policy(self) -> Elsewhere:
         """Return shared inference for the next policy."""
@@ -82,14 +89,16 @@ class InferenceClient:
             while True:
                 if self._ending() or self._link.arrived(Drain, self._lease) is not None:
                     raise LeaseEndsError
-                now_s, server = time.monotonic(), self._server
+                now_s, dealer = time.monotonic(), self._dealer
+                if dealer is not None and dealer.refusal() is not None:  # it may not have heard of the key yet
+                    self._choose(again=True)
                 news = self._link.arrived(InferenceServers, self._lease)
                 if news is not None:
                     self.note(news)
                 if now_s - asked_s > ASK_AGAIN_S:
                     self._offset += 1
                     self._choose()
-                if self._server is not server or now_s - asked_s > ASK_AGAIN_S:
+                if self._dealer is not dealer or now_s - asked_s > ASK_AGAIN_S:
                     asked_s = now_s
                     self._send(ask, arrays)
                 if not warned and now_s - began_s > 5 * ASK_AGAIN_S:
@@ -115,16 +124,16 @@ class InferenceClient:
         if self._dealer is not None:
             self._dealer.say(ask, arrays)
 
-    def _choose(self) -> None:
-        """Connect to the collector's own inference worker, or to a later one."""
+    def _choose(self, *, again: bool = False) -> None:
+        """Connect to the collector's own inference worker, or to a later one; `again` makes a new connection."""
         servers = self._servers
         server = servers[(self._index + self._offset) % len(servers)] if servers else None
-        if server == self._server:
+        if server == self._server and not again:
             return
         self.close()
         self._server = server
         if server is not None:
-            self._dealer = InferenceDealer(server)
+            self._dealer = InferenceDealer(server, self._keys)
 
 
 @dataclass(frozen=True)

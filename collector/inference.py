@@ -18,7 +18,7 @@ from remuda.policy.base import Policy
 from remuda.policy.files.policy_file import PolicyFileError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.wire.inference import Answer, Ask, InferenceRouter, forms
-from remuda.wire.messages import AnyMessage, Assign, InferenceOpened, PolicyRef, Registered
+from remuda.wire.messages import AnyMessage, Assign, InferenceCallers, InferenceJoined, PolicyRef, Registered
 from remuda.worker.affinity import bind_cores
 from remuda.worker.lease_log import LeaseLog
 from remuda.worker.link import Link, WorkerIdentity
@@ -117,7 +117,7 @@ class InferenceWork:
         self._gathering = Gathering()
         self._totals = _Totals(config.log.buffer_interval_s)
         self._asked_s = time.monotonic()
-        self._open()
+        self._join()
         device = config.inference.device
         self._log.say(
             f"inference worker {identity.uuid} (index {assign.index}) of {assign.name}: computes on {device} for "
@@ -125,9 +125,14 @@ class InferenceWork:
         )
 
     def handle(self, message: AnyMessage) -> None:
-        """A new registration: the coordinator may be another, which does not know the address."""
-        if isinstance(message, Registered):
-            self._open()
+        """The keys of collectors; a new registration, perhaps with a coordinator that does not know the address."""
+        match message:
+            case InferenceCallers():
+                self._socket.let_in(message.keys)
+            case Registered():
+                self._join()
+            case _:
+                pass
 
     def step(self) -> bool:
         """Answer what collectors ask, together if possible."""
@@ -155,8 +160,9 @@ class InferenceWork:
         self._socket.close(linger_s=0.1)
         self._log.close()
 
-    def _open(self) -> None:
-        self._link.send(InferenceOpened(self._assign.lease, self._socket.told))
+    def _join(self) -> None:
+        server = self._socket.told
+        self._link.send(InferenceJoined(self._assign.lease, server.key, server))
 
     def _versions(self, config: ExperimentConfig, store: PolicyStore) -> PolicyVersions:
         observation, action = check_environment(config)

@@ -35,6 +35,7 @@ from remuda.wire.messages import (
     Opponents,
     PolicyAvailable,
     PolicyRef,
+    Registered,
     Task,
 )
 from remuda.worker.affinity import bind_cores
@@ -207,6 +208,8 @@ class CollectorWork:
                 self._matches = message
             case InferenceServers() if self._inference is not None:
                 self._inference.note(message)
+            case Registered() if self._inference is not None:
+                self._inference.join()
             case _:
                 pass
 

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from remuda.coordinator.leases import Lease
+from remuda.coordinator.leases import Lease, several
 from remuda.training.changed_rows import ChangedRows
 from remuda.training.snapshot import DeathsSnapshot, FailuresSnapshot, RestSnapshot, Rows
 from remuda.wire.messages import Role, shortened
@@ -159,7 +159,7 @@ class Failures:
                 often = Counter(how for _, how in deaths.newest)
                 hows = ", ".join(f"{how} ({times} times)" if times > 1 else how for how, times in often.items())
                 return shortened(
-                    f"{deaths.streak.count} deaths of {role}s in a row, none of which had worked for "
+                    f"{deaths.streak.count} deaths of {several(role)} in a row, none of which had worked for "
                     f"{GOOD_LEASE_S:g} s; the last: {hows}; what they wrote to standard error may say why"
                     + (_CONTAINED if role == "collector" else "")
                 )

@@ -30,6 +30,11 @@ NOBODY = Sender("", -1)
 """Holds no lease."""
 
 
+def several(role: Role) -> str:
+    """Return the name of several workers of a role."""
+    return "inference workers" if role == "inference" else f"{role}s"
+
+
 def sender_at(peer: bytes) -> Sender:
     """Return the worker named by the identity of a connection; NOBODY if the peer is no worker. See worker_identity."""
     worker, _, rest = peer.partition(b":")

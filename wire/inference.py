@@ -4,15 +4,14 @@
     frame 1   an Ask or an Answer in MessagePack
     frame 2…  the arrays' bytes, C order, little-endian
 
-An inference worker has a pair of keys of its own for each lease, and a second pair for its collectors: who has no
-secret key of the second pair is not let in. The coordinator tells both to the collectors of the run, and to nobody
-else.
+Collectors and inference workers have a new pair of keys for each lease. The coordinator tells the collectors of a run
+the public keys of its inference workers, and the other way round; nobody else is let in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from secrets import token_hex
 from typing import Annotated, TypeVar, cast
 
@@ -25,7 +24,7 @@ from remuda.wire.codec import CodecError, Frame, Limits
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import Identity
 from remuda.wire.keys.own import CallerKeys
-from remuda.wire.keys.pair import KeyPair, new_pair, pair_of
+from remuda.wire.keys.pair import KeyPair, new_pair
 from remuda.wire.messages import PROTOCOL_VERSION, Count, InferenceServer, PolicyRef
 from remuda.wire.router import RouterSocket
 from remuda.wire.sockets import DealerSocket
@@ -140,15 +139,15 @@ def _array(form: ArrayForm, frame: Frame, rows: int) -> np.ndarray:
     return array.reshape(form.shape)
 
 
-class _OnlyCollectors:
-    """The authorized keys of an inference worker: the key that it made for the collectors of the run."""
+class _Callers:
+    """The authorized keys of an inference worker: those of the collectors of the run."""
 
-    def __init__(self, public: str) -> None:
-        self._public = public
+    def __init__(self) -> None:
+        self.keys: frozenset[str] = frozenset()
 
     def who(self, public: str) -> Identity | None:
         """See AuthorizedKeys."""
-        return Identity("collector", "worker") if public == self._public else None
+        return Identity("collector", "worker") if public in self.keys else None
 
     ask = who
 
@@ -157,13 +156,23 @@ class InferenceRouter(RouterSocket):
     """The end of an inference worker, under one lease."""
 
     def __init__(self, host: str) -> None:
-        """Listen at any free port of this address of the machine. Raises zmq.ZMQError and NoCurveError."""
-        server, collectors = new_pair("inference"), new_pair("collector")
-        door = Door(server, _OnlyCollectors(collectors.public))
+        """Listen at any free port of this address of the machine; nobody is let in yet. Raises zmq.ZMQError and
+        NoCurveError."""
+        own, self._callers = new_pair("inference"), _Callers()
         where = f"[{host}]" if ":" in host else host
-        super().__init__(f"tcp://{where}:0", door, inbound=LIMITS, outbound=LIMITS, high_water=_HIGH_WATER_MESSAGES)
-        self.told = InferenceServer(self.address, server.public, collectors.secret.hex())
-        """What collectors need to connect; holds a secret."""
+        super().__init__(
+            f"tcp://{where}:0",
+            Door(own, self._callers),
+            inbound=LIMITS,
+            outbound=LIMITS,
+            high_water=_HIGH_WATER_MESSAGES,
+        )
+        self.told = InferenceServer(self.address, own.public)
+        """What collectors need to connect."""
+
+    def let_in(self, keys: Iterable[str]) -> None:
+        """Let in the collectors with these public keys, and no others from now on."""
+        self._callers.keys = frozenset(keys)
 
     def take(self) -> list[tuple[bytes, Ask, Arrays]]:
         """Return what collectors have asked since the last call, with their routing ids. Counts and skips malformed
@@ -189,9 +198,8 @@ class InferenceRouter(RouterSocket):
 class InferenceDealer(DealerSocket):
     """A collector's end of the connection to one inference worker."""
 
-    def __init__(self, server: InferenceServer) -> None:
-        """Connect in the background."""
-        own: KeyPair = pair_of("collector", bytes.fromhex(server.collectors_key))
+    def __init__(self, server: InferenceServer, own: KeyPair) -> None:
+        """Connect in the background, with the pair of keys of the collector's lease."""
         name = f"inference:{token_hex(12)}".encode()
         super().__init__(
             server.address, name, CallerKeys(server.key, own), LIMITS, LIMITS, high_water=_HIGH_WATER_MESSAGES

@@ -10,13 +10,22 @@ from heapq import heapify, heappop, heappush
 from remuda.coordinator.effects import DeleteChunks, Reply, SendToLease, Step
 from remuda.coordinator.experiment.flow import STALLED_S
 from remuda.coordinator.experiment.policy import PolicyTraining
+from remuda.logbook.episode_reports import WorkerReport
 from remuda.policy.row_plan import joint_plan
 from remuda.training.changed_rows import ChangedRows
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import Accepted
 from remuda.training.replay.limiters import CHUNKS_AHEAD
 from remuda.training.snapshot import AccountSnapshot, Rows
-from remuda.wire.messages import ChunkAccepted, ChunkMeta, ChunkReady, Credit, PolicyAvailable, PolicyRef
+from remuda.wire.messages import (
+    ChunkAccepted,
+    ChunkMeta,
+    ChunkReady,
+    CollectorReport,
+    Credit,
+    PolicyAvailable,
+    PolicyRef,
+)
 
 ANNOUNCED_AHEAD = 64
 """Chunks that a collector may announce beyond the grants before dismissal. A collector within the credit is at most a
@@ -324,3 +333,20 @@ class Collecting:
             SendToLease(lease, Credit(lease, granted(lease), first.policy, first.exploration, others, task))
             for lease in leases
         ]
+
+
+def collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:
+    """Return the report about a collector's work."""
+    return WorkerReport(
+        train_iter=message.train_iter,
+        env_step=env_step,
+        role="collector",
+        worker=worker,
+        episode_count=message.episode_count,
+        step_count=message.step_count,
+        duration_s=message.duration_s,
+        reward_mean=message.reward_mean,
+        reward_std=message.reward_std,
+        statistics=message.statistics,
+        metrics=message.metrics,
+    )

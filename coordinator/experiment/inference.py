@@ -1,38 +1,48 @@
-"""Shared inference in an experiment: which inference workers listen, for its collectors. Nothing of it is journaled."""
+"""Shared inference in an experiment: who asks and who answers. Nothing of it is journaled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from remuda.coordinator.effects import SendToLease, Step
-from remuda.coordinator.leases import LeaseBook
-from remuda.wire.messages import InferenceOpened, InferenceServer, InferenceServers
+from remuda.coordinator.leases import Lease
+from remuda.wire.messages import InferenceCallers, InferenceJoined, InferenceServer, InferenceServers
 
 
 class InferenceBook:
-    """Tells collectors of the inference workers that listen: all of them with each change. After a restart of the
-    coordinator the workers say it again."""
+    """Tells collectors where inference workers listen, and inference workers the keys of collectors: all of them, with
+    each change. Whoever registers again joins again, so a restarted coordinator knows all before long."""
 
-    def __init__(self, leases: LeaseBook) -> None:
-        self._leases = leases
+    def __init__(self) -> None:
+        self._callers: dict[int, str] = {}
+        """Keys of collectors by lease."""
         self._servers: dict[int, InferenceServer] = {}
-        """By lease."""
+        """Inference workers by lease."""
 
-    def opened(self, message: InferenceOpened) -> list[Step]:
-        """An inference worker listens."""
-        if self._servers.get(message.lease) == message.server:
-            return []
-        self._servers[message.lease] = message.server
-        return self._tell_all()
+    def joined(self, lease: Lease, message: InferenceJoined) -> list[Step]:
+        """A collector or an inference worker has joined, perhaps not for the first time."""
+        if lease.role == "collector":
+            is_new = self._callers.get(lease.number) != message.key
+            self._callers[lease.number] = message.key
+            return [*(self._tell_servers() if is_new else []), self._servers_for(lease.number)]
+        if lease.role == "inference" and message.server is not None:
+            is_new = self._servers.get(lease.number) != message.server
+            self._servers[lease.number] = message.server
+            return [self._callers_for(lease.number), *(self._tell_callers() if is_new else [])]
+        return []
 
     def gone(self, lease: int) -> list[Step]:
-        """The lease of an inference worker is over."""
-        return [] if self._servers.pop(lease, None) is None else self._tell_all()
+        """A lease is over."""
+        if self._callers.pop(lease, None) is not None:
+            return self._tell_servers()
+        return [] if self._servers.pop(lease, None) is None else self._tell_callers()
 
-    def tell(self, collectors: Iterable[int]) -> list[Step]:
-        """Tell these collectors (leases)."""
-        servers = [server for _, server in sorted(self._servers.items())]
-        return [SendToLease(lease, InferenceServers(lease, servers)) for lease in collectors]
+    def _tell_servers(self) -> list[Step]:
+        return [self._callers_for(lease) for lease in sorted(self._servers)]
 
-    def _tell_all(self) -> list[Step]:
-        return self.tell(lease.number for lease in self._leases.ready("collector"))
+    def _tell_callers(self) -> list[Step]:
+        return [self._servers_for(lease) for lease in sorted(self._callers)]
+
+    def _callers_for(self, lease: int) -> Step:
+        return SendToLease(lease, InferenceCallers(lease, sorted(self._callers.values())))
+
+    def _servers_for(self, lease: int) -> Step:
+        return SendToLease(lease, InferenceServers(lease, [server for _, server in sorted(self._servers.items())]))

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from remuda.buffer.chunk import NAME_FORMAT
 from remuda.coordinator.effects import Step, refused
-from remuda.coordinator.experiment.collecting import Collecting
+from remuda.coordinator.experiment.collecting import Collecting, collector_report
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.reanalysis import is_its_own
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.failures import Failures, ordinal
 from remuda.coordinator.leases import Lease, LeaseBook, Sender
-from remuda.logbook.episode_reports import WorkerReport
 from remuda.training.commander.end import End
 from remuda.training.effects import Emit, LogLine
 from remuda.training.status import RunState
@@ -29,7 +28,7 @@ from remuda.wire.messages import (
     Drained,
     EvaluationDone,
     EvaluationFilmed,
-    InferenceOpened,
+    InferenceJoined,
     LearnerReport,
     NotReanalyzed,
     PolicyPublished,
@@ -55,10 +54,11 @@ _ROLES: dict[type[AnyMessage], Role] = {
     EvaluationFilmed: "evaluator",
     Reanalyzed: "reanalyzer",
     NotReanalyzed: "reanalyzer",
-    InferenceOpened: "inference",
 }
 """The only role that may send the message."""
-UNDER_A_LEASE: frozenset[type[AnyMessage]] = frozenset({*_ROLES, Ready, WorkerVitals, Drained, WorkerFailed})
+UNDER_A_LEASE: frozenset[type[AnyMessage]] = frozenset(
+    {*_ROLES, InferenceJoined, Ready, WorkerVitals, Drained, WorkerFailed}
+)
 """Messages about the work of a lease. Any role may send those without an only role."""
 
 
@@ -194,7 +194,7 @@ class MessageHandlers:
                 return []
             case CollectorReport() | EvaluationDone() | EvaluationFilmed():
                 return self._from_player(lease, message, now_s)
-            case Reanalyzed() | NotReanalyzed() | InferenceOpened():
+            case Reanalyzed() | NotReanalyzed() | InferenceJoined():
                 return self._from_helper(lease, message, now_s)
             case _:
                 return self._from_learner(lease, message, self._policies[lease.policy_index], now_s)
@@ -205,7 +205,7 @@ class MessageHandlers:
         match message:
             case CollectorReport():
                 policy = self._policies[message.policy_index]
-                report = _collector_report(message, lease.worker, policy.replay.ledger.env_step)
+                report = collector_report(message, lease.worker, policy.replay.ledger.env_step)
                 return [*policy.own([Emit(self._id, report)])]
             case EvaluationDone():
                 self._worked(lease, now_s)
@@ -215,10 +215,10 @@ class MessageHandlers:
                 return [step for policy in self._policies for step in policy.own(policy.dispatch.filmed(message))]
 
     def _from_helper(
-        self, lease: Lease, message: Reanalyzed | NotReanalyzed | InferenceOpened, now_s: float
+        self, lease: Lease, message: Reanalyzed | NotReanalyzed | InferenceJoined, now_s: float
     ) -> list[Step]:
-        if isinstance(message, InferenceOpened):
-            return self._workers.inference.opened(message)
+        if isinstance(message, InferenceJoined):
+            return self._workers.inference.joined(lease, message)
         policy = self._policies[message.policy_index]
         if isinstance(message, NotReanalyzed):
             return policy.reanalysis.not_reanalyzed(message)
@@ -271,7 +271,7 @@ class MessageHandlers:
         said: list[Step] = [LogLine(self._id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return said + self._workers.send_news(lease.number) + self._collecting.open([lease.number])
+                return said + self._workers.send_opponents(lease.number) + self._collecting.open([lease.number])
             case "evaluator":
                 return said + self._deal()
             case "learner":
@@ -311,6 +311,8 @@ class MessageHandlers:
         if accepted.fresh:
             if lease is not None:
                 lease.worked_s = now_s
+            for each in self._leases.of("inference"):  # which computed the actions
+                self._worked(each, now_s)
             if not self._failures.none:
                 self._failures.worked(message.meta.chunk.worker, lease, counts=True)
         if accepted.rejected is not None:
@@ -381,20 +383,3 @@ def _refusal_of_checkpoint(record: CheckpointRecord, policy: PolicyTraining) -> 
     if record.policy.epoch > epoch:
         return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {epoch}"
     return None
-
-
-def _collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:
-    """Return the report about a collector's work."""
-    return WorkerReport(
-        train_iter=message.train_iter,
-        env_step=env_step,
-        role="collector",
-        worker=worker,
-        episode_count=message.episode_count,
-        step_count=message.step_count,
-        duration_s=message.duration_s,
-        reward_mean=message.reward_mean,
-        reward_std=message.reward_std,
-        statistics=message.statistics,
-        metrics=message.metrics,
-    )

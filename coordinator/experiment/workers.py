@@ -11,7 +11,7 @@ from remuda.coordinator.experiment.collecting import Collecting
 from remuda.coordinator.experiment.inference import InferenceBook
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.failures import Failures
-from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.leases import Lease, LeaseBook, several
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.series import EventKind
 from remuda.training.effects import Happened, Level, LogLine
@@ -28,7 +28,6 @@ length, free workers are kept, and so on, with doubled lengths."""
 
 _MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer", "inference")
 """A run continues even without any worker of these roles."""
-_NAMES: dict[Role, str] = {"inference": "inference workers"}
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
 """Log line for a killed collector: the unfinished chunk is lost, and maybe a chunk under way."""
 
@@ -110,7 +109,7 @@ class WorkerDemand:
         if rest_s:
             return f"takes no workers for {rest_s:.0f} s: {in_a_row} failures in a row"
         counts = [(self._leases.count_staying(role), self._wanted[role], role) for role in _MAY_LACK]
-        lacks = [f"{held} of {wanted} {_NAMES.get(role, f'{role}s')}" for held, wanted, role in counts if held < wanted]
+        lacks = [f"{held} of {wanted} {several(role)}" for held, wanted, role in counts if held < wanted]
         return f"runs with {' and '.join(lacks)}" if running and lacks else None
 
 
@@ -143,7 +142,7 @@ class ExperimentWorkers:
         self._leases = leases
         self._policies = policies
         self._collecting = collecting
-        self.inference = InferenceBook(leases)
+        self.inference = InferenceBook()
         self._shared = policies[0].config.shared_inference
 
     def join(self, holder: LeaseHolder) -> list[Step]:
@@ -245,11 +244,11 @@ class ExperimentWorkers:
             return steps
         match lease.role:
             case "collector":
-                return [*steps, *self.send_news(number), *self._collecting.repeat([number])]
+                return [*steps, *self.send_opponents(number), *self._collecting.repeat([number])]
             case "evaluator":
                 counters = policy.counters(now_s)
                 return [*steps, *(step for each in self._policies for step in each.dispatch.repeat(lease, counters))]
-            case "reanalyzer" | "inference":  # the second says again where it listens
+            case "reanalyzer" | "inference":  # the second joins again
                 return [*steps, *(step for each in self._policies for step in each.reanalysis.repeat(number))]
             case "learner":
                 if policy.commander.ending is not None and not policy.flow.is_open:
@@ -257,10 +256,9 @@ class ExperimentWorkers:
                 again = [*policy.callbacks.repeat(lease), *policy.dispatch.repeat(lease, policy.counters(now_s))]
                 return [*steps, *again]
 
-    def send_news(self, collector: int) -> list[Step]:
-        """Send a collector (lease) the checkpoints that play in training, in self-play, and the inference workers."""
-        opponents = [step for policy in self._policies for step in policy.dispatch.send_opponents([collector])]
-        return opponents + self.inference.tell([collector] if self._shared.workers else [])
+    def send_opponents(self, collector: int) -> list[Step]:
+        """Send a collector (lease) the checkpoints that play in training, in self-play."""
+        return [step for policy in self._policies for step in policy.dispatch.send_opponents([collector])]
 
     def stop_training(self, policy: PolicyTraining) -> list[Step]:
         """Tell the learner of a policy, if present, to do no further update; it still saves on request."""
@@ -287,7 +285,7 @@ class ExperimentWorkers:
         """The work of this worker for the experiment is over."""
         match lease.role:
             case "collector":
-                return self._collecting.gone(lease.number)
+                return [*self._collecting.gone(lease.number), *self.inference.gone(lease.number)]
             case "evaluator":
                 return [step for policy in self._policies for step in policy.dispatch.evaluator_gone(lease.number)]
             case "reanalyzer":

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from remuda.collector import asking
 from remuda.collector.inference import InferenceWork
@@ -24,7 +23,8 @@ from remuda.wire.messages import (
     ChunkReady,
     Credit,
     Drain,
-    InferenceOpened,
+    InferenceCallers,
+    InferenceJoined,
     InferenceServer,
     InferenceServers,
     PolicyRef,
@@ -55,8 +55,9 @@ class Run:
         link = RecordingLink()
         assign = assign_to(self.folder, self.config, lease=lease)
         work = InferenceWork(assign, WorkerIdentity(OTHER, lease), link, stores_of(self.folder))
-        [opened] = link.sent_of(InferenceOpened)
-        return work, opened.server
+        [joined] = link.sent_of(InferenceJoined)
+        assert joined.server is not None
+        return work, joined.server
 
 
 @contextmanager
@@ -99,7 +100,9 @@ def asked(work: InferenceWork, dealer: InferenceDealer, number: int, policy: Pol
 def test_each_answer_is_by_the_version_that_was_asked_for_or_a_newer_one_and_says_which(tmp_path: Path) -> None:
     run = Run(tmp_path)
     work, server = run.inference(1)
-    dealer = InferenceDealer(server)
+    keys = new_pair("collector")
+    work.handle(InferenceCallers(1, [keys.public]))
+    dealer = InferenceDealer(server, keys)
     try:
         assert asked(work, dealer, 1, FIRST) == (FIRST, 0.0)
         run.publish(SECOND)
@@ -114,9 +117,10 @@ def test_each_answer_is_by_the_version_that_was_asked_for_or_a_newer_one_and_say
         work.close()
 
 
-def test_only_who_was_told_the_key_is_let_in(tmp_path: Path) -> None:
+def test_only_collectors_of_the_run_are_let_in(tmp_path: Path) -> None:
     work, server = Run(tmp_path).inference(1)
-    stranger = InferenceDealer(replace(server, collectors_key=new_pair("stranger").secret.hex()))
+    work.handle(InferenceCallers(1, [new_pair("collector").public]))
+    stranger = InferenceDealer(server, new_pair("stranger"))
     refusals: list[str] = []
 
     def refused() -> bool:
@@ -143,6 +147,10 @@ class Collector:
         self.work.handle(Credit(9, 10_000, FIRST, GREEDY))
 
     @property
+    def key(self) -> str:
+        return self.link.sent_of(InferenceJoined)[0].key
+
+    @property
     def env_steps(self) -> int:
         return sum(message.meta.env_steps for message in self.link.sent_of(ChunkReady))
 
@@ -162,6 +170,7 @@ def test_a_question_is_asked_elsewhere_when_its_inference_worker_is_lost(
     monkeypatch.setattr(asking, "ASK_AGAIN_S", 0.2)
     run, one = collector
     (mute, silent), (first, first_server) = run.inference(1), run.inference(2)
+    first.handle(InferenceCallers(2, [one.key]))
     one.work.handle(InferenceServers(9, [silent, first_server]))
     with served(first):
         assert one.work.step()
@@ -170,6 +179,7 @@ def test_a_question_is_asked_elsewhere_when_its_inference_worker_is_lost(
     second, second_server = run.inference(3)
     one.link.inbox.append(InferenceServers(9, [second_server]))
     with served(second):
+        threading.Timer(0.3, second.handle, [InferenceCallers(3, [one.key])]).start()  # it refuses the collector before
         assert one.work.step()
     assert one.env_steps >= 32
 

@@ -93,6 +93,8 @@ from remuda.wire.messages import (
     IndexedChunk,
     LeagueMatches,
     InferenceOpened,
+    InferenceCallers,
+    InferenceJoined,
     InferenceServer,
     InferenceServers,
     LearnerReport,
@@ -284,11 +286,20 @@ class CollectorWork:
         self.draining = False
         self.task = Task()
         self.hear(assign.task)
+        self.join()
         worker.say(Ready(assign.lease))
 
     @property
     def policy(self) -> PolicyRef:
         return self.policies[0]
+
+    @property
+    def key(self) -> str:
+        return f"{self.assign.lease:064x}"
+
+    def join(self) -> None:
+        if self.worker.world.shares_inference:
+            self.worker.say(InferenceJoined(self.assign.lease, self.key))
 
     def credited(self, message: ChunkAccepted | Credit) -> None:
         self.credit = max(self.credit, message.credit_env_steps)
@@ -319,7 +330,7 @@ class CollectorWork:
             case Drain():
                 self.draining = True
             case Registered():
-                pass
+                self.join()
             case _:
                 raise AssertionError(f"a collector got {message}")
 
@@ -328,7 +339,9 @@ class CollectorWork:
         world = self.worker.world
         if not world.shares_inference:
             return True
-        alive = {work.server.address for work in world.inference_work() if work.worker.alive}
+        alive = {
+            work.server.address for work in world.inference_work() if work.worker.alive and self.key in work.let_in
+        }
         is_answered = any(server.address in alive for server in self.inference)
         world.answered += is_answered
         return is_answered
@@ -600,20 +613,24 @@ class InferenceWork:
 
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
-        self.server = InferenceServer(
-            f"tcp://sim:{assign.lease}", f"{assign.lease:064x}", worker.uuid.replace("-", "") * 2
-        )
-        worker.say(InferenceOpened(assign.lease, self.server))
+        self.server = InferenceServer(f"tcp://sim:{assign.lease}", f"{assign.lease:064x}")
+        self.let_in: Sequence[str] = ()
+        self.join()
         worker.say(Ready(assign.lease))
 
     def handle(self, message: AnyMessage) -> None:
         match message:
             case Registered():
-                self.worker.say(InferenceOpened(self.assign.lease, self.server))
+                self.join()
+            case InferenceCallers():
+                self.let_in = message.keys
             case Drain():
                 self.worker.drained()
             case _:
                 raise AssertionError(f"an inference worker got {message}")
+
+    def join(self) -> None:
+        self.worker.say(InferenceJoined(self.assign.lease, self.server.key, self.server))
 
     def step(self) -> None:
         pass

@@ -35,6 +35,7 @@ _TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 _PATTERNS = {
     "^[0-9a-f]{8}": st.uuids().map(str),
     "^[0-9a-f]{64": st.binary(min_size=32, max_size=32).map(bytes.hex),
+    "^tcp://[0-9A": st.integers(1, 65_535).map("tcp://[::1]:{}".format),
     "^[^/]+(/[^/]": st.text("ab", min_size=1, max_size=5),
     "^[a-z][A-Za-": st.text("aZ09_", max_size=99).map("x".__add__),
     "^([a-z][a-z0": st.just("") | st.text("az0_", max_size=49).map("x".__add__),

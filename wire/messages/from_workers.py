@@ -34,6 +34,7 @@ from remuda.wire.messages.parts import (
     Reanalysis,
     Role,
     Seconds,
+    Sha256,
     ShortText,
     Uuid,
     check_episodes,
@@ -205,12 +206,15 @@ class Reanalyzed(Message, frozen=True):
     """As in the request."""
 
 
-class InferenceOpened(Message, frozen=True):
-    """An inference worker listens for collectors of the run. Said again after a new registration: a coordinator does
-    not journal keys."""
+class InferenceJoined(Message, frozen=True):
+    """A collector is ready to ask inference workers, or an inference worker to answer. Each has a new pair of keys for
+    the lease, and says so again after a new registration: the coordinator does not journal it."""
 
     lease: Count
-    server: InferenceServer
+    key: Sha256
+    """Its public key, as hexadecimal digits."""
+    server: InferenceServer | None = None
+    """Of an inference worker, with the same key."""
 
 
 class NotReanalyzed(Message, frozen=True):
@@ -327,7 +331,7 @@ WorkerMessage = (
     | TargetPublished
     | Reanalyzed
     | NotReanalyzed
-    | InferenceOpened
+    | InferenceJoined
     | LearnerReport
     | CheckpointSaved
     | CallbacksDecided

@@ -119,8 +119,6 @@ class InferenceServer(Part, frozen=True):
     address: Annotated[str, Meta(pattern=r"^tcp://[0-9A-Za-z.:\[\]-]{1,200}\Z")]
     key: Sha256
     """Its public key, as hexadecimal digits."""
-    collectors_key: Sha256
-    """Secret key that lets collectors in."""
 
 
 class Acting(Part, frozen=True):

@@ -169,6 +169,13 @@ class InferenceServers(Message, frozen=True):
     servers: Annotated[list[InferenceServer], Meta(max_length=1_000)]
 
 
+class InferenceCallers(Message, frozen=True):
+    """Public keys of the collectors of the run, for inference workers: all that may ask."""
+
+    lease: Count
+    keys: Annotated[list[Sha256], Meta(max_length=100_000)]
+
+
 class Batches(Message, frozen=True):
     """Answer to a BatchRequest."""
 
@@ -286,6 +293,7 @@ ToWorker = (
     | Opponents
     | LeagueMatches
     | InferenceServers
+    | InferenceCallers
     | Batches
     | SaveCheckpoint
     | Evaluate

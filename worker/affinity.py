@@ -28,7 +28,12 @@ class CpuPlacement:
     def log_line(self, role: str) -> str:
         """For the log."""
         named = "core " + _ranges(self.cores) if len(self.cores) == 1 else "cores " + _ranges(self.cores)
-        return f"affinity: this {role} runs on {named} with {_counted(self.threads, 'torch thread')} ({self.reason})"
+        threads = _counted(self.threads, "torch thread")
+        return f"affinity: this {_named(role)} runs on {named} with {threads} ({self.reason})"
+
+
+def _named(role: Role) -> str:
+    return "inference worker" if role == "inference" else role
 
 
 def choose_cores(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[int]) -> CpuPlacement:
@@ -71,7 +76,7 @@ def bind_cores(config: ExperimentConfig, role: Role, index: int) -> str:
     if _can_bind():
         os.sched_setaffinity(0, place.cores)
     elif config.affinity != "none":
-        return f"affinity: this {role} is bound to no cores: {sys.platform} does not support it"
+        return f"affinity: this {_named(role)} is bound to no cores: {sys.platform} does not support it"
     if "torch" in sys.modules:
         import torch
 

@@ -1,0 +1,41 @@
+"""Shared inference in a simulated herd: collectors wait for inference workers, and deaths of these fail no run."""
+
+from __future__ import annotations
+
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import World
+
+
+def herd(**stop: int) -> World:
+    return World(config(inference={"count": 1}, stop={"max_env_steps": 1_000_000, **stop}))
+
+
+def test_a_run_waits_for_an_inference_worker_says_so_and_goes_on() -> None:
+    world = herd(max_env_steps=1_500)
+    world.herd(2)
+    world.submit()
+    world.until(lambda: "1 inference (0 free)" in (world.experiment().waiting_for or ""))
+    lost = world.add("inference", 0)
+    world.until_env_step(500)
+    world.kill(lost)
+    world.until(lambda: "1 inference (0 free)" in (world.experiment().waiting_for or ""))
+    world.steps(20)  # what was under way is counted
+    before = world.experiment().env_step
+    world.steps(100)
+    assert world.experiment().env_step == before
+    world.add("inference", 1)
+    world.run()
+    assert world.experiment().env_step == world.unique_env_steps() >= 1_500
+
+
+def test_deaths_after_some_work_fail_no_run() -> None:
+    """Chunks that collectors deliver show that their inference worker works."""
+    world = herd()
+    world.herd(2, inference=1)
+    world.submit()
+    world.until_env_step(300)
+    for _ in range(5):
+        world.steps(640)  # 32 s
+        [worker] = world.of("inference")
+        world.restart(worker, "signal 9 (SIGKILL)")
+    assert world.experiment().state == "running"

@@ -24,7 +24,7 @@ WAITING = "waiting for an inference worker"
 
 
 class LeaseEndsError(Exception):
-    """The lease, or the process, ends while an answer is awaited: the chunk under way is given up."""
+    """The lease, or the process, ends, and no answer comes: the chunk under way is given up."""
 
 
 class InferenceClient:
@@ -87,10 +87,11 @@ class InferenceClient:
         warned = False
         with self._link.during("waiting", WAITING):
             while True:
-                if self._ending() or self._link.arrived(Drain, self._lease) is not None:
-                    raise LeaseEndsError
                 now_s, dealer = time.monotonic(), self._dealer
-                if dealer is not None and dealer.refusal() is not None:  # it may not have heard of the key yet
+                is_late = not self._servers or now_s - began_s > ASK_AGAIN_S
+                if is_late and (self._ending() or self._link.arrived(Drain, self._lease) is not None):
+                    raise LeaseEndsError
+                if dealer is not None and dealer.refusal() is not None:  # it learns of the key a moment later
                     self._choose(again=True)
                 news = self._link.arrived(InferenceServers, self._lease)
                 if news is not None:

@@ -30,7 +30,7 @@ NOBODY = Sender("", -1)
 """Holds no lease."""
 
 
-def several(role: Role) -> str:
+def several(role: str) -> str:
     """Return the name of several workers of a role."""
     return "inference workers" if role == "inference" else f"{role}s"
 

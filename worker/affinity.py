@@ -32,7 +32,7 @@ class CpuPlacement:
         return f"affinity: this {_named(role)} runs on {named} with {threads} ({self.reason})"
 
 
-def _named(role: Role) -> str:
+def _named(role: str) -> str:
     return "inference worker" if role == "inference" else role
 
 

@@ -19,7 +19,7 @@ from remuda.coordinator.leases import LeaseBook
 from remuda.training.commander.end import End, evaluation_is_too_late, time_is_over
 from remuda.training.effects import LogLine
 from remuda.training.snapshot import Stage
-from remuda.wire.messages import ROLES, Counters, Role
+from remuda.wire.messages import ROLES, Counters
 
 STAGE_LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """The time limit of a stage. Settling has this time once the last checkpoints are saved; saving has the time of the
@@ -137,8 +137,7 @@ class ExperimentShutdown:
             elif owed := policy.flow.updates_owed():
                 text = f"the learner catches up: {policy.flow.owes} owed: {owed}"
                 steps += policy.own([LogLine(self._experiment, text)])
-        told: tuple[Role, ...] = ("collector", "reanalyzer", "inference")
-        return [*steps, *(step for role in told for step in self._workers.drain(role, end.reason))]
+        return [*steps, *self._workers.drain("collector", end.reason), *self._workers.drain("reanalyzer", end.reason)]
 
     def hurry(self) -> list[Step]:
         """End sooner, without letting learners catch up."""
@@ -205,7 +204,7 @@ class ExperimentShutdown:
         return each.is_alone(now_s, lacks=lacks) or (lacks and self.nobody_comes)
 
     def _begin_settling(self, now_s: float) -> list[Step]:
-        steps = self._workers.dismiss("collector")
+        steps = [*self._workers.dismiss("collector"), *self._workers.drain("inference", "the collectors are done")]
         self.enter("settling", now_s)
         for policy in (each.policy for each in self._last_work):
             decisions = policy.commander.save_final()

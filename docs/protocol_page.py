@@ -80,10 +80,11 @@ _OPENING = """\
 <!-- Written by `python -m remuda.docs.protocol_page`; edit wire/messages/ and docs/protocol_page.py instead. -->
 # Protocol
 
-Version {version}. Each worker (collector, evaluator, reanalyzer, learner) and each client has one ZeroMQ connection to
-its coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. Messages carry only metadata:
-experience is in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages name them. The only exception are
-films of evaluations, which are small. A worker that does not see these files has one more connection, over which they
+Version {version}. Each worker (collector, evaluator, reanalyzer, inference worker, learner) and each client has one
+ZeroMQ connection to its coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. Messages carry
+only metadata: experience is in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages name them. The
+only exception are films of evaluations, which are small. Collectors also have a connection to an inference worker, if
+the run has some (wire/inference.py). A worker that does not see these files has one more connection, over which they
 travel: [Streams](#streams).
 
 ## How a peer finds the coordinator

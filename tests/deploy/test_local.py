@@ -67,7 +67,7 @@ def test_what_is_planned_is_what_is_started(tmp_path: Path, temporary_folder: Pa
     assert lines == [
         f"{sys.executable} -P -m remuda.coordinator --runs-dir '{tmp_path}/my runs' --limit stuck_after_s=600",
         f"{sys.executable} -P -m remuda.deploy.nanny --give-up --collectors 3 --evaluators 1 --learners 1 "
-        f"--reanalyzers 2 --coordinator-timeout 3600.0 --runs-dir '{tmp_path}/my runs'",
+        f"--reanalyzers 2 --inference 0 --coordinator-timeout 3600.0 --runs-dir '{tmp_path}/my runs'",
     ]
     assert list(temporary_folder.iterdir()) == []
 

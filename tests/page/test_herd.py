@@ -79,7 +79,7 @@ def test_the_order_in_which_they_get_workers_and_who_holds_them() -> None:
         {low: "low", high: "sweep/high"},
     )
     assert [(each.name, each.place) for each in found.experiments] == [("urgent", 1), ("low", None), ("high", 2)]
-    assert found.free == {"learner": 0, "collector": 1, "evaluator": 0, "reanalyzer": 0}
+    assert found.free == {"learner": 0, "collector": 1, "evaluator": 0, "reanalyzer": 0, "inference": 0}
     waiting = found.experiments[2]
     assert (waiting.run, waiting.why, waiting.priority) == ("sweep/high", WHY, 0)
     assert [(holder.run, holder.role, holder.workers) for holder in waiting.held_by] == [

@@ -275,8 +275,8 @@ def test_it_demands_a_learner_for_each_policy_and_everybody_else_once() -> None:
     run = team(world)
     demand = run.demand(world.now_s)
     assert demand is not None
-    assert demand.wanted == {"learner": 2, "collector": 2, "evaluator": 1, "reanalyzer": 0}
-    assert demand.minimum == {"learner": 2, "collector": 1, "evaluator": 1, "reanalyzer": 0}
+    assert demand.wanted == {"learner": 2, "collector": 2, "evaluator": 1, "reanalyzer": 0, "inference": 0}
+    assert demand.minimum == {"learner": 2, "collector": 1, "evaluator": 1, "reanalyzer": 0, "inference": 0}
     for lease in (1, 2):
         assert run.takes("learner")
         run.assign(LeaseHolder(lease, f"{lease}", 1, "learner", "here", 1), world.now_s)

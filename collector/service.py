@@ -30,8 +30,8 @@ from remuda.wire.messages import (
     ChunkReady,
     CollectorReport,
     Credit,
-    LeagueMatches,
     InferenceServers,
+    LeagueMatches,
     Opponents,
     PolicyAvailable,
     PolicyRef,
@@ -310,6 +310,7 @@ class CollectorWork:
         except (CheckpointGoneError, CheckpointError) as error:  # a newer message comes
             self._log.warn(f"opponents of the league stay as before: {error}")
         self._matches = None
+
     def _say_who_computes(self) -> None:
         """Log a policy that computes its actions by itself, although the run has inference workers."""
         for policy_index, places in enumerate([] if self._inference is None else self._inference.places):

@@ -162,6 +162,8 @@ class LeagueMatches(Message, frozen=True):
     """Checkpoints of each policy, in the order of names."""
     weights: Annotated[list[MatchWeights], Meta(max_length=100)]
     """Of each learning policy: weights of its opponents: the newest version of each policy, then the pool."""
+
+
 class InferenceServers(Message, frozen=True):
     """The inference workers of the run, for collectors: all that listen now."""
 

@@ -47,6 +47,9 @@ class ExperimentConfig(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the experiment and, without --run-dir and --run-id, of the run folder."""
+    project: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")] = ""
+    """Project to which the run is charged: a group in `remuda report --by project`, and an account for `remuda quota`.
+    See bill.md."""
     seed: NonNegative = 0
     """Seed from which the seeds of all workers, environments and networks are derived."""
     env: EnvConfig

@@ -50,11 +50,14 @@ class PrepareRun:
     submission: int = 0
     """Number of the experiment in order of submission."""
 
-    def identity(self, run_dir: str, policy_file: str, *, policy: str = "") -> Identity:
+    def identity(self, run_dir: str, policy_file: str, *, policy: str = "", project: str = "") -> Identity:
         """Return the identity of the experiment in this run folder, for this policy of several."""
         submit = self.submit
         numbers = submit.priority, self.submission
-        return Identity(self.experiment, submit.name, run_dir, policy_file, *numbers, policy=policy)
+        user = self.requester.who
+        return Identity(
+            self.experiment, submit.name, run_dir, policy_file, *numbers, policy=policy, user=user, project=project
+        )
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,9 @@ class LogRead:
 class Tick:
     """Time has passed."""
 
+    hour: int = 0
+    """Present hour since 1970, UTC; 0: unknown."""
+
 
 @dataclass(frozen=True)
 class SelfVitals:

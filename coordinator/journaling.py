@@ -100,7 +100,7 @@ class Journaling:
         if experiment.over:
             del self._priorities_due_s[id]
         first, *others = experiment.entries(newest_lease, now_s, boot=self._boot, with_priorities=due)
-        last = FinishedRun.of(experiment.identity, experiment.status(now_s)) if experiment.over else None
+        last = FinishedRun.of(experiment.identity, experiment.status(now_s), experiment.meter.hours) if experiment.over else None
         return replace(first, last=last, others=tuple(others))
 
 

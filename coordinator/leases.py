@@ -65,6 +65,8 @@ class Lease:
     """Time at which the worker became ready, or the lease was recovered."""
     worked_s: float = -math.inf
     """Time at which the worker last handed in work."""
+    cpu_us: int = 0
+    """Processor time in the newest report."""
 
     number: int = field(init=False)
     """Unique number of the lease."""
@@ -140,6 +142,13 @@ class LeaseBook:
             self._draining[lease.role] += 1
         lease.ready, lease.draining = ready, True
         self._changed.put.add(lease.number)
+
+    def set_cpu(self, lease: Lease, cpu_us: int) -> int:
+        """Set the reported processor time of a lease; return the growth. A report that was overtaken changes nothing."""
+        grown_us = max(cpu_us - lease.cpu_us, 0)
+        lease.cpu_us += grown_us
+        self._changed.put.add(lease.number)
+        return grown_us
 
     def close(self, number: int) -> Lease | None:
         """End a lease; return None for a lease already over."""
@@ -232,7 +241,7 @@ class LeaseBook:
             for m in sorted(snapshot.leases, key=lambda row: row.holder.lease):
                 if self.known(m.holder.lease) is None:
                     index = policy_index if policy_index and m.holder.role == "learner" else m.index
-                    self._restore(Lease(m.holder, index, m.generation, m.ready, m.draining, m.over))
+                    self._restore(Lease(m.holder, index, m.generation, m.ready, m.draining, m.over, cpu_us=m.cpu_us))
             for place in snapshot.places:
                 index = policy_index if policy_index and place.role == "learner" else place.index
                 known = self._generations.get((place.role, index), 0)
@@ -255,4 +264,6 @@ class LeaseBook:
 
     def _row(self, number: int) -> LeaseSnapshot:
         lease = self.open_leases.get(number) or self._over[number]
-        return LeaseSnapshot(lease.holder, lease.index, lease.generation, lease.ready, lease.draining, lease.over)
+        return LeaseSnapshot(
+            lease.holder, lease.index, lease.generation, lease.ready, lease.draining, lease.over, lease.cpu_us
+        )

@@ -291,7 +291,7 @@ class Service:
         self._look_at_keys()
         self._streams.tick()
         self._refusals.note_elsewhere(self._streams.refusals)
-        self._handle(Tick())
+        self._handle(Tick(int(time.time()) // 3_600))
         vitals = self._vitals.due()
         if vitals is not None:
             self._load = self._measured_load()

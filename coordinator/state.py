@@ -146,7 +146,7 @@ class Coordinator:
             case Received():
                 return self._received(event, now_s)
             case Tick():
-                return self._tick(now_s)
+                return self._tick(event.hour, now_s)
             case ShutdownRequested():
                 return self._perform(self._shutdown.begin(event.reason, now_s), now_s)
             case HandoverRequested():
@@ -377,10 +377,13 @@ class Coordinator:
 
     # --- time ---
 
-    def _tick(self, now_s: float) -> list[Effect]:
+    def _tick(self, hour: int, now_s: float) -> list[Effect]:
         broken, self.journaling.broken = self.journaling.broken, []
         steps: list[Step] = [*broken, *self.membership.tick(now_s)]
         for experiment in self.experiments.active:
+            if hour > experiment.meter.hour:
+                experiment.meter.begin_hour(hour, now_s)
+                self.journaling.touched.add(experiment.identity.id)
             ticked = experiment.tick(now_s)
             self.journaling.ticked(experiment, ticked)
             steps += ticked

@@ -21,3 +21,7 @@ class Identity(Struct, array_like=True):
     """The config of the run, as submitted and resolved; empty once the run is over."""
     policy: str = ""
     """Name of the policy; empty in a run with a single policy."""
+    user: str = ""
+    """Name of the key that submitted the experiment."""
+    project: str = ""
+    """As in the config."""

@@ -39,6 +39,7 @@ from remuda.training.snapshot import (
     FailuresSnapshot,
     FlowSnapshot,
     LeagueSnapshot,
+    HourRow,
     LeaseBookSnapshot,
     LeaseSnapshot,
     NewEpisodes,
@@ -64,6 +65,7 @@ _ROWS: _Decoders = {
     "counted": msgspec.msgpack.Decoder(CountedSnapshot),
     "rest": msgspec.msgpack.Decoder(RestSnapshot),
     "reanalysis": msgspec.msgpack.Decoder(ReanalysisRow),
+    "hour": msgspec.msgpack.Decoder(HourRow),
 }
 """Tables with a row for each lease, place, account, worker or chunk; named as in Changes."""
 _PARTS: _Decoders = {
@@ -84,7 +86,7 @@ _HEAD = msgspec.msgpack.Decoder(HeadSnapshot)
 _IDENTITY = msgspec.msgpack.Decoder(Identity)
 _CHUNKS = msgspec.msgpack.Decoder(IndexedChunk)
 _EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
-_OF_RUN = ("state", "reason", "stage", "failures", "wall_s", "stage_left_s")
+_OF_RUN = ("state", "reason", "stage", "failures", "wall_s", "stage_left_s", "meter")
 """Fields of ExperimentSnapshot in the head."""
 
 _PREFIX = re.compile(r"([a-z][a-z0-9_]*)?")
@@ -101,6 +103,7 @@ create table if not exists {prefix}account (key integer primary key, body blob n
 create table if not exists {prefix}counted (key integer primary key, body blob not null);
 create table if not exists {prefix}rest (key text primary key, body blob not null) without rowid;
 create table if not exists {prefix}reanalysis (key integer primary key, body blob not null);
+create table if not exists {prefix}hour (key integer primary key, body blob not null);
 create table if not exists {prefix}episodes (first integer primary key, body blob not null);
 create table if not exists {prefix}priorities
   (id integer primary key check (id = 0), first_row integer not null, body blob not null);

@@ -18,8 +18,10 @@ from remuda.training.snapshot import (
     FailuresSnapshot,
     FlowSnapshot,
     LeagueSnapshot,
+    HourRow,
     LeaseBookSnapshot,
     LeaseSnapshot,
+    MeterSnapshot,
     NewEpisodes,
     PlaceSnapshot,
     ProgressSnapshot,
@@ -43,6 +45,7 @@ class Changes(Struct, frozen=True):
     counted: Rows[CountedSnapshot] = Rows()
     rest: Rows[RestSnapshot] = Rows()
     reanalysis: Rows[ReanalysisRow] = Rows()
+    hour: Rows[HourRow] = Rows()
     whole: bool = False
     """All rows: earlier rows in the journal, of another incarnation of the run, are void."""
 
@@ -67,6 +70,7 @@ class ExperimentSnapshot(Snapshot, frozen=True):
     callbacks: CallbacksSnapshot = CallbacksSnapshot()
     league: LeagueSnapshot | None = None
     """Of the first policy: the league of all policies."""
+    meter: MeterSnapshot = MeterSnapshot()
 
     def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""
@@ -79,6 +83,7 @@ class ExperimentSnapshot(Snapshot, frozen=True):
             leases=replace(self.leases, leases=[*rows.lease.put], places=[*rows.place.put]),
             workers_failures=replace(self.workers_failures, workers=[*rows.rest.put]),
             reanalysis=replace(self.reanalysis, newest=[*rows.reanalysis.put]),
+            meter=replace(self.meter, hours=[*rows.hour.put]),
         )
 
 
@@ -96,6 +101,7 @@ class HeadSnapshot(Snapshot, frozen=True):
     wall_s: float
     stage_left_s: float | None = None
     """See ExperimentShutdown.left_s; missing in earlier versions of Remuda."""
+    meter: MeterSnapshot = MeterSnapshot()
 
 
 class RunSnapshot(Snapshot, frozen=True):
@@ -140,12 +146,14 @@ class FinishedRun(Snapshot, frozen=True):
     last: ExperimentStatus
     unrecoverable: bool = False
     """An unrecoverable run of a previous coordinator: at best, a user can resume the run."""
+    hours: list[HourRow] = field(default_factory=list[HourRow])
+    """Use of the run; see Meter.hours."""
     over: ClassVar[bool] = True
 
     @staticmethod
-    def of(identity: Identity, last: ExperimentStatus) -> FinishedRun:
-        """Return a finished run with its last status; the config is in the run folder."""
-        return FinishedRun(replace(identity, config_json=""), last)
+    def of(identity: Identity, last: ExperimentStatus, hours: Iterable[HourRow]) -> FinishedRun:
+        """Return a finished run with its last status and its use; the config is in the run folder."""
+        return FinishedRun(replace(identity, config_json=""), last, hours=[*hours])
 
     @property
     def state(self) -> ExperimentState:

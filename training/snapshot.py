@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from remuda.logbook.progress import ProgressRow
 from remuda.wire.messages import (
@@ -73,6 +74,7 @@ class LedgerSnapshot(Snapshot, frozen=True):
     refused: int = 0
     refused_env_steps: int = 0
     lost_collectors: int = 0
+    payload_bytes: int = 0
 
 
 class IndexSnapshot(Snapshot, frozen=True):
@@ -122,6 +124,7 @@ class FlowSnapshot(Snapshot, frozen=True):
     served: list[tuple[int, int]]
     open: bool
     accounts: list[AccountSnapshot] = []
+    computed_iters: int = 0
 
 
 class LeaseHolder(Snapshot, frozen=True):
@@ -145,6 +148,8 @@ class LeaseSnapshot(Snapshot, frozen=True):
     draining: bool
     over: bool
     """True for the newest finished leases, kept so that late chunks find their ledger."""
+    cpu_us: int = 0
+    """Processor time in the newest report."""
 
     @property
     def key(self) -> Key:
@@ -458,7 +463,59 @@ class ReanalysisSnapshot(Snapshot, frozen=True):
     newest: list[ReanalysisRow] = []
 
 
-RowT = TypeVar("RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSnapshot, RestSnapshot, ReanalysisRow)
+class Used(Snapshot, frozen=True):
+    """Amounts of use, whole numbers so that sums are exact."""
+
+    worker_us: int = 0
+    """Time of leases, in microseconds."""
+    gpu_us: int = 0
+    """Time of leases times GPUs of each."""
+    cpu_us: int = 0
+    """Processor time reported under leases."""
+    env_steps: int = 0
+    """Environment steps in counted chunks."""
+    updates: int = 0
+    """Computed gradient updates. Updates computed again after the death of a learner are also use."""
+    payload_bytes: int = 0
+    """Size of counted chunks."""
+
+    def __add__(self, other: Used) -> Used:
+        return Used(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: Used) -> Used:
+        return Used(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+class HourRow(Snapshot, frozen=True):
+    """Row: the use of a run from the beginning to the end of an hour; see Meter."""
+
+    hour: int
+    """Hours since 1970, UTC."""
+    used: Used
+
+    @property
+    def key(self) -> Key:
+        """Key among rows of its kind."""
+        return self.hour
+
+
+class MeterSnapshot(Snapshot, frozen=True):
+    """See Meter."""
+
+    counted_us: int = 0
+    """Time up to which leases are counted, by the clock of the machine since its boot."""
+    hour: int = 0
+    worker_us: int = 0
+    gpu_us: int = 0
+    cpu_us: int = 0
+    before: Used = Used()
+    absent: list[tuple[int, int]] = []
+    hours: list[HourRow] = []
+
+
+RowT = TypeVar(
+    "RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSnapshot, RestSnapshot, ReanalysisRow, HourRow
+)
 
 
 class Rows(Struct, Generic[RowT], frozen=True):

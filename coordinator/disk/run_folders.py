@@ -186,7 +186,7 @@ class RunFolders:
                 sweep_orphans(its_folder.data, live)  # left by an earlier incarnation
                 policy_file = policy_file_of(its_folder, experiment)
                 resumed = resumed_at(index, log, counters, policy_file, config=own, recovered=recovered)
-                identity = effect.identity(str(folder.root), str(policy_file), policy=name)
+                identity = effect.identity(str(folder.root), str(policy_file), policy=name, project=config.project)
                 prepared.append(PreparedRun(effect, config, identity, resumed, recovered, uncounted))
         self._files[experiment] = _run_files(folders, policies, begins)
         with self._lock:

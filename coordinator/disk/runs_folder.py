@@ -164,7 +164,7 @@ class RunsFolder:
             return finished
         if not found.experiment.over:
             return found
-        finished = FinishedRun.of(found.experiment.identity, found.experiment.status(now_s))
+        finished = FinishedRun.of(found.experiment.identity, found.experiment.status(now_s), found.experiment.meter.hours)
         self.note_over(finished)  # its coordinator died between its journal and this list
         return finished
 

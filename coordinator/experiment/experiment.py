@@ -9,17 +9,17 @@ Pure: every method takes an event and a clock reading, and returns steps to be c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from typing import Concatenate, ParamSpec
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Broken, CloseRun, Step
 from remuda.coordinator.experiment.collecting import Collecting
+from remuda.coordinator.experiment.containment import contained
 from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.messages import MessageHandlers
+from remuda.coordinator.experiment.meter import Meter
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
 from remuda.coordinator.failures import Failures
@@ -35,7 +35,7 @@ from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.league import League
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
-from remuda.training.snapshot import LeaseHolder, Rows
+from remuda.training.snapshot import LeaseHolder, Rows, Used
 from remuda.training.status import RunState, joined_status
 from remuda.wire.messages import (
     AnyMessage,
@@ -49,24 +49,6 @@ from remuda.wire.messages import (
 GENERATIONS_PER_RUN = 1_000
 """Distance between the generations of a run and of its resumed run, to keep workers from repeating earlier random
 numbers."""
-
-P = ParamSpec("P")
-
-
-def guarded(
-    method: Callable[Concatenate[Experiment, P], list[Step]],
-) -> Callable[Concatenate[Experiment, P], list[Step]]:
-    """Let an error inside an experiment end only this experiment."""
-
-    @wraps(method)
-    def contained(self: Experiment, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
-        try:
-            return method(self, *arguments, **named)
-        except Exception as error:
-            return [Broken.by(error, self.identity.id)]
-
-    return contained
-
 
 class Experiment:
     """Holds the coordinator's state of one run and decides the next steps."""
@@ -121,8 +103,9 @@ class Experiment:
         self._shutdown = ExperimentShutdown(
             identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
         )
+        self.meter = Meter(self.leases, self.policies, now_s)
         self._messages = MessageHandlers(
-            identity.id, self._run, self.policies, self.leases, self.failures, self._collecting, self._workers
+            identity.id, self._run, self.policies, self.leases, self.failures, self._collecting, self._workers, self.meter
         )
         self.refusal = self._messages.refusal
         """Returns the reason why a message about a lease of the experiment cannot be true; None if possible."""
@@ -183,22 +166,23 @@ class Experiment:
         """Return the workers to spare, and those already returning."""
         return self._demand.holding(keeps=self.ending is not None)
 
-    @guarded
+    @contained
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
         """Set the scheduler's explanation of missing workers; None if complete."""
         news = self._demand.wait(reason, now_s)
         return [LogLine(self.identity.id, reason)] if news and reason else []
 
-    @guarded
+    @contained
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         """Add a worker chosen by the scheduler. The first worker starts the clock of the run."""
+        self.meter.advance(now_s)
         if self.state == "queued":
             self._run.start(now_s)
             for policy in self.policies:
                 policy.start(now_s)
         return self._workers.join(holder)
 
-    @guarded
+    @contained
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Give workers back for another experiment in need of them."""
         return self._workers.lend(role, count, to)
@@ -209,9 +193,10 @@ class Experiment:
             return not self.over and role == "evaluator" and self._shutdown.lacks_evaluator
         return role != "learner" or self.leases.count("learner") < len(self.policies)
 
-    @guarded
+    @contained
     def back(self, number: int, now_s: float) -> list[Step]:
         """Repeat possibly lost messages to a worker that is back after a restart of the coordinator."""
+        self.meter.back(number)
         return self._workers.back(number, now_s)
 
     # --- what happens ---
@@ -219,14 +204,16 @@ class Experiment:
     def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle a message about an open or closed lease, after `refusal` has accepted it."""
         try:
+            self.meter.advance(now_s)
             return self._messages.receive(message, sender, now_s) + self._do_due(now_s)
-        except Exception as error:
+        except Exception as error:  # not @contained: this is called for every chunk
             return [Broken.by(error, self.identity.id)]
 
-    @guarded
+    @contained
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """End the lease of a worker that was lost, left, or started a new incarnation. `handed_in`: no data is lost.
         `died`: the end of a process that is dead or seems dead."""
+        self.meter.advance(now_s)
         lease = self.leases.open_leases.get(number)
         if lease is not None and died:
             self.failures.died(lease, died, now_s)
@@ -235,9 +222,10 @@ class Experiment:
                 end_all(self._commanders, End(hopeless, hopeless), skip_final_evaluation=True)
         return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
 
-    @guarded
+    @contained
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         """Stop the run, on request. `nobody_comes`: lost workers will not be replaced."""
+        self.meter.advance(now_s)
         if self.over:
             return []
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
@@ -245,20 +233,22 @@ class Experiment:
         end_all(self._commanders, End(ON_REQUEST, explanation), skip_final_evaluation=now)
         return hurried + self._do_due(now_s)
 
-    @guarded
+    @contained
     def save_now(self, now_s: float) -> list[Step]:
         """Have all learners save their updates since the last checkpoints, unless the run ends."""
         return [step for policy in self.policies for step in policy.save_now(now_s)]
 
     def break_off(self, reason: str, now_s: float) -> None:
         """Mark the run as failed; no more is written of it."""
+        self.meter.advance(now_s)
         self._run.finish(End(reason, reason), now_s)
 
-    @guarded
+    @contained
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         if self._run.over or self._run.state == "queued":
             return []  # the run folder is closed, and its clock has stopped
+        self.meter.advance(now_s)
         reports = [step for policy in self.policies for step in policy.tick(now_s)]
         return reports + self._collecting.tick(now_s) + self._do_due(now_s)
 
@@ -340,6 +330,7 @@ class Experiment:
     def snapshot(self, now_s: float, policy: PolicyTraining | None = None) -> ExperimentSnapshot:
         """Return the state of a policy (None: the first) and of the run for a restarted coordinator, without rows."""
         policy = policy or self.policies[0]
+        self.meter.advance(now_s)
         known = policy.snapshot(now_s, self._shutdown.stage, self._shutdown.left_s(now_s))
         if policy.policy_index:
             return known
@@ -349,6 +340,7 @@ class Experiment:
             leases=self.leases.snapshot(),
             workers_failures=self.failures.snapshot(now_s),
             deaths=self.failures.deaths(now_s),
+            meter=self.meter.snapshot(),
         )
 
     def _changes(self, policy: PolicyTraining, now_s: float, *, whole: bool) -> Changes:
@@ -361,6 +353,7 @@ class Experiment:
                 place=self.leases.changed_indices(),
                 account=self._collecting.credit.changes(),
                 rest=self.failures.changes(now_s),
+                hour=self.meter.changes(),
             )
         return self.rows(now_s, policy) if whole else changes
 
@@ -375,6 +368,7 @@ class Experiment:
             place=Rows(self.leases.rows_of_indices()),
             account=Rows(self._collecting.credit.rows()),
             rest=Rows(self.failures.rows(now_s)),
+            hour=self.meter.rows(),
         )
 
     # --- after a restart ---
@@ -390,6 +384,7 @@ class Experiment:
         self.leases.restore([each.leases for each in snapshots])
         for lease in self.leases:
             lease.recovered, lease.ready_s = True, now_s
+        self.meter.restore(first.meter, now_s)
         self._collecting.credit.restore(first.flow.accounts)
         for policy, each in zip(self.policies, recovered, strict=True):
             policy.restore(each, [lease.number for lease in self.leases], now_s)
@@ -399,6 +394,8 @@ class Experiment:
         """Continue a resumed run with all earlier experience; the learners start from the checkpoints. `late` chunks
         were written but never announced, or announced but no longer counted; each has the parts of all policies."""
         self.leases.restore([replace(each.snapshot.experiment.leases, leases=[]) for each in recovered])
+        ledgers = [each.snapshot.experiment.replay.ledger for each in recovered]
+        self.meter.resume([Used(env_steps=each.env_steps, payload_bytes=each.payload_bytes) for each in ledgers])
         parts = list(zip(*late, strict=True)) or [()] * len(self.policies)
         for policy, each, metas in zip(self.policies, recovered, parts, strict=True):
             policy.resume(each, metas, now_s)

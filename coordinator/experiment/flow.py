@@ -62,6 +62,8 @@ class FlowControl:
         """The epoch of the present learner."""
         self.train_iter = 0 if resumed is None else resumed.counters.train_iter
         """Updates done, as reported by the learner."""
+        self.computed_iters = 0
+        """Updates computed under this experiment, repeated updates included."""
         self._used: tuple[int, int] | None = None
         """On-policy: the learner's updates at its last request for batches, and the rows drawn until then; None once
         the policy of these updates is published."""
@@ -120,7 +122,9 @@ class FlowControl:
 
     def trained(self, train_iter: int) -> None:
         """Record the learner's progress."""
-        self.train_iter = max(self.train_iter, train_iter)
+        if train_iter > self.train_iter:
+            self.computed_iters += train_iter - self.train_iter
+            self.train_iter = train_iter
         self._replay.note_updates(self.train_iter)
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
@@ -187,11 +191,13 @@ class FlowControl:
             served_iters=self._served_iters,
             served=list(self._served),
             open=self.is_open,
+            computed_iters=self.computed_iters,
         )
 
     def restore(self, snapshot: FlowSnapshot) -> None:
         """Continue from a snapshot."""
         self.policy, self.epoch, self.train_iter = snapshot.policy, snapshot.epoch, snapshot.train_iter
+        self.computed_iters = snapshot.computed_iters
         self._served_iters, self._served, self.is_open = snapshot.served_iters, list(snapshot.served), snapshot.open
 
     def resume(self, snapshot: FlowSnapshot) -> None:

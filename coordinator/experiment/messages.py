@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from remuda.buffer.chunk import NAME_FORMAT
 from remuda.coordinator.effects import Step, refused
 from remuda.coordinator.experiment.collecting import Collecting, collector_report
+from remuda.coordinator.experiment.meter import Meter
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.reanalysis import is_its_own
 from remuda.coordinator.experiment.workers import ExperimentWorkers
@@ -77,11 +78,12 @@ class MessageHandlers:
         failures: Failures,
         collecting: Collecting,
         workers: ExperimentWorkers,
+        meter: Meter,
     ) -> None:
         self._id, self._run = experiment, run
         self._policies, self._first = policies, policies[0]
         self._leases, self._failures = leases, failures
-        self._collecting, self._workers = collecting, workers
+        self._collecting, self._workers, self._meter = collecting, workers, meter
         self._num_envs = policies[0].config.env.num_envs
 
     # --- checks ---
@@ -188,6 +190,7 @@ class MessageHandlers:
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
             case WorkerVitals():
+                self._meter.note_cpu(lease, message.cpu_s)
                 own = (self._policies[lease.policy_index],) if lease.role == "learner" else self._policies
                 for policy in own:
                     policy.vitals.add(lease.role, lease.worker, message)

@@ -120,6 +120,8 @@ class Ledger:
         """Episodes that ended in accepted chunks."""
         self.chunks = 0
         """Chunks accepted in this incarnation of the run."""
+        self.payload_bytes = 0
+        """Size of the accepted chunks."""
         self._repeated = self._refused = self._refused_env_steps = self._lost_collectors = 0
 
     # --- leases ---
@@ -190,6 +192,7 @@ class Ledger:
         self.rows += meta.rows
         self.episode += len(meta.episode_returns)
         self.chunks += 1
+        self.payload_bytes += meta.payload_bytes
 
     def lacks(self, chunk: ChunkId) -> bool:
         """True if a payload of this number is known to be uncounted: its worker held a known lease, and no lease has
@@ -235,6 +238,7 @@ class Ledger:
             refused=self._refused,
             refused_env_steps=self._refused_env_steps,
             lost_collectors=self._lost_collectors,
+            payload_bytes=self.payload_bytes,
         )
 
     def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:
@@ -249,7 +253,7 @@ class Ledger:
         """Continue from a snapshot."""
         self.env_step, self.rows = snapshot.env_steps, snapshot.rows
         self.episode, self.chunks = snapshot.episodes, snapshot.chunks
-        self._has_forgotten = snapshot.has_forgotten
+        self._has_forgotten, self.payload_bytes = snapshot.has_forgotten, snapshot.payload_bytes
         self._repeated, self._lost_collectors = snapshot.repeated, snapshot.lost_collectors
         self._refused, self._refused_env_steps = snapshot.refused, snapshot.refused_env_steps
         self._leases, self._of_worker = {}, {}

@@ -1,0 +1,150 @@
+"""Use of a run: time of workers, steps, updates and bytes, hour by hour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.policy import PolicyTraining
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.training.changed_rows import ChangedRows
+from remuda.training.snapshot import HourRow, MeterSnapshot, Rows, Used
+from remuda.wire.messages import ROLES, Role
+
+
+class Meter:
+    """Adds up the time of the leases; steps, updates and bytes are read from the books that count them.
+
+    All amounts are totals since the beginning, in whole numbers: an hour is the difference of two totals, so no sum can
+    differ from the journal. Time is counted before each change of the leases, so the cost is independent of their
+    number. `advance` comes first in every turn of the run.
+
+    After a restart of the coordinator, the time since the last commit counts for a worker once the worker is back:
+    such a worker has worked on. A worker that does not come back may have died at once.
+    """
+
+    def __init__(self, leases: LeaseBook, policies: Sequence[PolicyTraining], now_s: float) -> None:
+        self._leases, self._policies = leases, policies
+        self._has_gpus = any(_gpus(policy.config, role) for policy in policies for role in ROLES)
+        self._counted_us = _us(now_s)
+        self._worker_us = self._gpu_us = self._cpu_us = 0
+        self.hour = 0
+        """The current hour, in hours since 1970 (UTC); 0 before the first."""
+        self._before = Used(env_steps=policies[0].replay.ledger.env_step)
+        """Counts of an earlier incarnation of the run."""
+        self._absent: dict[int, int] = {}
+        """By lease: time that counts once its worker is back."""
+        self._hours: dict[int, HourRow] = {}
+        self._changed = ChangedRows[int]()
+
+    @property
+    def used(self) -> Used:
+        """The use of this experiment until the newest `advance`."""
+        before = self._before
+        return Used(
+            self._worker_us,
+            self._gpu_us,
+            self._cpu_us,
+            self._policies[0].replay.ledger.env_step - before.env_steps,
+            sum(policy.flow.computed_iters for policy in self._policies),
+            sum(policy.replay.ledger.payload_bytes for policy in self._policies) - before.payload_bytes,
+        )
+
+    @property
+    def hours(self) -> list[HourRow]:
+        """Use until the end of each hour, and until now."""
+        return [*self._hours.values(), HourRow(self.hour, self.used)]
+
+    # --- what happens ---
+
+    def advance(self, now_s: float) -> None:
+        """Count the time of all leases until now."""
+        now_us = _us(now_s)
+        passed_us, self._counted_us = now_us - self._counted_us, now_us
+        self._worker_us += passed_us * len(self._leases)
+        if self._has_gpus:
+            self._gpu_us += passed_us * sum(map(self._gpus_of, self._leases))
+
+    def begin_hour(self, hour: int, now_s: float) -> None:
+        """Close the hour before. A clock that is set back changes nothing."""
+        if hour <= self.hour:
+            return
+        self.advance(now_s)
+        if self.hour:
+            self._hours[self.hour] = HourRow(self.hour, self.used)
+            self._changed.put.add(self.hour)
+        self.hour = hour
+
+    def note_cpu(self, lease: Lease, cpu_s: float) -> None:
+        """Count the processor time that a worker reports: a total of its lease."""
+        self._cpu_us += self._leases.set_cpu(lease, _us(cpu_s))
+
+    def back(self, lease: int) -> None:
+        """The worker is back after a restart of the coordinator."""
+        absent_us = self._absent.pop(lease, 0)
+        if absent_us and (known := self._leases.open_leases.get(lease)) is not None:
+            self._worker_us += absent_us
+            self._gpu_us += absent_us * self._gpus_of(known)
+
+    def _gpus_of(self, lease: Lease) -> int:
+        return _gpus(self._policies[lease.policy_index].config, lease.role)
+
+    # --- over a restart ---
+
+    def snapshot(self) -> MeterSnapshot:
+        """Return the state for a restarted coordinator, without its rows."""
+        absent = [*self._absent.items()] if self._absent else []
+        return MeterSnapshot(
+            self._counted_us, self.hour, self._worker_us, self._gpu_us, self._cpu_us, self._before, absent
+        )
+
+    def rows(self) -> Rows[HourRow]:
+        """All rows."""
+        return Rows(tuple(self._hours.values()))
+
+    def changes(self) -> Rows[HourRow]:
+        """Return the rows changed since the last call."""
+        return self._changed.take(self._hours.__getitem__)
+
+    def restore(self, snapshot: MeterSnapshot, now_s: float) -> None:
+        """Continue from a snapshot; only with the leases of the snapshot."""
+        self._worker_us, self._gpu_us, self._cpu_us = snapshot.worker_us, snapshot.gpu_us, snapshot.cpu_us
+        self.hour, self._before = snapshot.hour, snapshot.before
+        self._hours = {row.hour: row for row in snapshot.hours}
+        self._counted_us = _us(now_s)
+        absent_us, before = max(self._counted_us - snapshot.counted_us, 0), dict(snapshot.absent)
+        self._absent = {lease.number: before.get(lease.number, 0) + absent_us for lease in self._leases}
+
+    def resume(self, counted: Sequence[Used]) -> None:
+        """Leave out what an earlier incarnation of the run had counted, by policy."""
+        self._before = replace(counted[0], payload_bytes=sum(each.payload_bytes for each in counted))
+
+
+def by_hour(hours: Sequence[HourRow]) -> Mapping[int, Used]:
+    """Return the use in each hour, without hours of no use."""
+    used: dict[int, Used] = {}
+    before = Used()
+    for row in sorted(hours, key=lambda row: row.hour):
+        if row.used != before:
+            used[row.hour] = used.get(row.hour, Used()) + (row.used - before)
+        before = row.used
+    return used
+
+
+def _gpus(config: ExperimentConfig, role: Role) -> int:
+    """Return the number of GPUs of a worker, by the devices in the config."""
+    match role:
+        case "learner":
+            return config.learner.ranks * config.learner.device.startswith("cuda")
+        case "collector":
+            return int(config.collector.device.startswith("cuda"))
+        case "reanalyzer":
+            return int(config.reanalyzer.device.startswith("cuda"))
+        case "evaluator":
+            return 0
+
+
+def _us(seconds: float) -> int:
+    return round(1_000_000 * seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Step
@@ -11,6 +12,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
+from remuda.coordinator.shares import Active, Shares, accounts_of
 from remuda.training.run_snapshot import FinishedRun, RunSnapshot
 from remuda.wire.messages import ROLES, Role
 
@@ -28,11 +30,16 @@ class Assignments:
     """The leases of all experiments. The registry knows the holder of a lease; the experiment knows
     the work under it."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, journaling: Journaling, *, newest_lease: int) -> None:
+    def __init__(
+        self, registry: Registry, catalog: Catalog, journaling: Journaling, shares: Shares, *, newest_lease: int
+    ) -> None:
         """`newest_lease` is the highest number possibly used before."""
         self._registry = registry
         self._catalog = catalog
         self._journaling = journaling
+        self._shares = shares
+        self.hour = 0
+        """The present hour, in hours since 1970 (UTC)."""
         self.experiment_ids: dict[int, str] = {}
         """Experiment ids by open or closed lease, so late chunks still find the ledger."""
         self._forget_at = 2 * LEASES_KEPT
@@ -68,8 +75,8 @@ class Assignments:
         if self._dealt:
             return []
         active = self._catalog.active
-        demands = [it for each in active if each.held_up is None and (it := each.demand(now_s)) is not None]
-        decided = self._plan(demands, active) if demands else _NOTHING_TO_DO
+        wishes = [(each, it) for each in active if each.held_up is None and (it := each.demand(now_s)) is not None]
+        decided = self._plan(wishes, active) if wishes else _NOTHING_TO_DO
         steps: list[Step] = []
         for experiment in active:
             steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
@@ -114,10 +121,29 @@ class Assignments:
                     steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
         return steps
 
-    def _plan(self, demands: Sequence[Demand], active: Sequence[Experiment]) -> Plan:
+    def read_shares(self) -> Shares:
+        """Return the shares with the present use of all runs."""
+        active = self._catalog.active
+        self._shares.read((Active(each.identity, each.meter.present, len(each.leases)) for each in active), self.hour)
+        return self._shares
+
+    def _plan(self, wishes: Sequence[tuple[Experiment, Demand]], active: Sequence[Experiment]) -> Plan:
+        shares, demands, refused = self.read_shares(), list[Demand](), dict[str, str]()
+        for each, wish in wishes:
+            why = shares.refusal(each.identity)
+            if why is not None and not wish.started:
+                refused[wish.experiment] = why
+                continue
+            wanted = wish.wanted if why is None else wish.minimum
+            accounts = accounts_of(each.identity.user, each.identity.project)
+            share_hours = shares.share_hours(each.identity)
+            demands.append(replace(wish, wanted=wanted, accounts=accounts, share_hours=share_hours))
+        held = (each for each in active if each.held_up is None)
+        holdings = [replace(each.holding(), share_hours=shares.share_hours(each.identity)) for each in held]
         herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
         free: dict[Role, Collection[str]] = {role: self._registry.free(role) for role in ROLES}
-        return plan(demands, free, [each.holding() for each in active if each.held_up is None], herd)
+        planned = plan(demands, free, holdings, herd, shares.room())
+        return replace(planned, waiting={**planned.waiting, **refused})
 
     def _carry_out(self, now_s: float) -> list[Step]:
         steps: list[Step] = []

@@ -77,7 +77,7 @@ class Catalog:
         """Replace a finished and journaled experiment by the result, to free memory."""
         experiment = self._experiments.pop(id)
         self.held_up.discard(id)
-        finished = FinishedRun.of(experiment.identity, experiment.status(now_s), experiment.meter.hours)
+        finished = experiment.finished(now_s)
         self.known[id] = finished
         self._note_finished(id)
         return finished

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from remuda.coordinator.bill import Charge
 from remuda.coordinator.catalog import Catalog
-from remuda.coordinator.effects import Broken, MarkRecoverable, PrepareRun, ReadLog, Reply, Requester, Step
+from remuda.coordinator.effects import (
+    Broken,
+    KeepQuota,
+    MarkRecoverable,
+    PrepareRun,
+    ReadBill,
+    ReadLog,
+    Reply,
+    Requester,
+    Step,
+)
 from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
+from remuda.coordinator.shares import Shares
 from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.training.effects import LogLine
 from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.door import Refusals
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
+    BillRequest,
     ClientMessage,
     CoordinatorLoad,
     CoordinatorStatus,
     Done,
     LogRequest,
     Prioritize,
+    QuotaRequest,
+    Quotas,
     RefusalCounts,
     Rejected,
+    SetQuota,
     Shutdown,
     Status,
     StatusRequest,
@@ -64,6 +80,7 @@ class ClientRequests:
         journaling: Journaling,
         refusals: Refusals,
         new_id: Callable[[], str],
+        read_shares: Callable[[], Shares],
     ) -> None:
         self._about = about
         self._catalog = catalog
@@ -72,11 +89,12 @@ class ClientRequests:
         self._journaling = journaling
         self._refusals = refusals
         self._new_id = new_id
+        self._read_shares = read_shares
         self.load = CoordinatorLoad()
         """Load of the coordinator's process, as last measured."""
 
     def handle(self, message: ClientMessage, requester: Requester, now_s: float) -> list[Step]:
-        """Handle a client's request. The answers to Submit and LogRequest come when the disk has answered."""
+        """Handle a client's request. Some answers come when the disk has answered."""
         match message:
             case Submit():
                 return self._shutdown.refusal() or self._submit(message, requester)
@@ -86,10 +104,24 @@ class ClientRequests:
                 return self._stop(message, now_s)
             case Prioritize():
                 return self._prioritize(message)
+            case BillRequest():
+                return [ReadBill(requester, message, tuple(self._charges(now_s)))]
+            case SetQuota():
+                return [KeepQuota(requester, message.quota)]
+            case QuotaRequest():
+                return [Reply(Quotas(self._read_shares().status()))]
             case LogRequest():
                 return self._read_log(message, requester)
             case Shutdown():
                 return [Reply(Done()), *self._shutdown.begin(message.reason, now_s)]
+
+    def _charges(self, now_s: float) -> Iterator[Charge]:
+        for each in self._catalog:
+            if isinstance(each, FinishedRun):
+                yield Charge(each.identity, each.hours)
+            else:
+                each.meter.advance(now_s)
+                yield Charge(each.identity, each.meter.hours)
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """Return the status of everything, or of an experiment."""

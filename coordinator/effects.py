@@ -11,12 +11,13 @@ from traceback import format_exc
 
 from msgspec import Struct
 
+from remuda.coordinator.bill import Charge
 from remuda.training.effects import Happened, RecordEffect
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.codec import Envelope
-from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, LogRequest, Submit
+from remuda.wire.messages import AnyMessage, BillRequest, ChunkAccepted, ChunkReady, LogRequest, Quota, Submit
 
 
 class Send(Struct, frozen=True):
@@ -62,13 +63,31 @@ class PrepareRun:
 
 @dataclass(frozen=True)
 class ReadLog:
-    """Read logs of an experiment for a client; answer with LogRead."""
+    """Read logs of an experiment for a client; answer with Answered."""
 
     requester: Requester
     run_dir: str
     request: LogRequest
     is_over: bool
     """The run is over, so no process writes these logs any more."""
+
+
+@dataclass(frozen=True)
+class ReadBill:
+    """Add up the use of all runs for a client; answer with Answered."""
+
+    requester: Requester
+    request: BillRequest
+    known: tuple[Charge, ...]
+    """Unfinished runs, and the newest finished runs."""
+
+
+@dataclass(frozen=True)
+class KeepQuota:
+    """Write a quota into the list of runs; answer with QuotaKept."""
+
+    requester: Requester
+    quota: Quota
 
 
 @dataclass(frozen=True)
@@ -135,7 +154,9 @@ class PolicyEffect:
 
 
 DiskEffect = RecordEffect | MarkRecoverable | FindRoom | DeleteChunks | RewindCurves | CloseRun | PolicyEffect | Abandon
-Effect = Send | PrepareRun | ReadLog | DiskEffect | JournalEntry | Exit
+ForHerd = PrepareRun | ReadLog | ReadBill | KeepQuota
+"""Work for the disk with an event as the answer."""
+Effect = Send | ForHerd | DiskEffect | JournalEntry | Exit
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import FinishedRun, RunSnapshot
 from remuda.wire.codec import Envelope
 from remuda.wire.keys.authorized import Identity as KeyIdentity
-from remuda.wire.messages import ChunkMeta, CoordinatorLoad, LogText, Rejected, WorkerVitals
+from remuda.wire.messages import Bill, ChunkMeta, CoordinatorLoad, LogText, Quota, Rejected, WorkerVitals
 
 
 class Received(Struct, frozen=True):
@@ -83,11 +83,19 @@ class RunRefused:
 
 
 @dataclass(frozen=True)
-class LogRead:
-    """The answer to a client's request for logs."""
+class Answered:
+    """The answer to a client's request that the disk has carried out."""
 
     requester: Requester
-    answer: LogText | Rejected
+    answer: LogText | Bill | Rejected
+
+
+@dataclass(frozen=True)
+class QuotaKept:
+    """A quota is in the list of runs."""
+
+    requester: Requester
+    quota: Quota
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,8 @@ Event = (
     Received
     | RunPrepared
     | RunRefused
-    | LogRead
+    | Answered
+    | QuotaKept
     | Tick
     | SelfVitals
     | HeldUp

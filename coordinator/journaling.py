@@ -13,7 +13,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.leases import Sender
 from remuda.training.effects import Emit, LogLine
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.run_snapshot import FinishedRun, RunSnapshot
+from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import (
     AnyMessage,
     Batches,
@@ -100,7 +100,7 @@ class Journaling:
         if experiment.over:
             del self._priorities_due_s[id]
         first, *others = experiment.entries(newest_lease, now_s, boot=self._boot, with_priorities=due)
-        last = FinishedRun.of(experiment.identity, experiment.status(now_s), experiment.meter.hours) if experiment.over else None
+        last = experiment.finished(now_s) if experiment.over else None
         return replace(first, last=last, others=tuple(others))
 
 

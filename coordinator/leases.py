@@ -144,7 +144,7 @@ class LeaseBook:
         self._changed.put.add(lease.number)
 
     def set_cpu(self, lease: Lease, cpu_us: int) -> int:
-        """Set the reported processor time of a lease; return the growth. A report that was overtaken changes nothing."""
+        """Set the reported processor time of a lease; return the growth. An overtaken report changes nothing."""
         grown_us = max(cpu_us - lease.cpu_us, 0)
         lease.cpu_us += grown_us
         self._changed.put.add(lease.number)

@@ -8,15 +8,17 @@ from remuda.wire.keys.authorized import Identity, Right
 from remuda.wire.messages import (
     Ack,
     AnyMessage,
+    BillRequest,
     ClientMessage,
     LogRequest,
+    QuotaRequest,
     Rejected,
     StatusRequest,
     WorkerMessage,
 )
 
 MAY_SAY: dict[Right, frozenset[type[AnyMessage]]] = {
-    "viewer": frozenset({StatusRequest, LogRequest, Ack}),
+    "viewer": frozenset({StatusRequest, LogRequest, BillRequest, QuotaRequest, Ack}),
     "operator": frozenset({*get_args(ClientMessage), Ack}),
     "worker": frozenset({*get_args(WorkerMessage), Ack}),
 }

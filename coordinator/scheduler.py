@@ -37,6 +37,10 @@ class Demand:
     """Others may overtake: free workers too few for this experiment are not kept now."""
     resting: frozenset[str] = frozenset()
     """Workers not taken for a while, after a failure for this experiment; free for the remaining experiments."""
+    share_hours: float = 0.0
+    """Use of its account; among equal priorities less goes first. See Shares."""
+    accounts: tuple[str, ...] = ()
+    """Accounts that it is charged to."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Holding:
     """Number of workers beyond the minimum."""
     leaving: Mapping[Role, int] = field(default_factory=dict[Role, int])
     """Number of workers already returning."""
+    share_hours: float = 0.0
+    """As in Demand; among equal priorities more gives back first."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +92,18 @@ def plan(
     free: Mapping[Role, Collection[str]],
     holdings: Sequence[Holding] = (),
     herd: Mapping[Role, int] | None = None,
+    room: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan:
-    """Distribute free workers: highest priority first; among equals the running experiments, then in order of
-    submission.
+    """Distribute free workers: highest priority first; among equals the running experiments, then those of the account
+    with the least use, then in order of submission.
 
     Every experiment first gets the minimum; the rest goes to experiments with further wishes. `free` has the workers by
     role in the order of use; the cost depends on the number of assignments, not of free workers. `herd` is the number
-    of workers by role, with held workers (default: the free workers).
+    of workers by role, with held workers (default: the free workers). `room`: most and present workers of accounts with
+    such a limit.
     """
-    dealing = _Dealing(free, holdings, herd or {role: len(free.get(role, ())) for role in ROLES})
-    order = sorted(demands, key=lambda d: (-d.priority, not d.started, d.submitted))
+    dealing = _Dealing(free, holdings, herd or {role: len(free.get(role, ())) for role in ROLES}, room or {})
+    order = sorted(demands, key=lambda d: (-d.priority, not d.started, d.share_hours, d.submitted))
     for demand in order:
         dealing.deal_minimum(demand)
     for demand in dealing.served:
@@ -137,10 +145,15 @@ class _Dealing:
     """One round of `plan`: a pool of workers per role; every experiment in turn takes or reserves workers."""
 
     def __init__(
-        self, free: Mapping[Role, Collection[str]], holdings: Sequence[Holding], herd: Mapping[Role, int]
+        self,
+        free: Mapping[Role, Collection[str]],
+        holdings: Sequence[Holding],
+        herd: Mapping[Role, int],
+        room: Mapping[str, tuple[int, int]],
     ) -> None:
         self._herd = herd
-        self._holdings = sorted(holdings, key=lambda h: (h.priority, -h.submitted))
+        self._room = dict(room)
+        self._holdings = sorted(holdings, key=lambda h: (h.priority, -h.share_hours, -h.submitted))
         self._free = {role: _Pool(free.get(role, ())) for role in ROLES}
         self._leaving = {r: [h for h in holdings for _ in range(h.leaving.get(r, 0))] for r in ROLES}
         """Experiments with returning workers, not counted on by any other experiment yet."""
@@ -156,6 +169,9 @@ class _Dealing:
 
     def deal_minimum(self, demand: Demand) -> None:
         """Assign the minimum; otherwise find workers to be returned, and record the reason for waiting."""
+        if not demand.started and (why := self._limit(demand)) is not None:
+            self.waiting[demand.experiment] = why
+            return
         there = {role: self._there(demand, role, self._claimed[role]) for role in ROLES}
         missing: dict[Role, int] = {role: demand.minimum.get(role, 0) - there[role] for role in ROLES}
         short: dict[Role, int] = {role: count for role, count in missing.items() if count > 0}
@@ -178,9 +194,25 @@ class _Dealing:
         return min(free - kept, free - self._free[role].count(demand.resting))
 
     def _take(self, demand: Demand, role: Role, count: int) -> None:
+        limits = [(name, *self._room[name]) for name in demand.accounts if name in self._room]
+        count = min([count, *(most - present for _, most, present in limits)])
         if count > 0:
             workers = self._free[role].take(count, demand.resting)
             self.grants += [Grant(demand.experiment, role, worker) for worker in workers]
+            self._room |= {name: (most, present + len(workers)) for name, most, present in limits}
+
+    def _limit(self, demand: Demand) -> str | None:
+        """Return the reason why the limit of an account leaves no room for the minimum; None if there is room."""
+        least = sum(demand.minimum.values())
+        found = ((name, *self._room[name]) for name in demand.accounts if name in self._room)
+        for name, most, present in found:
+            if present + least > most:
+                return (
+                    f"waits for its quota: {name} may hold {most} workers at a time and holds {present}; it begins "
+                    f"with {least} when {present + least - most} are given back, or once an operator types "
+                    f"`remuda quota set {name} --workers {present + least}` or more"
+                )
+        return None
 
     def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
         """Ask others to return missing workers, if useful; return the reason for waiting."""
@@ -221,7 +253,12 @@ class _Dealing:
         """Return the workers to spare of other experiments with no higher priority. The order is: lowest priority
         first, then the latest submission, then the most to spare."""
         able = [
-            (holding.priority, -self._surplus[holding.experiment, role], place, holding.experiment)
+            (
+                (holding.priority, -holding.share_hours),
+                -self._surplus[holding.experiment, role],
+                place,
+                holding.experiment,
+            )
             for place, holding in enumerate(self._holdings)
             if holding.priority <= demand.priority and holding.experiment != demand.experiment
         ]

@@ -24,8 +24,19 @@ from remuda.coordinator.disk.disk import Disk, Found
 from remuda.coordinator.disk.jobs import KeyWatch, Wakeup
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.effects import DiskEffect, Effect, Exit, PolicyEffect, PrepareRun, ReadLog, Send
+from remuda.coordinator.effects import (
+    DiskEffect,
+    Effect,
+    Exit,
+    KeepQuota,
+    PolicyEffect,
+    PrepareRun,
+    ReadBill,
+    ReadLog,
+    Send,
+)
 from remuda.coordinator.events import (
+    Answered,
     Event,
     HandoverRequested,
     Received,
@@ -221,6 +232,8 @@ class Service:
         """Recover the runs of an earlier coordinator. A run whose disk does not answer is recovered later."""
         if self._runs_folder is None:
             return
+        for quota in self._runs_folder.quotas():
+            self._coordinator.shares.set_quota(quota)
         waiting = self._runs_folder.unfinished()
         runs: dict[str, RecoveredRun | FinishedRun | None] = {
             finished.identity.id: finished for finished in self._runs_folder.finished()
@@ -235,6 +248,8 @@ class Service:
                     missing.discard(found.experiment)
         for experiment in missing:
             print(f"experiment {experiment} is taken up as soon as its disk answers", file=sys.stderr)
+        for past in self._runs_folder.past():
+            self._coordinator.shares.note(past)
         known = sorted((run for run in runs.values() if run is not None), key=_submission_order)
         self._effects += self._coordinator.recover(known, time.monotonic())
 
@@ -320,12 +335,21 @@ class Service:
             match effect:
                 case PrepareRun():
                     self._disk.prepare(effect)
-                case ReadLog():
-                    refused = self._disk.read_log(effect)
+                case ReadLog() | ReadBill() | KeepQuota():
+                    refused = self._ask_disk(effect)
                     if refused is not None:
                         self._handle(refused)
                 case _:
                     self._effects.append(effect)
+
+    def _ask_disk(self, effect: ReadLog | ReadBill | KeepQuota) -> Answered | None:
+        match effect:
+            case ReadLog():
+                return self._disk.read_log(effect)
+            case ReadBill():
+                return self._disk.read_bill(effect)
+            case KeepQuota():
+                return self._disk.keep_quota(effect)
 
     # --- what is done about it ---
 
@@ -346,7 +370,7 @@ class Service:
                     sends.append(effect)
                 case Exit():
                     self._done = True
-                case PrepareRun() | ReadLog() | JournalEntry():
+                case PrepareRun() | ReadLog() | ReadBill() | KeepQuota() | JournalEntry():
                     raise AssertionError("handed over before")
                 case _:
                     self._print(effect)
@@ -428,7 +452,7 @@ def _experiment_of(effect: Effect) -> str | None:
     match effect:
         case Send():
             return effect.after
-        case Exit() | ReadLog():
+        case Exit() | ReadLog() | ReadBill() | KeepQuota():
             return None
         case _:
             return effect.experiment

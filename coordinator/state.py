@@ -14,6 +14,7 @@ from typing import get_args
 from uuid import uuid4
 
 from remuda.coordinator.assignments import Assignments
+from remuda.coordinator.bill import by_hour
 from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.client_requests import About, ClientRequests
 from remuda.coordinator.connections import Connections
@@ -33,10 +34,11 @@ from remuda.coordinator.effects import (
     refused,
 )
 from remuda.coordinator.events import (
+    Answered,
     Event,
     HandoverRequested,
     HeldUp,
-    LogRead,
+    QuotaKept,
     Received,
     RecoveredRun,
     RunBroken,
@@ -54,6 +56,7 @@ from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.membership import FilesOffer, Membership
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.rights import MAY_SAY, forbidden
+from remuda.coordinator.shares import Past, Shares
 from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
 from remuda.training.effects import Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
@@ -67,18 +70,18 @@ from remuda.wire.messages import (
     AnyMessage,
     Assign,
     Beat,
+    BillRequest,
     Bye,
     ChunkReady,
     ClientMessage,
+    Done,
     LogRequest,
-    Prioritize,
     Register,
     Rejected,
-    Shutdown,
+    SetQuota,
     Status,
-    StatusRequest,
-    StopExperiment,
     Submit,
+    Used,
     WorkerFailed,
     shortened,
 )
@@ -87,7 +90,7 @@ _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, B
 """Messages that count even from a lost sender: data or a failure counts once."""
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
 """Answer to a worker that has to register first."""
-_ANSWERED_LATER = (Submit, LogRequest)
+_ANSWERED_LATER = (Submit, LogRequest, BillRequest, SetQuota)
 """Messages answered after disk access. Every further message is answered in the same turn, or needs only an Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
 """Worker messages handled and answered at once, even while the disk of the run accepts no writes: the answers contain
@@ -123,7 +126,11 @@ class Coordinator:
         self.experiments = Catalog()
         """All known experiments, oldest first."""
         self.journaling = Journaling(self.experiments, boot)
-        self._assignments = Assignments(self.registry, self.experiments, self.journaling, newest_lease=leases)
+        self.shares = Shares()
+        """Use and quotas of users and projects."""
+        self._assignments = Assignments(
+            self.registry, self.experiments, self.journaling, self.shares, newest_lease=leases
+        )
         self._files = files or FilesOffer()
         self.membership = Membership(id, self.registry, self._assignments, self._files)
         self._shutdown = CoordinatorShutdown(self.experiments, self.registry, self.journaling, idle_end_s=idle_end_s)
@@ -136,6 +143,7 @@ class Coordinator:
             journaling=self.journaling,
             refusals=self._refusals,
             new_id=new_id,
+            read_shares=self._assignments.read_shares,
         )
 
     # --- the one entrance ---
@@ -160,7 +168,7 @@ class Coordinator:
                 return self._handle_disk_event(event, now_s)
 
     def _handle_disk_event(
-        self, event: RunPrepared | RunRefused | LogRead | HeldUp | RunBroken, now_s: float
+        self, event: RunPrepared | RunRefused | Answered | QuotaKept | HeldUp | RunBroken, now_s: float
     ) -> list[Effect]:
         match event:
             case RunPrepared():
@@ -168,8 +176,11 @@ class Coordinator:
                 return self._perform(steps, now_s, event.request.requester)
             case RunRefused():
                 return self._perform(self._client_requests.not_prepared(event), now_s, event.requester)
-            case LogRead():
+            case Answered():
                 return self._perform([Reply(event.answer)], now_s, event.requester)
+            case QuotaKept():
+                self.shares.set_quota(event.quota)
+                return self._perform([Reply(Done())], now_s, event.requester)
             case HeldUp():
                 return self._perform(self._held_up(event, now_s), now_s)
             case RunBroken():
@@ -180,7 +191,7 @@ class Coordinator:
         entries = self.journaling.take(self._assignments.newest_lease, now_s)
         for each in entries:
             if each.snapshot.experiment.state in OVER:
-                self.experiments.retire(each.experiment, now_s)
+                self._retire(each.experiment, now_s)
         return entries
 
     @property
@@ -206,8 +217,10 @@ class Coordinator:
             for metas in run.uncounted:
                 steps += adopt(run.experiment, metas, now_s)
                 self.journaling.touched.add(run.experiment.identity.id)
+            for hour, used in by_hour(run.experiment.meter.closed).items():
+                self._note_use(run.experiment, hour, used)
             if run.experiment.over:
-                self.experiments.retire(run.experiment.identity.id, now_s)
+                self._retire(run.experiment.identity.id, now_s)
             steps += self._shutdown.added(run.experiment, now_s)
         return self._perform(steps + self._assignments.end_left_over(now_s), now_s)
 
@@ -284,7 +297,7 @@ class Coordinator:
                 return [] if worker is None else self.membership.goodbye(worker, message.reason, now_s)
             case Register():
                 return self._shutdown.refusal(message) or self.membership.register(message, requester.peer, now_s)
-            case Submit() | StatusRequest() | StopExperiment() | Prioritize() | LogRequest() | Shutdown():
+            case _ if isinstance(message, ClientMessage):
                 return self._client_requests.handle(message, requester, now_s)
             case _:
                 return []  # nothing that anybody says to a coordinator
@@ -372,17 +385,27 @@ class Coordinator:
             if worker is not None:
                 steps += self.membership.dismiss(worker, "its run has failed", now_s)
         self.journaling.forget(broken.experiment)
-        finished = self.experiments.retire(broken.experiment, now_s)
+        finished = self._retire(broken.experiment, now_s)
         return [*steps, Abandon(broken.experiment, finished), *self._assignments.schedule(now_s)]
+
+    def _retire(self, id: str, now_s: float) -> FinishedRun:
+        experiment = self.experiments[id]
+        self._note_use(experiment, experiment.meter.hour, experiment.meter.present)
+        return self.experiments.retire(id, now_s)
+
+    def _note_use(self, experiment: Experiment, hour: int, used: Used) -> None:
+        identity = experiment.identity
+        self.shares.note(Past(identity.user, identity.project, hour, used))
 
     # --- time ---
 
     def _tick(self, hour: int, now_s: float) -> list[Effect]:
+        self._assignments.hour = max(hour, self._assignments.hour)
         broken, self.journaling.broken = self.journaling.broken, []
         steps: list[Step] = [*broken, *self.membership.tick(now_s)]
         for experiment in self.experiments.active:
-            if hour > experiment.meter.hour:
-                experiment.meter.begin_hour(hour, now_s)
+            if hour > (before := experiment.meter.hour):  # a clock that is set back changes nothing
+                self._note_use(experiment, before, experiment.meter.begin_hour(hour, now_s))
                 self.journaling.touched.add(experiment.identity.id)
             ticked = experiment.tick(now_s)
             self.journaling.ticked(experiment, ticked)

@@ -59,6 +59,9 @@ REPLIES: dict[Kind, tuple[Kind, ...]] = {
     messages.StatusRequest: (messages.Status, messages.Rejected),
     messages.StopExperiment: (messages.Done, messages.Rejected),
     messages.Prioritize: (messages.Done, messages.Rejected),
+    messages.BillRequest: (messages.Bill, messages.Rejected),
+    messages.SetQuota: (messages.Done, messages.Rejected),
+    messages.QuotaRequest: (messages.Quotas,),
     messages.LogRequest: (messages.LogText, messages.Rejected),
     messages.Shutdown: (messages.Done,),
 }

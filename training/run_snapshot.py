@@ -151,7 +151,7 @@ class FinishedRun(Snapshot, frozen=True):
     over: ClassVar[bool] = True
 
     @staticmethod
-    def of(identity: Identity, last: ExperimentStatus, hours: Iterable[HourRow]) -> FinishedRun:
+    def of(identity: Identity, last: ExperimentStatus, hours: Iterable[HourRow] = ()) -> FinishedRun:
         """Return a finished run with its last status and its use; the config is in the run folder."""
         return FinishedRun(replace(identity, config_json=""), last, hours=[*hours])
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from remuda.logbook.progress import ProgressRow
 from remuda.wire.messages import (
@@ -29,6 +28,7 @@ from remuda.wire.messages import (
     Role,
     SettingValue,
     Task,
+    Used,
 )
 
 Stage = Literal["working", "draining", "settling", "releasing"]
@@ -461,29 +461,6 @@ class ReanalysisSnapshot(Snapshot, frozen=True):
     """Lease and newest request of each reanalyzer."""
     asked: list[AskedSnapshot] = []
     newest: list[ReanalysisRow] = []
-
-
-class Used(Snapshot, frozen=True):
-    """Amounts of use, whole numbers so that sums are exact."""
-
-    worker_us: int = 0
-    """Time of leases, in microseconds."""
-    gpu_us: int = 0
-    """Time of leases times GPUs of each."""
-    cpu_us: int = 0
-    """Processor time reported under leases."""
-    env_steps: int = 0
-    """Environment steps in counted chunks."""
-    updates: int = 0
-    """Computed gradient updates. Updates computed again after the death of a learner are also use."""
-    payload_bytes: int = 0
-    """Size of counted chunks."""
-
-    def __add__(self, other: Used) -> Used:
-        return Used(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
-
-    def __sub__(self, other: Used) -> Used:
-        return Used(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 class HourRow(Snapshot, frozen=True):

@@ -7,6 +7,7 @@ only. run_thread.py defines the order of a run's writes, HeldReplies holds the d
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from remuda.coordinator.bill import bill
 from remuda.coordinator.disk.holds import HELD_UP_S, HeldSince, Holds
 from remuda.coordinator.disk.jobs import BusyError, Jobs
 from remuda.coordinator.disk.run_folder import RunEffect, read_log
@@ -27,14 +29,33 @@ from remuda.coordinator.disk.run_thread import (
     RunThread,
 )
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, unrecoverable_run
-from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, FindRoom, PrepareRun, ReadLog
-from remuda.coordinator.events import HeldUp, LogRead, RecoveredRun, RunBroken, RunPrepared, RunRecovered, RunRefused
+from remuda.coordinator.effects import (
+    Abandon,
+    CloseRun,
+    DiskEffect,
+    FindRoom,
+    KeepQuota,
+    PrepareRun,
+    ReadBill,
+    ReadLog,
+    Requester,
+)
+from remuda.coordinator.events import (
+    Answered,
+    HeldUp,
+    QuotaKept,
+    RecoveredRun,
+    RunBroken,
+    RunPrepared,
+    RunRecovered,
+    RunRefused,
+)
 from remuda.coordinator.journaling import prepared_experiment
 from remuda.training.effects import LogLine
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun
-from remuda.wire.messages import OVER, Rejected
+from remuda.wire.messages import OVER, Bill, Rejected
 
 HERD_LINES_KEPT = 1_000
 QUICK_S = 0.01
@@ -48,7 +69,7 @@ END_S = 30.0
 _OF_HERD = "herd"
 """The errands on the list of runs."""
 
-Found = RunPrepared | RunRefused | RunRecovered | LogRead | HeldUp | RunBroken
+Found = RunPrepared | RunRefused | RunRecovered | Answered | QuotaKept | HeldUp | RunBroken
 """Events about disks for the state machine."""
 
 
@@ -101,12 +122,27 @@ class Disk:
         self._submitted[effect.experiment] = self._turn + 1 if self._has_had_runs else 0
         self._jobs.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
 
-    def read_log(self, effect: ReadLog) -> LogRead | None:
-        """Have a log read; the result is LogRead, at once if too many requests wait."""
+    def read_log(self, effect: ReadLog) -> Answered | None:
+        """Have a log read; the result is Answered, at once if too many requests wait."""
         try:
             self._jobs.put(f"logs of {effect.run_dir}", lambda: self._tell(read_log(effect)))
         except BusyError as error:
-            return LogRead(effect.requester, Rejected("busy", f"the logs of {effect.run_dir}: {error}"))
+            return Answered(effect.requester, Rejected("busy", f"the logs of {effect.run_dir}: {error}"))
+        return None
+
+    def read_bill(self, effect: ReadBill) -> Answered | None:
+        """Have the use of all runs added up; the result is Answered, at once if too many requests wait."""
+        return self._with_list(effect.requester, lambda: self._tell(_read_bill(effect, self._runs_folder)))
+
+    def keep_quota(self, effect: KeepQuota) -> Answered | None:
+        """Have a quota written; the result is QuotaKept, or Answered with a refusal."""
+        return self._with_list(effect.requester, lambda: self._tell(_keep_quota(effect, self._runs_folder)))
+
+    def _with_list(self, requester: Requester, call: Callable[[], None]) -> Answered | None:
+        try:
+            self._jobs.put(_OF_HERD, call)
+        except BusyError as error:
+            return Answered(requester, Rejected("busy", f"the list of runs: {error}"))
         return None
 
     def recover(self, runs: Iterable[ListedRun]) -> None:
@@ -387,6 +423,29 @@ class RunWriter:
     def close(self) -> None:
         if self._files is not None:
             self._files.close()
+
+
+def _read_bill(effect: ReadBill, runs_folder: RunsFolder | None) -> Answered:
+    """By an errand's thread."""
+    request, known = effect.request, [charge for charge in effect.known if charge.hours]
+    period = request.since_hour, request.until_hour
+    items = [item for charge in known for item in charge.items(*period)]
+    try:
+        if runs_folder is not None:
+            items += runs_folder.used(*period, without={charge.identity.id for charge in known})
+    except sqlite3.Error as error:
+        return Answered(effect.requester, Rejected("invalid", f"the list of runs cannot be read: {error}"))
+    return Answered(effect.requester, Bill(bill(items, request.by)))
+
+
+def _keep_quota(effect: KeepQuota, runs_folder: RunsFolder | None) -> QuotaKept | Answered:
+    """By an errand's thread."""
+    try:
+        if runs_folder is not None:
+            runs_folder.keep_quota(effect.quota)
+    except JournalError as error:
+        return Answered(effect.requester, Rejected("invalid", f"the quota cannot be written: {error}"))
+    return QuotaKept(effect.requester, effect.quota)
 
 
 def _note_over(runs_folder: RunsFolder, last: FinishedRun) -> None:

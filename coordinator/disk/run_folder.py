@@ -12,7 +12,7 @@ from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, PolicyEffect, ReadLog, RewindCurves
-from remuda.coordinator.events import LogRead
+from remuda.coordinator.events import Answered
 from remuda.logbook import tail
 from remuda.logbook.book import Logbook
 from remuda.logbook.lines import LEVELS, SourceLine, TextLog
@@ -312,7 +312,7 @@ PIECES = 16
 """Maximum number of files in one answer; the rest follows with the next."""
 
 
-def read_log(effect: ReadLog) -> LogRead:
+def read_log(effect: ReadLog) -> Answered:
     """Read on from the client's position."""
     log, request = RunFolder(Path(effect.run_dir)).log, effect.request
     known = {position.file: position for position in request.positions}
@@ -321,12 +321,12 @@ def read_log(effect: ReadLog) -> LogRead:
         waiting = _waiting(found, known)
         pieces = [_piece(log, file, known.get(file), request.last_lines, effect.is_over) for file in waiting[:PIECES]]
     except NoSuchSourceError as error:
-        return LogRead(effect.requester, Rejected("unknown", str(error)))
+        return Answered(effect.requester, Rejected("unknown", str(error)))
     except OSError as error:
-        return LogRead(effect.requester, Rejected("invalid", f"the log cannot be read: {error}"))
+        return Answered(effect.requester, Rejected("invalid", f"the log cannot be read: {error}"))
     more = len(waiting) > PIECES
     over = effect.is_over and not more and not any(piece.text for piece in pieces)
-    return LogRead(effect.requester, LogText(pieces, over, more))
+    return Answered(effect.requester, LogText(pieces, over, more))
 
 
 def _waiting(found: dict[str, LogEntry], known: dict[str, LogPosition]) -> list[str]:

@@ -9,16 +9,21 @@ import contextlib
 import sqlite3
 import sys
 import threading
+import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import msgspec
+from msgspec.structs import astuple
 
+from remuda.coordinator.bill import date
 from remuda.coordinator.disk.holds import HeldSince
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.journaling import recovered_run
+from remuda.coordinator.shares import LONGEST_H, Past
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import make_private
 from remuda.storage.ownership import FolderOwnedError, Ownership
@@ -29,8 +34,9 @@ from remuda.training.journal_database import JournalDamagedError, JournalError, 
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.next_command import resume_command
 from remuda.training.run_snapshot import FinishedRun
+from remuda.training.snapshot import HourRow
 from remuda.training.status import failed_status
-from remuda.wire.messages import OVER
+from remuda.wire.messages import OVER, BillLine, Quota, Used
 
 FINISHED_SHOWN = 100
 """Number of finished runs shown by `status` after a restart: the last ones to end."""
@@ -42,11 +48,23 @@ create table if not exists run
 create index if not exists run_by_folder on run (run_dir);
 create table if not exists held
   (experiment text primary key, since_s real not null, why text not null, room_bytes integer not null);
+create table if not exists used
+  (experiment text not null, hour integer not null, name text not null, user text not null, project text not null,
+  worker_us integer not null, gpu_us integer not null, cpu_us integer not null, env_steps integer not null,
+  updates integer not null, payload_bytes integer not null, primary key (experiment, hour)) without rowid;
+create view if not exists used_in_hour as select experiment, hour, name, user, project,
+  worker_us - lag(worker_us, 1, 0) over run as worker_us, gpu_us - lag(gpu_us, 1, 0) over run as gpu_us,
+  cpu_us - lag(cpu_us, 1, 0) over run as cpu_us, env_steps - lag(env_steps, 1, 0) over run as env_steps,
+  updates - lag(updates, 1, 0) over run as updates,
+  payload_bytes - lag(payload_bytes, 1, 0) over run as payload_bytes
+  from used window run as (partition by experiment order by hour);
+create table if not exists quota (account text primary key, body blob not null) without rowid;
 create table if not exists start
   (epoch integer primary key autoincrement, address text);
 """
 _STARTS_KEPT = 100
 _FINISHED = msgspec.msgpack.Decoder(FinishedRun)
+_QUOTA = msgspec.msgpack.Decoder(Quota)
 _MOST_CONFIG_BYTES = 16 << 20
 
 
@@ -164,7 +182,9 @@ class RunsFolder:
             return finished
         if not found.experiment.over:
             return found
-        finished = FinishedRun.of(found.experiment.identity, found.experiment.status(now_s), found.experiment.meter.hours)
+        finished = FinishedRun.of(
+            found.experiment.identity, found.experiment.status(now_s), found.experiment.meter.hours
+        )
         self.note_over(finished)  # its coordinator died between its journal and this list
         return finished
 
@@ -174,6 +194,9 @@ class RunsFolder:
         Raises JournalError if the disk refuses.
         """
         is_over = entry.snapshot.experiment.state in OVER
+        if entry.changes.hour.put:
+            with self._lock, committing(self._db, self._path):
+                self._note_used(entry.snapshot.identity, entry.changes.hour.put)
         if self._known.get(entry.experiment) != is_over:
             identity = entry.snapshot.identity
             self._note(identity.id, identity.run_dir, entry.last if is_over else None)
@@ -189,12 +212,63 @@ class RunsFolder:
             with committing(self._db, self._path):
                 self._db.execute("delete from run where run_dir = ? and experiment != ?", (run_dir, experiment))
                 self._db.execute("insert or replace into run values (?, ?, ?, ?)", values)  # as the newest row
+                if last is not None:
+                    self._note_used(last.identity, last.hours)
                 self._db.execute(
                     "delete from held where experiment not in (select experiment from run where not is_over)"
                 )
             self._known[experiment] = is_over
             if is_over:
                 del self._known[experiment]
+
+    # --- use and quotas ---
+
+    def _note_used(self, identity: Identity, hours: Iterable[HourRow]) -> None:
+        """Record the use of a run until the end of some hours. Repeated rows change nothing."""
+        names = identity.name, identity.user, identity.project
+        rows = [(identity.id, row.hour, *names, *astuple(row.used)) for row in hours]
+        self._db.executemany("insert or replace into used values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def used(self, since_hour: int, until_hour: int, without: Collection[str]) -> list[BillLine]:
+        """Return the use of each run and day in a period, `without` some experiments."""
+        with self._lock:
+            rows = self._db.execute(
+                "select experiment, name, user, project, hour / 24 as day, sum(worker_us), sum(gpu_us), sum(cpu_us), "
+                "sum(env_steps), sum(updates), sum(payload_bytes) from used_in_hour where hour >= ? and hour < ? "
+                "group by experiment, day",
+                (since_hour, until_hour),
+            ).fetchall()
+        return [
+            BillLine(user, project, name, experiment, date(day), 1, Used(*amounts))
+            for experiment, name, user, project, day, *amounts in rows
+            if experiment not in without
+        ]
+
+    def past(self) -> list[Past]:
+        """Return the use of finished runs by user, project and hour, in the longest period of a quota."""
+        with self._lock:
+            rows = self._db.execute(
+                "select user, project, hour, sum(worker_us), sum(gpu_us), sum(cpu_us), sum(env_steps), sum(updates), "
+                "sum(payload_bytes) from used_in_hour where hour > ? and experiment not in "
+                "(select experiment from run where not is_over) group by user, project, hour",
+                (int(time.time()) // 3_600 - LONGEST_H,),
+            ).fetchall()
+        return [Past(user, project, hour, Used(*amounts)) for user, project, hour, *amounts in rows]
+
+    def quotas(self) -> list[Quota]:
+        """Return all quotas."""
+        with self._lock:
+            rows = self._db.execute("select body from quota order by account").fetchall()
+        return [_QUOTA.decode(body) for (body,) in rows]
+
+    def keep_quota(self, quota: Quota) -> None:
+        """Record a quota; an empty quota removes the former. Raises JournalError if the disk refuses."""
+        with self._lock, committing(self._db, self._path):
+            self._db.execute("delete from quota where account = ?", (quota.account,))
+            if not quota.is_empty:
+                self._db.execute("insert into quota values (?, ?)", (quota.account, msgspec.msgpack.encode(quota)))
+
+    # --- holds ---
 
     def held(self) -> dict[str, HeldSince]:
         """Runs held up by the disks."""

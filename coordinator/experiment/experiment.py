@@ -34,8 +34,8 @@ from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.league import League
 from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
-from remuda.training.snapshot import LeaseHolder, Rows, Used
+from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, FinishedRun, RunSnapshot
+from remuda.training.snapshot import LeaseHolder, Rows
 from remuda.training.status import RunState, joined_status
 from remuda.wire.messages import (
     AnyMessage,
@@ -44,11 +44,13 @@ from remuda.wire.messages import (
     ExperimentStatus,
     Phase,
     Role,
+    Used,
 )
 
 GENERATIONS_PER_RUN = 1_000
 """Distance between the generations of a run and of its resumed run, to keep workers from repeating earlier random
 numbers."""
+
 
 class Experiment:
     """Holds the coordinator's state of one run and decides the next steps."""
@@ -104,9 +106,8 @@ class Experiment:
             identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
         )
         self.meter = Meter(self.leases, self.policies, now_s)
-        self._messages = MessageHandlers(
-            identity.id, self._run, self.policies, self.leases, self.failures, self._collecting, self._workers, self.meter
-        )
+        parts = self.policies, self.leases, self.failures, self._collecting, self._workers, self.meter
+        self._messages = MessageHandlers(identity.id, self._run, *parts)
         self.refusal = self._messages.refusal
         """Returns the reason why a message about a lease of the experiment cannot be true; None if possible."""
         self._rows_are_journaled = False
@@ -131,6 +132,10 @@ class Experiment:
     def status(self, now_s: float) -> ExperimentStatus:
         """Return the status shown by `remuda status`."""
         return self._status(None if self.over else self._explain(now_s), now_s)
+
+    def finished(self, now_s: float) -> FinishedRun:
+        """Return the result and the use of a run that is over."""
+        return FinishedRun.of(self.identity, self.status(now_s), self.meter.hours)
 
     def _status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
         if not self._has_names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -10,8 +10,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.training.changed_rows import ChangedRows
-from remuda.training.snapshot import HourRow, MeterSnapshot, Rows, Used
-from remuda.wire.messages import ROLES, Role
+from remuda.training.snapshot import HourRow, MeterSnapshot, Rows
+from remuda.wire.messages import ROLES, Role, Used
 
 
 class Meter:
@@ -37,6 +37,8 @@ class Meter:
         self._absent: dict[int, int] = {}
         """By lease: time that counts once its worker is back."""
         self._hours: dict[int, HourRow] = {}
+        self._closed = Used()
+        """The use until the end of the newest closed hour."""
         self._changed = ChangedRows[int]()
 
     @property
@@ -53,9 +55,19 @@ class Meter:
         )
 
     @property
+    def present(self) -> Used:
+        """The use in the present hour."""
+        return self.used - self._closed
+
+    @property
+    def closed(self) -> list[HourRow]:
+        """Use until the end of each hour that is over."""
+        return [*self._hours.values()]
+
+    @property
     def hours(self) -> list[HourRow]:
         """Use until the end of each hour, and until now."""
-        return [*self._hours.values(), HourRow(self.hour, self.used)]
+        return [*self.closed, HourRow(self.hour, self.used)]
 
     # --- what happens ---
 
@@ -67,15 +79,15 @@ class Meter:
         if self._has_gpus:
             self._gpu_us += passed_us * sum(map(self._gpus_of, self._leases))
 
-    def begin_hour(self, hour: int, now_s: float) -> None:
-        """Close the hour before. A clock that is set back changes nothing."""
-        if hour <= self.hour:
-            return
+    def begin_hour(self, hour: int, now_s: float) -> Used:
+        """Close the hour before, and return its use."""
         self.advance(now_s)
-        if self.hour:
-            self._hours[self.hour] = HourRow(self.hour, self.used)
-            self._changed.put.add(self.hour)
-        self.hour = hour
+        closed, before, self.hour = self.hour, self._closed, hour
+        if closed and self.used != before:
+            self._closed = self.used
+            self._hours[closed] = HourRow(closed, self._closed)
+            self._changed.put.add(closed)
+        return self._closed - before
 
     def note_cpu(self, lease: Lease, cpu_s: float) -> None:
         """Count the processor time that a worker reports: a total of its lease."""
@@ -102,7 +114,7 @@ class Meter:
 
     def rows(self) -> Rows[HourRow]:
         """All rows."""
-        return Rows(tuple(self._hours.values()))
+        return Rows(tuple(self.closed))
 
     def changes(self) -> Rows[HourRow]:
         """Return the rows changed since the last call."""
@@ -113,6 +125,7 @@ class Meter:
         self._worker_us, self._gpu_us, self._cpu_us = snapshot.worker_us, snapshot.gpu_us, snapshot.cpu_us
         self.hour, self._before = snapshot.hour, snapshot.before
         self._hours = {row.hour: row for row in snapshot.hours}
+        self._closed = self._hours[max(self._hours)].used if self._hours else Used()
         self._counted_us = _us(now_s)
         absent_us, before = max(self._counted_us - snapshot.counted_us, 0), dict(snapshot.absent)
         self._absent = {lease.number: before.get(lease.number, 0) + absent_us for lease in self._leases}
@@ -120,17 +133,6 @@ class Meter:
     def resume(self, counted: Sequence[Used]) -> None:
         """Leave out what an earlier incarnation of the run had counted, by policy."""
         self._before = replace(counted[0], payload_bytes=sum(each.payload_bytes for each in counted))
-
-
-def by_hour(hours: Sequence[HourRow]) -> Mapping[int, Used]:
-    """Return the use in each hour, without hours of no use."""
-    used: dict[int, Used] = {}
-    before = Used()
-    for row in sorted(hours, key=lambda row: row.hour):
-        if row.used != before:
-            used[row.hour] = used.get(row.hour, Used()) + (row.used - before)
-        before = row.used
-    return used
 
 
 def _gpus(config: ExperimentConfig, role: Role) -> int:

@@ -25,8 +25,9 @@ from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
+from remuda.coordinator.bill import bill
 from remuda.coordinator.connections import HeldReplies
-from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RecoveredRun, RunPrepared, Tick
+from remuda.coordinator.events import Answered, Event, PreparedRun, QuotaKept, Received, RecoveredRun, RunPrepared, Tick
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.service import LEASES_PER_START
@@ -56,6 +57,7 @@ from remuda.training.run_snapshot import Changes, FinishedRun, RunSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
     CountedSnapshot,
+    HourRow,
     Key,
     LeaseSnapshot,
     NewEpisodes,
@@ -74,6 +76,7 @@ from remuda.wire.messages import (
     BatchRequest,
     Beat,
     BeatHeard,
+    Bill,
     Bye,
     CallCallbacks,
     ChangeSettings,
@@ -105,6 +108,7 @@ from remuda.wire.messages import (
     PolicyAvailable,
     PolicyPublished,
     PolicyRef,
+    Quota,
     Ready,
     Reanalysis,
     ReanalysisId,
@@ -126,7 +130,7 @@ STEP_S = 0.05
 TARGET_ITERS = 25
 """Updates between two target networks."""
 CLIENT = b"client:test"
-ROWS = ("lease", "place", "account", "counted", "rest", "reanalysis")
+ROWS = ("lease", "place", "account", "counted", "rest", "reanalysis", "hour")
 
 
 @dataclass
@@ -684,7 +688,7 @@ class Journaled:
     def changes(self) -> Changes:
         """All rows that were written."""
         kinds = {"lease": LeaseSnapshot, "place": PlaceSnapshot, "account": AccountSnapshot}
-        kinds |= {"counted": CountedSnapshot, "rest": RestSnapshot, "reanalysis": ReanalysisRow}
+        kinds |= {"counted": CountedSnapshot, "rest": RestSnapshot, "reanalysis": ReanalysisRow, "hour": HourRow}
         rows: dict[str, Rows[Any]] = {
             kind: Rows(tuple(msgspec.msgpack.decode(body, type=type) for _, body in sorted(self.rows[kind].items())))
             for kind, type in kinds.items()
@@ -759,6 +763,10 @@ class World:
         self.rng = random.Random(seed)
         self.faults = faults or Faults()
         self.now_s = 1_000.0
+        self.hour_s = 0.0
+        """Length of an hour of the bill; 0: the hour does not change."""
+        self.quotas: dict[str, Quota] = {}
+        """In the list of runs."""
         self.updates_per_step = 40
         self.beat_interval_s = STEP_S
         self.patience_s = math.inf
@@ -962,7 +970,7 @@ class World:
                         sends.append(effect)
                 case fx.Exit() | LogLine(experiment=None):
                     self.apply([effect])
-                case fx.PrepareRun() | fx.ReadLog() | JournalEntry():
+                case fx.PrepareRun() | fx.ReadLog() | fx.ReadBill() | fx.KeepQuota() | JournalEntry():
                     raise AssertionError("handled before")
                 case _:
                     assert effect.experiment is not None
@@ -1026,8 +1034,14 @@ class World:
                     effects += self._handle(ready)
                 else:
                     self.being_prepared.append(ready)
+            elif isinstance(effect, fx.KeepQuota):
+                self.quotas[effect.quota.account] = effect.quota
+                effects += self._handle(QuotaKept(effect.requester, effect.quota))
+            elif isinstance(effect, fx.ReadBill):
+                items = [item for charge in effect.known for item in charge.items(0, 2**40)]
+                effects += self._handle(Answered(effect.requester, Bill(bill(items, effect.request.by))))
             elif isinstance(effect, fx.ReadLog):
-                effects += self._handle(LogRead(effect.requester, LogText([], effect.is_over)))
+                effects += self._handle(Answered(effect.requester, LogText([], effect.is_over)))
             else:
                 effects.append(effect)
         return effects
@@ -1243,7 +1257,7 @@ class World:
                 case fx.Send():
                     check(effect.envelope)
                     self._fly("down", effect.peer, effect.envelope)
-                case fx.PrepareRun() | fx.ReadLog() | JournalEntry():
+                case fx.PrepareRun() | fx.ReadLog() | fx.ReadBill() | fx.KeepQuota() | JournalEntry():
                     raise AssertionError("handled before")
                 case fx.Exit():
                     self.exited = True
@@ -1298,7 +1312,7 @@ class World:
         for envelope in self.client.due(self.now_s):
             self.to_coordinator(CLIENT, envelope)
         self._deliver()
-        self._hear(Tick())
+        self._hear(self._tick_of_now())
 
     def steps(self, count: int) -> None:
         for _ in range(count):
@@ -1322,7 +1336,10 @@ class World:
 
     def tick(self) -> None:
         """A turn of the coordinator in which it hears nobody."""
-        self.happens(Tick())
+        self.happens(self._tick_of_now())
+
+    def _tick_of_now(self) -> Tick:
+        return Tick(int(self.now_s / self.hour_s) if self.hour_s else 0)
 
     def happens(self, event: Event) -> None:
         """A turn of the coordinator in which this alone happens."""

@@ -6,12 +6,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from remuda.wire.messages.parts import LogPosition, LongText, Message, Part, PathText, ShortText, Uuid
+from remuda.wire.messages.parts import Count, LogPosition, LongText, Message, Part, PathText, Quota, ShortText, Uuid
 
 Origin = Literal["file", "command line", "measured", "algorithm", "default"]
 """Source of a setting."""
 
 
+BillKey = Literal["user", "project", "run", "day"]
+"""What a line of a bill is about."""
 Priority = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 
 MOST_LAST_LINES = 100_000
@@ -74,6 +76,27 @@ class Prioritize(Message, frozen=True):
     """Experiments with a higher priority get workers first."""
 
 
+class BillRequest(Message, frozen=True):
+    """Use of all runs in a period. Answered by Bill or Rejected."""
+
+    by: BillKey = "user"
+    since_hour: Count = 0
+    """First hour, in hours since 1970 (UTC)."""
+    until_hour: Count = 2**40
+    """The hour after the last."""
+
+
+class SetQuota(Message, frozen=True):
+    """Set the weight and the limits of a user or project; a quota without any is removed. Answered by Done or
+    Rejected."""
+
+    quota: Quota
+
+
+class QuotaRequest(Message, frozen=True):
+    """Answered by Quotas."""
+
+
 class LogRequest(Message, frozen=True):
     """Some lines of an experiment's logs. Answered by LogText or Rejected."""
 
@@ -92,4 +115,6 @@ class Shutdown(Message, frozen=True):
     reason: ShortText = "asked to"
 
 
-ClientMessage = Submit | StatusRequest | StopExperiment | Prioritize | LogRequest | Shutdown
+ClientMessage = (
+    Submit | StatusRequest | StopExperiment | Prioritize | BillRequest | SetQuota | QuotaRequest | LogRequest | Shutdown
+)

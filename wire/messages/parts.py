@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import astuple
 
 from remuda.config.section import MOST_COLLECTED, MOST_EVALUATION_EPISODES, MOST_OPPONENTS
 
@@ -88,6 +89,50 @@ class Counters(Part, frozen=True):
     episode: Count = 0
     policy_version: Count = 0
     wall_s: Seconds = 0.0
+
+
+class Used(Part, frozen=True):
+    """Amounts of use, whole numbers so that sums are exact."""
+
+    worker_us: Count = 0
+    """Time of leases, in microseconds."""
+    gpu_us: Count = 0
+    """Time of leases times GPUs of each."""
+    cpu_us: Count = 0
+    """Processor time reported under leases."""
+    env_steps: Count = 0
+    """Environment steps in counted chunks."""
+    updates: Count = 0
+    """Computed gradient updates. Updates computed again after the death of a learner are also use."""
+    payload_bytes: Count = 0
+    """Size of counted chunks."""
+
+    def __add__(self, other: Used) -> Used:
+        return Used(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: Used) -> Used:
+        return Used(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+class Quota(Part, frozen=True):
+    """Weight and limits of an account: of a user (the name of a key) or of a project."""
+
+    account: Annotated[str, Meta(pattern=r"^(user|project)/[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
+    weight: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
+    """An account with weight 2 gets twice the share of the herd of an account with weight 1."""
+    workers: Count | None = None
+    """Most workers at the same time."""
+    worker_hours: Annotated[float, Meta(ge=0.0, le=1e12)] | None = None
+    """Most worker-hours in `days`."""
+    env_steps: Count | None = None
+    """Most environment steps in `days`."""
+    days: Annotated[int, Meta(ge=1, le=366)] = 7
+    """Length of the period, which ends with the present hour."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True for the weight 1 and no limit."""
+        return self.weight == 1.0 and self.workers is None and self.worker_hours is None and self.env_steps is None
 
 
 class LedgerCounts(Part, frozen=True):

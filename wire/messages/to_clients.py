@@ -13,8 +13,10 @@ from remuda.wire.messages.parts import (
     Message,
     Part,
     PathText,
+    Quota,
     Role,
     ShortText,
+    Used,
     Uuid,
 )
 
@@ -154,6 +156,46 @@ class Done(Message, frozen=True):
     """The request was carried out, or is being carried out."""
 
 
+class BillLine(Part, frozen=True):
+    """Use of an account, a run or a day; fields that do not apply are empty."""
+
+    user: str = ""
+    project: str = ""
+    name: str = ""
+    """Of the run."""
+    experiment: str = ""
+    """Id of the run."""
+    day: str = ""
+    """Date, UTC."""
+    runs: int = 0
+    """Number of runs."""
+    used: Used = Used()
+
+
+class Bill(Message, frozen=True):
+    """Answer to BillRequest."""
+
+    lines: list[BillLine]
+    """Most worker-seconds first; days in order."""
+
+
+class AccountStatus(Part, frozen=True):
+    """An account, with its use in the period of its quota."""
+
+    quota: Quota
+    workers: int
+    """Workers at present."""
+    used: Used
+    share_hours: float
+    """Worker-hours by which the queue is ordered: half of an hour is forgotten in a week; divided by the weight."""
+
+
+class Quotas(Message, frozen=True):
+    """Answer to QuotaRequest: all accounts with a quota, or with use that still counts."""
+
+    accounts: list[AccountStatus]
+
+
 class LogPiece(Part, frozen=True):
     """Whole lines of one log (or a part of a very long line)."""
 
@@ -175,4 +217,4 @@ class LogText(Message, frozen=True):
     """True if files are missing in this answer: ask again at once, with the same `last_lines`."""
 
 
-ToClient = Submitted | Status | Done | LogText
+ToClient = Submitted | Status | Done | Bill | Quotas | LogText

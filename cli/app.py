@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from remuda.cli import (
+    bill,
     configs,
     dataset,
     doctor,
@@ -53,6 +54,7 @@ app.command(epilog=epilog(status.EXAMPLE))(status.status)
 app.command(epilog=epilog(requests.LOGS_EXAMPLE))(requests.logs)
 app.command(epilog=epilog(requests.STOP_EXAMPLE))(requests.stop)
 app.command(epilog=epilog(requests.PRIORITY_EXAMPLE))(requests.priority)
+app.command(epilog=epilog(bill.REPORT_EXAMPLE))(bill.report)
 app.command(epilog=epilog(requests.SHUTDOWN_EXAMPLE))(requests.shutdown)
 app.command(epilog=epilog(sweep.EXAMPLE))(sweep.sweep)
 app.command(epilog=epilog(page.EXAMPLE))(page.page)
@@ -61,6 +63,7 @@ app.add_typer(configs.config_group, name="config")
 app.add_typer(configs.env_group, name="env")
 app.add_typer(keys.group, name="keys")
 app.add_typer(dataset.group, name="dataset")
+app.add_typer(bill.group, name="quota")
 
 
 def _print_version(asked: bool) -> None:

@@ -18,6 +18,11 @@ from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.conversation import Conversation, MovedError, UnreachableError
 from remuda.wire.messages import (
     OVER,
+    AccountStatus,
+    Bill,
+    BillKey,
+    BillLine,
+    BillRequest,
     ClientMessage,
     Done,
     ExperimentStatus,
@@ -27,6 +32,10 @@ from remuda.wire.messages import (
     LogText,
     Origin,
     Prioritize,
+    Quota,
+    QuotaRequest,
+    Quotas,
+    SetQuota,
     Shutdown,
     Status,
     StatusRequest,
@@ -181,6 +190,19 @@ class Client:
     def prioritize(self, experiment: str, priority: int) -> None:
         """Change the priority of an unfinished experiment; experiments with a higher priority get workers first."""
         self._ask(Prioritize(experiment, priority), Done)
+
+    def bill(self, by: BillKey = "user", *, since_hour: int = 0, until_hour: int | None = None) -> list[BillLine]:
+        """Return the use of all runs by user, project, run or day, in a period of whole hours since 1970 (UTC)."""
+        request = BillRequest(by, since_hour) if until_hour is None else BillRequest(by, since_hour, until_hour)
+        return self._ask(request, Bill).lines
+
+    def quotas(self) -> list[AccountStatus]:
+        """Return all accounts with a quota or with recent use."""
+        return self._ask(QuotaRequest(), Quotas).accounts
+
+    def set_quota(self, quota: Quota) -> None:
+        """Set weight and limits of a user or project; a quota without any removes the former."""
+        self._ask(SetQuota(quota), Done)
 
     def shutdown(self, reason: str = "asked to by a client") -> None:
         """Ask to stop every experiment, let the workers leave and end the coordinator. Returns at once."""

@@ -131,7 +131,9 @@ class Experiment:
 
     def status(self, now_s: float) -> ExperimentStatus:
         """Return the status shown by `remuda status`."""
-        return self._status(None if self.over else self._explain(now_s), now_s)
+        self.meter.advance(now_s)
+        status = self._status(None if self.over else self._explain(now_s), now_s)
+        return replace(status, used=self.meter.used)
 
     def finished(self, now_s: float) -> FinishedRun:
         """Return the result and the use of a run that is over."""

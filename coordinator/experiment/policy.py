@@ -124,6 +124,8 @@ class PolicyTraining:
             target_train_iter=self.reanalysis.target.train_iter,
             priority=identity.priority,
             ledger=self.replay.ledger.counts,
+            user=identity.user,
+            project=identity.project,
         )
 
     @property

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from msgspec.structs import asdict
 
 from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
-from remuda.wire.messages import ExperimentState
+from remuda.wire.messages import ExperimentState, Used
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -121,6 +121,21 @@ def families(snapshot: Snapshot | None, now_s: float) -> Iterator[Family]:
         values = ((run, each.value(run)) for run in snapshot.runs)
         samples = tuple(Sample(value, _who(run)) for run, value in values if value is not None)
         yield Family(each.name, each.kind, each.help, samples)
+    for name, help, amount in _USED:
+        used = tuple(
+            Sample(amount(run.used), {**_who(run), "user": run.user, "project": run.project}) for run in snapshot.runs
+        )
+        yield Family(name, "counter", help, used)
+
+
+_USED: tuple[tuple[str, str, Callable[[Used], float]], ...] = (
+    ("remuda_used_worker_seconds_total", "Time of workers at a run.", lambda used: used.worker_us / 1e6),
+    ("remuda_used_gpu_seconds_total", "Time of GPUs at a run.", lambda used: used.gpu_us / 1e6),
+    ("remuda_used_cpu_seconds_total", "Processor time of workers for a run.", lambda used: used.cpu_us / 1e6),
+    ("remuda_used_env_steps_total", "Environment steps since the submission.", lambda used: used.env_steps),
+    ("remuda_used_updates_total", "Computed updates, repeated updates included.", lambda used: used.updates),
+    ("remuda_used_payload_bytes_total", "Size of the counted chunks.", lambda used: used.payload_bytes),
+)
 
 
 def _of_process(snapshot: Snapshot, now_s: float) -> Iterator[Family]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from remuda.wire.messages import ExperimentState, ExperimentStatus, RefusalCounts, Role, WorkerState
+from remuda.wire.messages import ExperimentState, ExperimentStatus, RefusalCounts, Role, Used, WorkerState
 
 LOOP_LIMIT_S = 5.0
 """A loop without a snapshot for this long does not turn. Snapshots come every second."""
@@ -30,6 +30,9 @@ class RunMeasures(Struct, frozen=True):
     samples_per_insert: float | None
     last_return: float | None
     best_return: float | None
+    user: str = ""
+    project: str = ""
+    used: Used = Used()
 
     @staticmethod
     def of(status: ExperimentStatus) -> RunMeasures:
@@ -47,6 +50,9 @@ class RunMeasures(Struct, frozen=True):
             samples_per_insert=status.samples_per_insert,
             last_return=status.last_return,
             best_return=status.best_return,
+            user=status.user,
+            project=status.project,
+            used=status.used,
         )
 
 

@@ -142,6 +142,11 @@ class ExperimentStatus(Part, frozen=True):
     """None if unknown."""
     policies: list[PolicyStatus] = field(default_factory=list[PolicyStatus])
     """Status of each of several policies. The fields above are then sums over their learning, and their mean return."""
+    user: str = ""
+    """Name of the key that submitted the experiment."""
+    project: str = ""
+    used: Used = Used()
+    """Use since the submission."""
 
 
 class Status(Message, frozen=True):

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 REPORT_EXAMPLE = "remuda report --by user --since 7d"
 
-By = Annotated[
-    Literal["user", "project", "run", "day"], typer.Option(help="What a line is about.")
-]
+By = Annotated[Literal["user", "project", "run", "day"], typer.Option(help="What a line is about.")]
 Since = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="24h, 7d, 2026-11-28 or 2026-11-28T14 (UTC); default: all."),

@@ -1025,7 +1025,11 @@ class World:
                 run_dir = effect.submit.run_dir
                 config = ExperimentConfig.model_validate_json(effect.submit.config_json)
                 first, *others = [
-                    PreparedRun(effect, config, effect.identity(run_dir, run_dir + "/policy/p", policy=name))
+                    PreparedRun(
+                        effect,
+                        config,
+                        effect.identity(run_dir, run_dir + "/policy/p", policy=name, project=config.project),
+                    )
                     for name in configs_of_policies(config)
                 ]
                 prepared = replace(first, others=tuple(others))

@@ -50,6 +50,9 @@ class ExperimentConfig(Section):
     project: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")] = ""
     """Project to which the run is charged: a group in `remuda report --by project`, and an account for `remuda quota`.
     See bill.md."""
+    preemptible: bool = False
+    """Gives all workers to a waiting experiment of higher priority that lacks workers: collectors hand in, learners
+    save, and the run waits in the queue and continues later. Parallel mode only."""
     seed: NonNegative = 0
     """Seed from which the seeds of all workers, environments and networks are derived."""
     env: EnvConfig

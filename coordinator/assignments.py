@@ -82,6 +82,10 @@ class Assignments:
             steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
         for lent in decided.returns:
             steps += self._ask_back(lent)
+        for preemption in decided.preemptions:
+            self._journaling.touched.add(preemption.holder)
+            by = self._catalog[preemption.waiting].identity.name
+            steps += self._catalog[preemption.holder].preempt(by, now_s)
         self._dealt.extend(decided.grants)
         return steps + self._carry_out(now_s)
 

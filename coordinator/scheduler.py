@@ -1,8 +1,9 @@
 """Distribution of the herd: assignments, returns for waiting experiments, and the reasons for waiting.
 
 Promises: a waiting experiment gets the minimum all at once. Workers of a running experiment beyond the minimum are lent
-to experiments of the same or a higher priority below the minimum. The minimum is never taken away: a worker is given
-back only once for the same need. Free workers too few for a waiting experiment go to smaller experiments for a while;
+to experiments of the same or a higher priority below the minimum. The minimum is never taken away, but for runs that
+are preemptible: they give all workers back to a run of higher priority. A worker is given back only once for the same
+need. Free workers too few for a waiting experiment go to smaller experiments for a while;
 then free workers are kept for a while (see may_be_overtaken). Useful workers are not idle for long, and smaller
 experiments do not overtake forever an experiment with a minimum within the herd.
 """
@@ -57,6 +58,8 @@ class Holding:
     """Number of workers already returning."""
     share_hours: float = 0.0
     """As in Demand; among equal priorities more gives back first."""
+    preemptible: Mapping[Role, int] = field(default_factory=dict[Role, int])
+    """All workers of a run that may be preempted; empty for all other runs."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,21 @@ class Return:
 
 
 @dataclass(frozen=True)
+class Preempt:
+    """An experiment hands in and gives all its workers back, for another of higher priority."""
+
+    holder: str
+    waiting: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """Assignments and returns to carry out now, and a sentence for each waiting experiment."""
 
     grants: tuple[Grant, ...]
     waiting: Mapping[str, str]
     returns: tuple[Return, ...] = ()
+    preemptions: tuple[Preempt, ...] = ()
 
 
 def plan(
@@ -108,7 +120,7 @@ def plan(
         dealing.deal_minimum(demand)
     for demand in dealing.served:
         dealing.deal_more(demand)
-    return Plan(tuple(dealing.grants), dealing.waiting, tuple(dealing.returns))
+    return Plan(tuple(dealing.grants), dealing.waiting, tuple(dealing.returns), tuple(dealing.preemptions))
 
 
 class _Pool:
@@ -164,6 +176,7 @@ class _Dealing:
         """Reserved workers among them: the rest of a minimum is about to come."""
         self.grants: list[Grant] = []
         self.returns: list[Return] = []
+        self.preemptions: list[Preempt] = []
         self.waiting: dict[str, str] = {}
         self.served: list[Demand] = []
 
@@ -226,6 +239,7 @@ class _Dealing:
             role: self._lent(demand, role, count - len(coming[role])) for role, count in short.items()
         }
         suffices = all(len(coming[role]) + lent[role].total() >= count for role, count in short.items())
+        suffices = suffices or self._preempt(demand, short, coming, lent)
         if demand.yields and not suffices and not demand.started:
             return _explain(demand, free, {})  # others may have what is there: it is not enough in any case
         self._count_on(coming, lent)
@@ -248,6 +262,42 @@ class _Dealing:
         for role, counts in lent.items():
             for lender, count in counts.items():
                 self._surplus[lender, role] -= count
+
+    def _preempt(
+        self,
+        demand: Demand,
+        short: Mapping[Role, int],
+        coming: dict[Role, list[Holding]],
+        lent: dict[Role, Counter[str]],
+    ) -> bool:
+        """Preempt runs, lowest priority first, if their workers suffice; change `coming` and `lent` accordingly."""
+        missing = {role: count - len(coming[role]) for role, count in short.items()}
+        taken = self._preemptible(demand, missing)
+        names = {holding.experiment for holding in taken}
+        others = {role: Counter({who: n for who, n in lent[role].items() if who not in names}) for role in short}
+        for role in short:
+            given = [each for each in taken for _ in range(each.preemptible.get(role, 0))][: missing[role]]
+            if len(given) + others[role].total() < missing[role]:
+                return False
+            others[role] = Counter([*others[role].elements()][: missing[role] - len(given)])
+        self.preemptions += [Preempt(each.experiment, demand.experiment) for each in taken]
+        for role in short:
+            coming[role] += [each for each in taken for _ in range(each.preemptible.get(role, 0))][: missing[role]]
+            lent[role] = others[role]
+        return bool(taken)
+
+    def _preemptible(self, demand: Demand, missing: Mapping[Role, int]) -> list[Holding]:
+        """Return preemptible runs with missing workers, until their workers suffice."""
+        left, taken = dict(missing), list[Holding]()
+        done = {preemption.holder for preemption in self.preemptions}
+        for holding in self._holdings if not demand.patient else ():
+            gives = holding.preemptible
+            if holding.priority >= demand.priority or holding.experiment in done:
+                continue
+            if any(left[role] > 0 and gives.get(role, 0) for role in left):
+                taken.append(holding)
+                left = {role: count - gives.get(role, 0) for role, count in left.items()}
+        return taken
 
     def _lent(self, demand: Demand, role: Role, count: int) -> Counter[str]:
         """Return the workers to spare of other experiments with no higher priority. The order is: lowest priority

@@ -86,7 +86,7 @@ _HEAD = msgspec.msgpack.Decoder(HeadSnapshot)
 _IDENTITY = msgspec.msgpack.Decoder(Identity)
 _CHUNKS = msgspec.msgpack.Decoder(IndexedChunk)
 _EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
-_OF_RUN = ("state", "reason", "stage", "failures", "wall_s", "stage_left_s", "meter")
+_OF_RUN = ("state", "reason", "stage", "failures", "wall_s", "stage_left_s", "meter", "preempted_by")
 """Fields of ExperimentSnapshot in the head."""
 
 _PREFIX = re.compile(r"([a-z][a-z0-9_]*)?")

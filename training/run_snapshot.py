@@ -71,6 +71,8 @@ class ExperimentSnapshot(Snapshot, frozen=True):
     league: LeagueSnapshot | None = None
     """Of the first policy: the league of all policies."""
     meter: MeterSnapshot = MeterSnapshot()
+    preempted_by: str = ""
+    """See Preemption."""
 
     def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""
@@ -102,6 +104,7 @@ class HeadSnapshot(Snapshot, frozen=True):
     stage_left_s: float | None = None
     """See ExperimentShutdown.left_s; missing in earlier versions of Remuda."""
     meter: MeterSnapshot = MeterSnapshot()
+    preempted_by: str = ""
 
 
 class RunSnapshot(Snapshot, frozen=True):

@@ -56,6 +56,10 @@ class RunState:
         """Start the clock."""
         self.state, self.since_s = "starting", now_s
 
+    def pause(self, now_s: float) -> None:
+        """Stop the clock, until the next start."""
+        self.before_s, self.since_s, self.state = self.wall_s(now_s), None, "starting"
+
     def finish(self, end: End, now_s: float) -> None:
         """Stop the clock at the end."""
         self.before_s, self.since_s = self.wall_s(now_s), None

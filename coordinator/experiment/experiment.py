@@ -21,6 +21,7 @@ from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.meter import Meter
 from remuda.coordinator.experiment.policy import PolicyTraining
+from remuda.coordinator.experiment.preemption import Preemption
 from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import LeaseBook, Sender
@@ -105,6 +106,7 @@ class Experiment:
         self._shutdown = ExperimentShutdown(
             identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
         )
+        self._preemption = Preemption(config, identity.id, self.leases, self._workers, self.policies)
         self.meter = Meter(self.leases, self.policies, now_s)
         parts = self.policies, self.leases, self.failures, self._collecting, self._workers, self.meter
         self._messages = MessageHandlers(identity.id, self._run, *parts)
@@ -150,6 +152,8 @@ class Experiment:
         if self.held_up is not None:
             return f"held up: {self.held_up.explain(now_s)}"
         explained = self._demand.explain(now_s, running=self.state == "running")
+        if self._preemption.by and self.ending is None:
+            return self._preemption.explain(explained)
         if explained is None and (awaited := self._shutdown.awaits_evaluation) is not None:
             explained = f"waits for the evaluation of {awaited}"
         return explained
@@ -166,12 +170,15 @@ class Experiment:
         if not self.failures.none and self.failures.rest(now_s)[0]:
             return None
         if self.ending is None:
-            return self._demand.demand(now_s, started=self._run.state != "queued")
+            if self._preemption.leaves:
+                return None
+            return self._demand.demand(now_s, started=self._run.state != "queued" and not self._preemption.by)
         return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
         """Return the workers to spare, and those already returning."""
-        return self._demand.holding(keeps=self.ending is not None)
+        held = self._demand.holding(keeps=self.ending is not None or bool(self._preemption.by))
+        return held if self.ending is not None else self._preemption.holding(held, self.state)
 
     @contained
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
@@ -183,6 +190,7 @@ class Experiment:
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         """Add a worker chosen by the scheduler. The first worker starts the clock of the run."""
         self.meter.advance(now_s)
+        self._preemption.end(self._run, now_s)
         if self.state == "queued":
             self._run.start(now_s)
             for policy in self.policies:
@@ -194,11 +202,16 @@ class Experiment:
         """Give workers back for another experiment in need of them."""
         return self._workers.lend(role, count, to)
 
+    @contained
+    def preempt(self, by: str, now_s: float) -> list[Step]:
+        """Hand in and give all workers back, for a run of higher priority with this name."""
+        return self._preemption.begin(by, now_s) + self._do_due(now_s)
+
     def takes(self, role: Role) -> bool:
         """True if the run still takes a worker of this role. A run that ends takes evaluators only."""
         if self.over or self.ending is not None:
             return not self.over and role == "evaluator" and self._shutdown.lacks_evaluator
-        return role != "learner" or self.leases.count("learner") < len(self.policies)
+        return not self._preemption.leaves and (role != "learner" or self.leases.count("learner") < len(self.policies))
 
     @contained
     def back(self, number: int, now_s: float) -> list[Step]:
@@ -279,6 +292,8 @@ class Experiment:
             share_end(self._commanders, self._stop_value)
         if self._commanders[0].ending is not None:
             steps += self._end(now_s)
+        else:
+            steps += self._preemption.advance(self._run, now_s)
         for policy in self.policies:
             if policy.callbacks.book.active and not self._run.over:
                 steps += policy.callbacks.send_due(policy.counters(now_s), now_s)
@@ -348,6 +363,7 @@ class Experiment:
             workers_failures=self.failures.snapshot(now_s),
             deaths=self.failures.deaths(now_s),
             meter=self.meter.snapshot(),
+            preempted_by=self._preemption.by,
         )
 
     def _changes(self, policy: PolicyTraining, now_s: float, *, whole: bool) -> Changes:
@@ -392,6 +408,8 @@ class Experiment:
         for lease in self.leases:
             lease.recovered, lease.ready_s = True, now_s
         self.meter.restore(first.meter, now_s)
+        self._preemption.by = first.preempted_by
+        self._preemption.pause(self._run, now_s)
         self._collecting.credit.restore(first.flow.accounts)
         for policy, each in zip(self.policies, recovered, strict=True):
             policy.restore(each, [lease.number for lease in self.leases], now_s)

@@ -291,8 +291,8 @@ class MessageHandlers:
         if first:
             policy.begun = True
             policy.callbacks.begin(policy.counters(now_s))
-            if all(each.begun for each in self._policies):
-                self._run.state = "running"
+        if self._run.state == "starting" and all(each.begun for each in self._policies):
+            self._run.state = "running"
         decisions = commander.started() if first else commander.retry_save()
         steps = [*policy.own(policy.dispatch.carry_out(decisions, policy.counters(now_s), now_s))]
         if commander.ending is not None:

@@ -183,3 +183,26 @@ def test_a_quota_is_journaled_and_holds_back_a_run_until_it_is_raised() -> None:
     world.ask(SetQuota(replace(world.quotas["project/p"], env_steps=10**9)))
     world.run()
     assert isinstance(world.coordinator.experiments.find("second"), FinishedRun)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_preemptible_run_hands_in_waits_and_continues(dies: bool) -> None:
+    """Nothing counted is lost, no update either, and the bill has no time of the wait; whatever dies."""
+    world, rng = World(config(preemptible=True, stop={"max_env_steps": 9_000})), random.Random(2)
+    leases = Leases(world)
+    world.started().until_env_step(800)
+    world.crash_at = lambda: dies and rng.random() < 0.001
+    world.config = config()
+    world.submit("urgent", priority=5)
+    world.until(lambda: len(world.status().experiments) == 2 and world.experiment(1).state == "running")
+    waiting = world.experiment(0)
+    assert (waiting.state, waiting.env_step >= 800) == ("starting", True)
+    assert "preempted by urgent" in (waiting.waiting_for or "")
+    assert waiting.env_step == world.unique_env_steps(waiting.id)
+    saved = max(world.records)
+    world.until(lambda: world.experiment(1).state == "finished" and world.experiment(0).state == "running")
+    assert world.experiment(0).train_iter >= waiting.train_iter == saved or dies
+    assert world.experiment(0).wall_s < waiting.wall_s + 5.0
+    world.run()
+    assert world.experiment(0).state == "finished"
+    assert world.experiment(0).used.worker_us / 1e6 == pytest.approx(leases.seconds(waiting.id), abs=1e-4)

@@ -127,8 +127,8 @@ class Assignments:
 
     def read_shares(self) -> Shares:
         """Return the shares with the present use of all runs."""
-        active = self._catalog.active
-        self._shares.read((Active(each.identity, each.meter.present, len(each.leases)) for each in active), self.hour)
+        runs = self._catalog.unretired
+        self._shares.read((Active(each.identity, each.meter.present, len(each.leases)) for each in runs), self.hour)
         return self._shares
 
     def _plan(self, wishes: Sequence[tuple[Experiment, Demand]], active: Sequence[Experiment]) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.training.identity import Identity
@@ -39,6 +39,11 @@ class Catalog:
     def active(self) -> list[Experiment]:
         """Unfinished experiments."""
         return [experiment for experiment in self._experiments.values() if not experiment.over]
+
+    @property
+    def unretired(self) -> Collection[Experiment]:
+        """Experiments with a use that is not noted yet: unfinished, or over in this turn."""
+        return self._experiments.values()
 
     def experiment(self, id: str) -> Experiment | None:
         """Return the experiment with this id; None if unknown or retired."""

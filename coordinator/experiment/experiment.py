@@ -189,7 +189,6 @@ class Experiment:
     @contained
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         """Add a worker chosen by the scheduler. The first worker starts the clock of the run."""
-        self.meter.advance(now_s)
         self._preemption.end(self._run, now_s)
         if self.state == "queued":
             self._run.start(now_s)
@@ -224,16 +223,14 @@ class Experiment:
     def receive(self, message: AnyMessage, sender: Sender, now_s: float) -> list[Step]:
         """Handle a message about an open or closed lease, after `refusal` has accepted it."""
         try:
-            self.meter.advance(now_s)
             return self._messages.receive(message, sender, now_s) + self._do_due(now_s)
-        except Exception as error:  # not @contained: this is called for every chunk
+        except Exception as error:
             return [Broken.by(error, self.identity.id)]
 
     @contained
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """End the lease of a worker that was lost, left, or started a new incarnation. `handed_in`: no data is lost.
         `died`: the end of a process that is dead or seems dead."""
-        self.meter.advance(now_s)
         lease = self.leases.open_leases.get(number)
         if lease is not None and died:
             self.failures.died(lease, died, now_s)
@@ -245,7 +242,6 @@ class Experiment:
     @contained
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         """Stop the run, on request. `nobody_comes`: lost workers will not be replaced."""
-        self.meter.advance(now_s)
         if self.over:
             return []
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
@@ -268,7 +264,6 @@ class Experiment:
         """Time has passed."""
         if self._run.over or self._run.state == "queued":
             return []  # the run folder is closed, and its clock has stopped
-        self.meter.advance(now_s)
         reports = [step for policy in self.policies for step in policy.tick(now_s)]
         return reports + self._collecting.tick(now_s) + self._do_due(now_s)
 

@@ -13,13 +13,15 @@ from remuda.training.changed_rows import ChangedRows
 from remuda.training.snapshot import HourRow, MeterSnapshot, Rows
 from remuda.wire.messages import ROLES, Role, Used
 
+_NO_ROWS = Rows[HourRow]()
+
 
 class Meter:
     """Adds up the time of the leases; steps, updates and bytes are read from the books that count them.
 
     All amounts are totals since the beginning, in whole numbers: an hour is the difference of two totals, so no sum can
-    differ from the journal. Time is counted before each change of the leases, so the cost is independent of their
-    number. `advance` comes first in every turn of the run.
+    differ from the journal. A lease begins and ends with the turn that journals it. The cost of a turn does not grow
+    with the number of leases.
 
     After a restart of the coordinator, the time since the last commit counts for a worker once the worker is back:
     such a worker has worked on. A worker that does not come back may have died at once.
@@ -30,6 +32,8 @@ class Meter:
         self._has_gpus = any(_gpus(policy.config, role) for policy in policies for role in ROLES)
         self._counted_us = _us(now_s)
         self._worker_us = self._gpu_us = self._cpu_us = 0
+        self._workers = self._gpus = 0
+        """Since the newest `advance`."""
         self.hour = 0
         """The current hour, in hours since 1970 (UTC); 0 before the first."""
         self._before = Used(env_steps=policies[0].replay.ledger.env_step)
@@ -72,12 +76,14 @@ class Meter:
     # --- what happens ---
 
     def advance(self, now_s: float) -> None:
-        """Count the time of all leases until now."""
+        """Count the time of all leases until now. Leases may have changed in this turn only."""
         now_us = _us(now_s)
         passed_us, self._counted_us = now_us - self._counted_us, now_us
-        self._worker_us += passed_us * len(self._leases)
+        self._worker_us += passed_us * self._workers
+        self._workers = len(self._leases.open_leases)
         if self._has_gpus:
-            self._gpu_us += passed_us * sum(map(self._gpus_of, self._leases))
+            self._gpu_us += passed_us * self._gpus
+            self._gpus = sum(map(self._gpus_of, self._leases))
 
     def begin_hour(self, hour: int, now_s: float) -> Used:
         """Close the hour before, and return its use."""
@@ -118,7 +124,7 @@ class Meter:
 
     def changes(self) -> Rows[HourRow]:
         """Return the rows changed since the last call."""
-        return self._changed.take(self._hours.__getitem__)
+        return self._changed.take(self._hours.__getitem__) if self._changed.put else _NO_ROWS
 
     def restore(self, snapshot: MeterSnapshot, now_s: float) -> None:
         """Continue from a snapshot; only with the leases of the snapshot."""
@@ -127,6 +133,7 @@ class Meter:
         self._hours = {row.hour: row for row in snapshot.hours}
         self._closed = self._hours[max(self._hours)].used if self._hours else Used()
         self._counted_us = _us(now_s)
+        self.advance(now_s)
         absent_us, before = max(self._counted_us - snapshot.counted_us, 0), dict(snapshot.absent)
         self._absent = {lease.number: before.get(lease.number, 0) + absent_us for lease in self._leases}
 

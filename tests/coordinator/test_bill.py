@@ -179,7 +179,9 @@ def test_a_quota_is_journaled_and_holds_back_a_run_until_it_is_raised() -> None:
     assert world.quotas["project/p"].env_steps == 100
     world.submit("second")
     world.until(lambda: "project/p has used" in (world.experiment(1).waiting_for or ""))
-    assert world.experiment(0).state == "running"
+    world.until(lambda: world.experiment(0).state == "finished")
+    world.steps(100)  # the steps of a run that is over still count
+    assert world.experiment(1).state == "queued"
     world.ask(SetQuota(replace(world.quotas["project/p"], env_steps=10**9)))
     world.run()
     assert isinstance(world.coordinator.experiments.find("second"), FinishedRun)

@@ -159,7 +159,7 @@ def _row(account: AccountStatus) -> list[str]:
 
 
 def _of(most: float | None) -> str:
-    return "" if most is None else f" of {most:g}"
+    return "" if most is None else f" of {most if isinstance(most, int) else format(most, 'g')}"
 
 
 @group.command("set", epilog=epilog("remuda quota set user/alice --weight 2 --workers 8 --worker-hours 100"))

@@ -1,10 +1,10 @@
 """Distribution of the herd: assignments, returns for waiting experiments, and the reasons for waiting.
 
 Promises: a waiting experiment gets the minimum all at once. Workers of a running experiment beyond the minimum are lent
-to experiments of the same or a higher priority below the minimum. The minimum is never taken away, but for runs that
-are preemptible: they give all workers back to a run of higher priority. A worker is given back only once for the same
-need. Free workers too few for a waiting experiment go to smaller experiments for a while;
-then free workers are kept for a while (see may_be_overtaken). Useful workers are not idle for long, and smaller
+to experiments of the same or a higher priority below the minimum. A preemptible run gives all workers back
+to a run of higher priority; no other run gives its minimum away. A worker is given back only once for the same need.
+Free workers too few for a waiting experiment go to smaller experiments for a while; then free workers are kept for a
+while (see may_be_overtaken). Useful workers are not idle for long, and smaller
 experiments do not overtake forever an experiment with a minimum within the herd.
 """
 
@@ -337,4 +337,13 @@ def _explain(demand: Demand, free: Mapping[Role, tuple[int, int]], coming: Mappi
         names = ", ".join(sorted({holding.name for holding in coming.get(role, ())}))
         back = f", {len(coming[role])} coming back from {names}" if names else ""
         parts.append(f"{count} {role}{'s' if count != 1 else ''} ({there} free{kept}{rests}{back})")
-    return "waits for " + " and ".join(parts)
+    return (
+        "waits for " + " and ".join(parts) + ("" if demand.started or any(coming.values()) else _way_out(demand, free))
+    )
+
+
+def _way_out(demand: Demand, free: Mapping[Role, tuple[int, int]]) -> str:
+    """Return what would let a queued experiment begin at once."""
+    lacking = {role: demand.minimum[role] - there for role, (there, _) in free.items() if demand.minimum[role] > there}
+    commands = [f"`remuda worker {role}{f' --count {count}' if count > 1 else ''}`" for role, count in lacking.items()]
+    return f"; it begins when these are free, or at once with {' and '.join(commands)}" if commands else ""

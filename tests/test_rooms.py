@@ -57,7 +57,8 @@ ROOMS = [
     Rooms(
         "coordinator",
         (
-            {"effects", "limits", "monitoring", "rights", "scheduler", "stream_server"},
+            {"bill"},
+            {"effects", "limits", "monitoring", "rights", "scheduler", "shares", "stream_server"},
             {"connections", "leases", "settings"},
             {"addresses", "failures", "registry"},
             {"experiment"},

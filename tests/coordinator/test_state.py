@@ -94,7 +94,9 @@ def test_a_queued_run_shows_its_wait_reports_nothing_and_can_be_stopped() -> Non
     world = World(config(log={"buffer_interval_s": 1.0})).started(learners=0)
     world.steps(100)
     status = world.experiment()
-    assert (status.state, status.waiting_for) == ("queued", "waits for 1 learner (0 free)")
+    assert status.state == "queued"
+    assert (status.waiting_for or "").startswith("waits for 1 learner (0 free); it begins")
+    assert "`remuda worker learner`" in (status.waiting_for or "")
     for name in ("nonsense", ""):  # "": a variable of a shell that is not set, say
         world.ask(StopExperiment(name))
         world.steps(5)

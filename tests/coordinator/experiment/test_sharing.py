@@ -193,7 +193,8 @@ def test_what_is_not_enough_for_one_that_waits_goes_to_one_that_can_begin() -> N
     herd: dict[Role, int] = {"learner": 3, "collector": 10, "evaluator": 3}
     decided = plan([demand("big", 0, collectors=10, yields=True), demand("small", 1)], free, [], herd)
     assert {grant.experiment for grant in decided.grants} == {"small"}
-    assert decided.waiting == {"big": "waits for 10 collectors (5 free)"}
+    way_out = "it begins when these are free, or at once with `remuda worker collector --count 5`"
+    assert decided.waiting == {"big": f"waits for 10 collectors (5 free); {way_out}"}
 
 
 @given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))

@@ -48,8 +48,8 @@ class ExperimentConfig(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the experiment and, without --run-dir and --run-id, of the run folder."""
     project: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")] = ""
-    """Project to which the run is charged: a group in `remuda report --by project`, and an account of `remuda quota set`.
-    See bill.md."""
+    """Project to which the run is charged: a group of `remuda report --by project`, and an account of `remuda quota
+    set`. See bill.md."""
     preemptible: bool = False
     """Gives all workers to a waiting experiment of higher priority that lacks workers: collectors hand in, learners
     save, and the run waits in the queue and continues later. Parallel mode only."""

@@ -142,7 +142,7 @@ class Shares:
         quota, used = account.quota, account.used
         if (most_hours := quota.worker_hours) is not None and used.worker_us >= most_hours * US_PER_HOUR:
             hours = used.worker_us / US_PER_HOUR
-            what = f"{hours:.2f} of {most_hours:g} worker-hours"
+            what = f"{hours:.3f} of {most_hours:g} worker-hours"
             free_at = self._free_at(account, lambda left: left.worker_us < most_hours * US_PER_HOUR)
             raised = f"--worker-hours {int(hours) + 1}"
         elif (most_steps := quota.env_steps) is not None and used.env_steps >= most_steps:

@@ -23,15 +23,19 @@ from remuda.wire.messages import (
     BatchRequest,
     Beat,
     BeatHeard,
+    BillRequest,
     Bye,
     ClientMessage,
     LogRequest,
     Message,
     Prioritize,
+    Quota,
+    QuotaRequest,
     Ready,
     RefusalCounts,
     Register,
     Rejected,
+    SetQuota,
     Shutdown,
     StatusRequest,
     StopExperiment,
@@ -48,7 +52,7 @@ CLIENT = b"client:1"
 
 def test_every_right_has_its_messages() -> None:
     assert set(MAY_SAY) == set(RIGHTS)
-    assert MAY_SAY["viewer"] == {StatusRequest, LogRequest, Ack}
+    assert MAY_SAY["viewer"] == {StatusRequest, LogRequest, BillRequest, QuotaRequest, Ack}
     assert MAY_SAY["operator"] == {*get_args(ClientMessage), Ack}
     assert MAY_SAY["worker"] == {*get_args(WorkerMessage), Ack}
     assert MAY_SAY["operator"] & MAY_SAY["worker"] == {Ack}
@@ -63,6 +67,7 @@ def say(world: World, who: Identity, message: AnyMessage, peer: bytes = CLIENT, 
     [
         (VIEWER, StopExperiment("x")),
         (VIEWER, Prioritize("x", 1)),
+        (VIEWER, SetQuota(Quota("user/alice", weight=9.0))),
         (VIEWER, Shutdown()),
         (VIEWER, Submit("x", "{}", "x")),
         (VIEWER, REGISTER),
@@ -135,6 +140,9 @@ def test_a_whole_run_is_answered_as_the_table_says() -> None:
     world.run()
     world.ask(LogRequest("x"))
     world.ask(LogRequest("nobody"))
+    world.ask(BillRequest())
+    world.ask(SetQuota(Quota("user/x", workers=1)))
+    world.ask(QuotaRequest())
     world.ask(StopExperiment("x"))
     world.ask(Shutdown())
     world.steps(20)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import replace as altered
 from pathlib import Path
@@ -38,7 +39,7 @@ from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal_entry import Recovered as BareRun
 from remuda.training.replay.ledger import Ledger
 from remuda.training.run_snapshot import FORMAT, Changes, FinishedRun, RunSnapshot
-from remuda.training.snapshot import EvaluationResult, LeaseHolder, LeaseSnapshot, Rows
+from remuda.training.snapshot import EvaluationResult, HourRow, LeaseHolder, LeaseSnapshot, Rows
 from remuda.wire.messages import (
     OVER,
     CheckpointRecord,
@@ -48,11 +49,13 @@ from remuda.wire.messages import (
     LogRequest,
     LogText,
     PolicyRef,
+    Quota,
     Rejected,
     Status,
     StatusRequest,
     StopExperiment,
     Submit,
+    Used,
 )
 
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
@@ -502,3 +505,32 @@ def test_a_run_in_another_coordinators_hands_is_not_taken_up(
     assert all_found(tmp_path) == []
     assert "which is alive" in capsys.readouterr().err
     folders.close()
+
+
+def test_the_use_of_runs_and_quotas_outlive_the_coordinator_and_repeated_rows_change_nothing(tmp_path: Path) -> None:
+    """An unfinished run is charged by its journal alone, so its hours are no past."""
+    hour = int(time.time()) // 3_600
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    over, begun = submitted(folders, FIRST, "over"), submitted(folders, OTHER, "begun")
+    rows = HourRow(hour - 3, Used(5, env_steps=2)), HourRow(hour, Used(9, env_steps=2))
+    last = in_state(over, "finished").last
+    assert last is not None
+    for _ in range(2):
+        herd.note(altered(over, changes=Changes(hour=Rows(rows[:1]))))
+        herd.note(altered(begun, changes=Changes(hour=Rows(rows))))
+        herd.note_over(replace(last, hours=[*rows]))
+        herd.keep_quota(Quota("user/a", workers=3))
+    herd.keep_quota(Quota("user/b", weight=2.0))
+    herd.keep_quota(Quota("user/b"))
+    herd.close()
+    folders.close()
+    herd = RunsFolder(tmp_path)
+    assert herd.quotas() == [Quota("user/a", workers=3)]
+    assert [(past.hour, past.used) for past in herd.past()] == [
+        (hour - 3, Used(5, env_steps=2)),
+        (hour, Used(4)),
+    ]
+    lines = herd.used(hour - 1, hour + 1, without={OTHER})
+    assert [(line.name, line.experiment, line.used) for line in lines] == [("over", FIRST, Used(4))]
+    assert len(herd.used(0, hour, without=())) == 2
+    herd.close()

@@ -31,7 +31,9 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="As --since: the hour after the last (default: now).")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")]
 Account = Annotated[str, typer.Argument(metavar="ACCOUNT", help="user/NAME (the name of a key) or project/NAME.")]
-Weight = Annotated[float | None, typer.Option(metavar="W", help="Share of the herd beside other accounts (1).")]
+Weight = Annotated[
+    float | None, typer.Option(metavar="W", min=1e-6, help="Share of the herd beside other accounts (1).")
+]
 Workers = Annotated[int | None, typer.Option(metavar="N", min=0, help="Most workers at a time.")]
 WorkerHours = Annotated[float | None, typer.Option(metavar="H", min=0.0, help="Most worker-hours in --days.")]
 EnvSteps = Annotated[int | None, typer.Option(metavar="N", min=0, help="Most environment steps in --days.")]

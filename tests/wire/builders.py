@@ -33,6 +33,7 @@ MESSAGE_TYPES: tuple[type[AnyMessage], ...] = get_args(AnyMessage)
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 _PATTERNS = {
+    "^(user|proje": st.sampled_from(["user/alice", "project/p-1"]),
     "^[0-9a-f]{8}": st.uuids().map(str),
     "^[0-9a-f]{64": st.binary(min_size=32, max_size=32).map(bytes.hex),
     "^tcp://[0-9A": st.integers(1, 65_535).map("tcp://[::1]:{}".format),

@@ -118,7 +118,7 @@ class Quota(Part, frozen=True):
     """Weight and limits of an account: of a user (the name of a key) or of a project."""
 
     account: Annotated[str, Meta(pattern=r"^(user|project)/[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
-    weight: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
+    weight: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0
     """An account with weight 2 gets twice the share of the herd of an account with weight 1."""
     workers: Count | None = None
     """Most workers at the same time."""

@@ -271,7 +271,7 @@ class _Dealing:
         lent: dict[Role, Counter[str]],
     ) -> bool:
         """Preempt runs, lowest priority first, if their workers suffice; change `coming` and `lent` accordingly."""
-        missing = {role: count - len(coming[role]) for role, count in short.items()}
+        missing: dict[Role, int] = {role: count - len(coming[role]) for role, count in short.items()}
         taken = self._preemptible(demand, missing)
         names = {holding.experiment for holding in taken}
         others = {role: Counter({who: n for who, n in lent[role].items() if who not in names}) for role in short}
@@ -288,7 +288,8 @@ class _Dealing:
 
     def _preemptible(self, demand: Demand, missing: Mapping[Role, int]) -> list[Holding]:
         """Return preemptible runs with missing workers, until their workers suffice."""
-        left, taken = dict(missing), list[Holding]()
+        left: dict[Role, int] = dict(missing)
+        taken: list[Holding] = []
         done = {preemption.holder for preemption in self.preemptions}
         for holding in self._holdings if not demand.patient else ():
             gives = holding.preemptible

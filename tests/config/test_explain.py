@@ -268,8 +268,8 @@ quux: 1
 {path}:8: learner.batch_size: should be greater than 0, not -1
 {path}:9: stop: should be a mapping of settings, not null
 {path}:10: quux: no such setting; valid here: name, seed, env, policy, policies, self_play, learner, collector, \
-evaluator, reanalyzer, buffer, checkpoint, storage, stop, log, callbacks, limits, launch, affinity, source_dir"""
-evaluator, reanalyzer, inference, buffer, checkpoint, stop, log, callbacks, limits, launch, affinity, source_dir"""
+evaluator, reanalyzer, inference, buffer, checkpoint, storage, stop, log, callbacks, limits, launch, affinity, \
+source_dir"""
         with pytest.raises(ConfigError) as caught:
             load_config(path)
         assert str(caught.value) == expected

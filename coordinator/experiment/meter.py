@@ -151,6 +151,8 @@ def _gpus(config: ExperimentConfig, role: Role) -> int:
             return int(config.collector.device.startswith("cuda"))
         case "reanalyzer":
             return int(config.reanalyzer.device.startswith("cuda"))
+        case "inference":
+            return int(config.inference.device.startswith("cuda"))
         case "evaluator":
             return 0
 

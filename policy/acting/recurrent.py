@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.policy.acting.network import ActingNetwork
+from remuda.policy.acting.network import Network
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.layouts import CORE, HEAD, RecurrentLayout
 from remuda.policy.saved_state import StateMismatchError
@@ -24,7 +24,7 @@ class RecurrentPolicy(Policy):
         layout: RecurrentLayout,
         observation: ObservationSpec,
         head: Policy,
-        network: ActingNetwork,
+        network: Network,
     ) -> None:
         """`head` acts on observations like `layout.remembered`. `network` has the output `encoded`, the core's
         inputs."""

@@ -113,7 +113,7 @@ class Listening(World):
     def __init__(self) -> None:
         super().__init__(config())
         self.asked: dict[tuple[bytes, int], type[Message]] = {}
-        self.answered: dict[type[Message], set[type[Message]]] = {}
+        self.kinds_answered: dict[type[Message], set[type[Message]]] = {}
 
     def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
         if envelope.id:
@@ -124,9 +124,9 @@ class Listening(World):
         for effect in effects:
             if isinstance(effect, fx.Send) and effect.envelope.reply_to:
                 question = self.asked[effect.peer, effect.envelope.reply_to]
-                self.answered.setdefault(question, set()).add(type(effect.envelope.message))
+                self.kinds_answered.setdefault(question, set()).add(type(effect.envelope.message))
             elif isinstance(effect, fx.Send) and isinstance(effect.envelope.message, BeatHeard):
-                self.answered.setdefault(Beat, set()).add(BeatHeard)
+                self.kinds_answered.setdefault(Beat, set()).add(BeatHeard)
         super().apply(effects)
 
 
@@ -147,13 +147,13 @@ def test_a_whole_run_is_answered_as_the_table_says() -> None:
     world.ask(Shutdown())
     world.steps(20)
     asked: set[type[Message]] = {*get_args(WorkerMessage), *get_args(ClientMessage)}
-    for question, answers in world.answered.items():
+    for question, answers in world.kinds_answered.items():
         expected = REPLIES.get(question, (Ack,))
         assert question in asked
         assert answers <= {*expected, Rejected}, question.__name__
         assert expected[0] in answers, question.__name__
-    assert set(REPLIES) <= set(world.answered)
-    assert BatchRequest in world.answered
+    assert set(REPLIES) <= set(world.kinds_answered)
+    assert BatchRequest in world.kinds_answered
 
 
 def said_to_a_fresh_coordinator(peer: bytes, *messages: AnyMessage) -> list[AnyMessage]:

@@ -30,12 +30,12 @@ def played(
                 state[1] = 0.0
         actions.append(actor.act(rows, explores, rng, deterministic=deterministic, legal=legal, state=acting))
         values.append(actor.value(rows, state=valuing))
-    if acting is not None:
+    if acting is not None and valuing is not None:
         np.testing.assert_allclose(acting, valuing, atol=1e-6)
     return np.stack(actions), np.stack(values)
 
 
-@pytest.mark.parametrize("name", {**CASES, **RECURRENT})
+@pytest.mark.parametrize("name", [*CASES, *RECURRENT])
 def test_it_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None:
     """Among all actions and among the legal ones, of one step or of several."""
     case, rng = {**CASES, **RECURRENT}[name], np.random.default_rng(1)

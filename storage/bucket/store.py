@@ -72,8 +72,9 @@ class Store:
         """Open the store of an address. Raises BucketError if no package for such addresses is installed."""
         try:
             core = import_module("fsspec.core")
-            options = {"use_listings_cache": False, "auto_mkdir": True}
-            objects, root = core.url_to_fs(address, **(options if address.startswith("file:") else {}))
+            # s3fs asks for the size before a read in pieces, and if that fails, a list, which may be late
+            options = {"file": {"auto_mkdir": True}, "s3": {"max_concurrency": 1}}
+            objects, root = core.url_to_fs(address, **options.get(address.partition(":")[0], {}))
         except (ImportError, ValueError) as error:
             raise BucketError(
                 f"{address}: {error}. Addresses at s3:// need `pip install 'remuda[bucket]'`; others the package of "

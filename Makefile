@@ -22,7 +22,7 @@ setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second
 .venv/.ready: pyproject.toml constraints.txt setup.py $(COMPILED)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,plot,search,datasets,atari,box2d,mujoco,video,pettingzoo]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,plot,search,datasets,atari,box2d,mujoco,video,pettingzoo,league]'
 	$(BIN)/python -P -c 'import remuda.cli.launch, remuda.runner.serial'
 	touch $@
 

@@ -10,9 +10,9 @@ import io
 import random
 import sys
 from collections.abc import Callable, Iterable
+from importlib import import_module  # moto comes with an extra
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
 Environ = dict[str, Any]
@@ -55,4 +55,5 @@ class Faulty:
 
 if __name__ == "__main__":
     host, port, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    run_simple(host, port, Faulty(DomainDispatcherApplication(create_backend_app), rate), threaded=True)
+    server = import_module("moto.moto_server.werkzeug_app")
+    run_simple(host, port, Faulty(server.DomainDispatcherApplication(server.create_backend_app), rate), threaded=True)

@@ -47,12 +47,6 @@ class ExperimentConfig(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the experiment and, without --run-dir and --run-id, of the run folder."""
-    project: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")] = ""
-    """Project to which the run is charged: a group of `remuda report --by project`, and an account of `remuda quota
-    set`. See bill.md."""
-    preemptible: bool = False
-    """Gives all workers to a waiting experiment of higher priority that lacks workers: collectors hand in, learners
-    save, and the run waits in the queue and continues later. Parallel mode only."""
     seed: NonNegative = 0
     """Seed from which the seeds of all workers, environments and networks are derived."""
     env: EnvConfig
@@ -98,6 +92,12 @@ class ExperimentConfig(Section):
     """Cores of the processes. `none` leaves the choice to the operating system. `auto` gives every process of the run a
     core of its own, and the remaining cores to the learner, if the machine has enough cores; use `auto` on machines
     with one run at a time. Or name cores by role: {learner: [0, 1], collector: [2, 3]}."""
+    project: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")] = ""
+    """Project to which the run is charged: a group of `remuda report --by project`, and an account of `remuda quota
+    set`. See bill.md."""
+    preemptible: bool = False
+    """Gives all workers to a waiting experiment of higher priority that lacks workers: collectors hand in, learners
+    save, and the run waits in the queue and continues later. Parallel mode only."""
     source_dir: str | None = None
     """Folder of the config file, set at loading; `env.make` is looked up there."""
 

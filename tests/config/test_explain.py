@@ -269,7 +269,7 @@ quux: 1
 {path}:9: stop: should be a mapping of settings, not null
 {path}:10: quux: no such setting; valid here: name, seed, env, policy, policies, self_play, learner, collector, \
 evaluator, reanalyzer, inference, buffer, checkpoint, storage, stop, log, callbacks, limits, launch, affinity, \
-source_dir"""
+project, preemptible, source_dir"""
         with pytest.raises(ConfigError) as caught:
             load_config(path)
         assert str(caught.value) == expected

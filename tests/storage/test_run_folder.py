@@ -27,6 +27,7 @@ def test_every_promised_path() -> None:
         "vars.pkl": run.vars_pkl,
         "notes.json": run.notes,
         "manifest.json": run.manifest,
+        "league.json": run.league,
         "env_spec.json": run.env_spec,
         "model": run.model,
         "ckpt": run.ckpt,

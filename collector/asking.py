@@ -12,7 +12,7 @@ from remuda.policy.acting.network import Function
 from remuda.policy.base import Arrays
 from remuda.wire.inference import Ask, InferenceDealer, forms
 from remuda.wire.keys.pair import new_pair
-from remuda.wire.messages import Drain, InferenceJoined, InferenceServer, InferenceServers, PolicyRef
+from remuda.wire.messages import Drain, InferenceJoined, InferenceServer, InferenceServers, PolicyRef, Registered
 from remuda.worker.link import Link
 
 LOOK_S = 0.05
@@ -40,6 +40,8 @@ class InferenceClient:
         self._ending, self._warn = ending, warn
         self._keys = new_pair("collector")
         self._news: InferenceServers | None = None
+        self._registered: Registered | None = None
+        """The newest registration during a wait."""
         self._servers: Sequence[InferenceServer] = ()
         self._server: InferenceServer | None = None
         self._dealer: InferenceDealer | None = None
@@ -91,6 +93,7 @@ class InferenceClient:
                 is_late = not self._servers or now_s - began_s > ASK_AGAIN_S
                 if is_late and (self._ending() or self._link.arrived(Drain, self._lease) is not None):
                     raise LeaseEndsError
+                self._look_at_registration()
                 if dealer is not None and dealer.refusal() is not None:  # it learns of the key a moment later
                     self._choose(again=True)
                 news = self._link.arrived(InferenceServers, self._lease)
@@ -109,6 +112,17 @@ class InferenceClient:
                     time.sleep(LOOK_S)
                 elif (answer := self._answer()) is not None:
                     return answer
+
+    def _look_at_registration(self) -> None:
+        """Join again with a restarted coordinator, which does not know this collector: until then no inference worker
+        lets the collector in. Raises LeaseEndsError if the lease is over."""
+        registered = self._link.arrived(Registered, self._lease)
+        if registered is None or registered is self._registered:
+            return
+        if not registered.goes_on:
+            raise LeaseEndsError
+        self._registered = registered
+        self.join()
 
     def _answer(self) -> Arrays | None:
         """Return the answer to the newest question, if it comes soon."""

@@ -135,7 +135,7 @@ class InferenceWork:
                 pass
 
     def step(self) -> bool:
-        """Answer what collectors ask, together if possible."""
+        """Answer what collectors ask, together if possible; False while a policy is on its way."""
         now_s = time.monotonic()
         wait_s = min(self._gathering.due_s(now_s) - now_s, POLL_S)
         self._socket.wait(wait_s)
@@ -147,9 +147,7 @@ class InferenceWork:
         batches = self._gathering.take(now_s)
         if now_s - self._asked_s > IDLE_S:
             self._link.activity("waiting", "waiting for collectors")
-        for batch in batches:
-            self._answer(batch)
-        return True
+        return all([self._answer(batch) for batch in batches])
 
     def drain(self) -> None:
         """End: the collectors ask another inference worker."""
@@ -174,15 +172,15 @@ class InferenceWork:
 
         return PolicyVersions(make, store, self._log.warn, self.timers)
 
-    def _answer(self, batch: Sequence[Request]) -> None:
-        """Compute one batch, and send each collector its part."""
+    def _answer(self, batch: Sequence[Request]) -> bool:
+        """Compute one batch, and send each collector its part; False if its policy is on its way."""
         ask = batch[0].ask
         try:
             ref, function = self._policies[ask.policy_index].function(ask)
         except NotNowError as error:
             self._log.waits(error)
             self._gathering.put_back(batch)
-            return
+            return False
         self._log.goes_on()
         self._link.activity("working", "computing actions")
         with self.timers("compute actions"):
@@ -194,6 +192,7 @@ class InferenceWork:
         news = self._totals.add(len(batch), rows, self._gathering.collectors, time.monotonic())
         if news is not None:
             self._log.say(news)
+        return True
 
 
 class _Totals:

@@ -176,10 +176,12 @@ class InferenceRouter(RouterSocket):
 
     def take(self) -> list[tuple[bytes, Ask, Arrays]]:
         """Return what collectors have asked since the last call, with their routing ids. Counts and skips malformed
-        messages."""
+        messages; skips those of collectors that are let in no more."""
         found: list[tuple[bytes, Ask, Arrays]] = []
         while (frames := self._receive()) is not None:
             peer, *rest = frames
+            if self._who is None:
+                continue
             try:
                 found.append((bytes(peer), *decode_ask(rest)))
             except CodecError:

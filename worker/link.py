@@ -29,7 +29,7 @@ from remuda.wire.patience import Patience
 from remuda.worker.network import Inbox, Network
 from remuda.worker.session import IDLE, Activity, Connector, Pulse
 
-OfLease = TypeVar("OfLease", Drain, InferenceServers)
+OfLease = TypeVar("OfLease", Drain, InferenceServers, Registered)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from remuda.collector.service import CollectorWork
 from remuda.policy.files.policy_file import publish
 from remuda.tests.patience import until
 from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config, stores_of
-from remuda.tests.worker.recording_link import WORKER, RecordingLink
+from remuda.tests.worker.recording_link import COORDINATOR, WORKER, RecordingLink
 from remuda.wire.inference import Ask, InferenceDealer, forms
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import (
@@ -28,6 +28,7 @@ from remuda.wire.messages import (
     InferenceServer,
     InferenceServers,
     PolicyRef,
+    Registered,
 )
 from remuda.worker.link import WorkerIdentity
 
@@ -184,7 +185,26 @@ def test_a_question_is_asked_elsewhere_when_its_inference_worker_is_lost(
     assert one.env_steps >= 32
 
 
-@pytest.mark.parametrize("why", ["drain", "the process ends"])
+def test_a_collector_that_waits_joins_a_restarted_coordinator(collector: tuple[Run, Collector]) -> None:
+    """Only then do inference workers hear of its key, and answer."""
+    run, one = collector
+    work, server = run.inference(1)
+    one.work.handle(InferenceServers(9, [server]))
+    one.link.inbox.append(Registered(COORDINATOR, 1.0, lease=9, goes_on=True))
+
+    def restart() -> None:
+        until(lambda: len(one.link.sent_of(InferenceJoined)) == 2, "it joins again")
+        work.handle(InferenceCallers(1, [one.key]))
+
+    thread = threading.Thread(target=restart)
+    with served(work):
+        thread.start()
+        assert one.work.step()
+    thread.join(10.0)
+    assert one.env_steps >= 16
+
+
+@pytest.mark.parametrize("why", ["drain", "the process ends", "the lease is over"])
 def test_a_collector_without_inference_workers_waits_visibly_and_can_end(
     collector: tuple[Run, Collector], why: str
 ) -> None:
@@ -203,6 +223,8 @@ def test_a_collector_without_inference_workers_waits_visibly_and_can_end(
         phases.append(one.link.doing.phase)
         if why == "drain":
             one.link.inbox.append(Drain(9, "the run ends"))
+        elif why == "the lease is over":
+            one.link.inbox.append(Registered(COORDINATOR, 1.0, lease=9))
         else:
             ending.set()
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import CloseRun, DeleteChunks, PolicyEffect, RewindCurves, Step
 from remuda.coordinator.experiment.callbacks import CallbackDispatch
-from remuda.coordinator.experiment.evaluation import EvaluationDispatch
+from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.coordinator.leases import LeaseBook

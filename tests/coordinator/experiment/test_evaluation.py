@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.evaluation import Evaluation, EvaluationDispatch, Share
+from remuda.coordinator.experiment.dispatch import EvaluationDispatch
+from remuda.coordinator.experiment.evaluation import Evaluation, Share
 from remuda.coordinator.leases import LeaseBook
 from remuda.logbook.reports import FilmReport, HistogramReport, Report
 from remuda.tests.coordinator.configs import holder

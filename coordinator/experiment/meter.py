@@ -24,7 +24,8 @@ class Meter:
     with the number of leases.
 
     After a restart of the coordinator, the time since the last commit counts for a worker once the worker is back:
-    such a worker has worked on. A worker that does not come back may have died at once.
+    such a worker has worked on. A worker that does not come back may have died at once. The clock may be that of
+    another machine, so no more hours count than have passed by the calendar.
     """
 
     def __init__(self, leases: LeaseBook, policies: Sequence[PolicyTraining], now_s: float) -> None:
@@ -40,6 +41,8 @@ class Meter:
         """Counts of an earlier incarnation of the run."""
         self._absent: dict[int, int] = {}
         """By lease: time that counts once its worker is back."""
+        self._absent_since = 0
+        """Hour of the last commit before the restart."""
         self._hours: dict[int, HourRow] = {}
         self._closed = Used()
         """The use until the end of the newest closed hour."""
@@ -101,7 +104,8 @@ class Meter:
 
     def back(self, lease: int) -> None:
         """The worker is back after a restart of the coordinator."""
-        absent_us = self._absent.pop(lease, 0)
+        most_us = _us(3_600.0 * (self.hour - self._absent_since + 1))
+        absent_us = min(self._absent.pop(lease, 0), most_us)
         if absent_us and (known := self._leases.open_leases.get(lease)) is not None:
             self._worker_us += absent_us
             self._gpu_us += absent_us * self._gpus_of(known)
@@ -129,12 +133,14 @@ class Meter:
     def restore(self, snapshot: MeterSnapshot, now_s: float) -> None:
         """Continue from a snapshot; only with the leases of the snapshot."""
         self._worker_us, self._gpu_us, self._cpu_us = snapshot.worker_us, snapshot.gpu_us, snapshot.cpu_us
-        self.hour, self._before = snapshot.hour, snapshot.before
+        self.hour = self._absent_since = snapshot.hour
+        self._before = snapshot.before
         self._hours = {row.hour: row for row in snapshot.hours}
         self._closed = self._hours[max(self._hours)].used if self._hours else Used()
         self._counted_us = _us(now_s)
         self.advance(now_s)
-        absent_us, before = max(self._counted_us - snapshot.counted_us, 0), dict(snapshot.absent)
+        committed_us = snapshot.counted_us or self._counted_us  # earlier versions of Remuda did not note it
+        absent_us, before = max(self._counted_us - committed_us, 0), dict(snapshot.absent)
         self._absent = {lease.number: before.get(lease.number, 0) + absent_us for lease in self._leases}
 
     def resume(self, counted: Sequence[Used]) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from remuda.coordinator.bill import bill, by_hour
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.scheduler import Demand, plan
 from remuda.coordinator.shares import US_PER_HOUR, Active, Past, Shares
 from remuda.tests.coordinator.configs import config, short_config
@@ -92,6 +93,18 @@ def test_the_bill_of_a_week_is_equal_to_the_journals() -> None:
     assert len(lines(world, "project")) == 3
     keys: tuple[BillKey, ...] = ("user", "project", "day")
     assert {total(by_run)} == {total(lines(world, by)) for by in keys}
+
+
+def test_the_clock_of_another_machine_bills_no_time_that_has_not_passed() -> None:
+    """A coordinator that moves to another machine finds a clock that has run since the boot of that machine."""
+    world = World(config()).started().until_env_step(200)
+    before, year_s = total(lines(world, "run")), 365 * 24 * 3_600.0
+    recovered = [journaled.recovered() for journaled in world.journal.values()]
+    run = recovered_run(recovered[0], world.now_s + year_s).experiment
+    held = [*run.leases.open_leases]
+    for lease in held:
+        run.back(lease, world.now_s + year_s)
+    assert 0 <= run.meter.used.worker_us - before.worker_us <= len(held) * US_PER_HOUR
 
 
 ALICE, BOB = (Identity(name, name, "/runs", "", 0, 0, user=name, project="p") for name in ("alice", "bob"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from remuda.coordinator import failures
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 
@@ -28,14 +31,15 @@ def test_a_run_waits_for_an_inference_worker_says_so_and_goes_on() -> None:
     assert world.experiment().env_step == world.unique_env_steps() >= 1_500
 
 
-def test_deaths_after_some_work_fail_no_run() -> None:
+def test_deaths_after_some_work_fail_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks that collectors deliver show that their inference worker works."""
+    monkeypatch.setattr(failures, "GOOD_LEASE_S", 1.0)
     world = herd()
     world.herd(2, inference=1)
     world.submit()
     world.until_env_step(300)
-    for _ in range(5):
-        world.steps(640)  # 32 s
+    for _ in range(6):
+        world.steps(40)  # 2 s
         [worker] = world.of("inference")
         world.restart(worker, "signal 9 (SIGKILL)")
     assert world.experiment().state == "running"

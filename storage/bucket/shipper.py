@@ -153,18 +153,21 @@ class Shipper:
         own = [one for one in self._kept if one.epoch == self._mark.epoch]
         if len(own) < KEPT:
             return
+        left = set[str]() if self._is_swept else self._left()  # before the fence: a later owner's parts are not in it
         self._check_fence()
         stay = {part.name for one in own[-KEPT:] for part in one.parts.values()}
         old = [one for one in self._kept if one not in own[-KEPT:]]
         names = {part.name for one in old for part in one.parts.values()}
         names |= {generation_name(one.epoch, one.number) for one in old}
-        if not self._is_swept:  # once: what dead processes and older epochs have left
-            names |= set(self._store.listed("parts"))
-            last = {generation_name(one.epoch, one.number) for one in own[-KEPT:]}
-            ends = ("/owner.json", "/newest.json")
-            names |= {name for name in self._store.listed("epochs") if not name.endswith(ends)} - last
-            self._is_swept = True
+        names |= left - {generation_name(one.epoch, one.number) for one in own[-KEPT:]}
+        self._is_swept = True
         gone = names - stay
         self._store.delete(gone)
         self._there -= {name.removeprefix("parts/") for name in gone}
         self._named, self._kept = set[str](), own[-KEPT:]
+
+    def _left(self) -> set[str]:
+        """Return what is there, maybe of dead processes and older epochs, without owners and pointers."""
+        ends = ("/owner.json", "/newest.json")
+        epochs = {name for name in self._store.listed("epochs") if not name.endswith(ends)}
+        return epochs | set(self._store.listed("parts"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.storage.bucket.address import BucketError, address_of, local_folder, read_mark
+from remuda.storage.bucket.generation import KEPT
 from remuda.storage.bucket.restore import restore
 from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim
 from remuda.storage.bucket.snapshot import copy_database
@@ -112,6 +114,40 @@ def test_an_old_machine_cannot_change_a_run_that_was_continued_elsewhere(tmp_pat
             second.ship(payloads=True)
         restore(store, tmp_path / "third", lambda line: None)
         assert counted(tmp_path / "third") == 3
+
+
+class WatchedObjects(FaultyObjects):
+    """Calls `once` before the first list of the parts."""
+
+    once: Callable[[], None] | None = None
+
+    def find(self, path: str) -> list[str]:
+        if path.endswith("/parts") and self.once is not None:
+            act, self.once = self.once, None
+            act()
+        return super().find(path)
+
+
+def test_a_run_that_is_continued_while_its_old_machine_tidies_up_loses_nothing(tmp_path: Path) -> None:
+    objects = WatchedObjects(random.Random(0))
+    store, there_root = store_of(objects), tmp_path / "there" / "run"
+
+    def go_on_elsewhere() -> None:
+        restore(store, there_root, lambda line: None)
+        second = Shipper(store, there_root, claim(store, there_root, "two", "s3://bucket/run"), say=lambda line: None)
+        with closing(Run(there_root)) as there:
+            there.count(KEPT)
+            second.ship(payloads=True)
+
+    objects.once = go_on_elsewhere
+    with closing(Run(tmp_path / "here" / "run")) as here:
+        first = shipper_of(store, here.root)
+        with suppress(MovedError):
+            for number in range(KEPT):
+                here.count(number)
+                first.ship(payloads=True)
+    restore(store, tmp_path / "third", lambda line: None)
+    assert counted(tmp_path / "third") == KEPT + 1
 
 
 def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path: Path) -> None:

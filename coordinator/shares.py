@@ -77,10 +77,14 @@ class _Account:
 
 
 class Shares:
-    """Quotas, and the use of all accounts. Pure: the cost of `read` depends on the number of active runs only."""
+    """Quotas, and the use of all accounts. Pure: the cost of `read` depends on the number of active runs and accounts,
+    not of their hours."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, _Account] = {}
+        """All with a quota, or with use that still counts."""
+        self._refusals: dict[str, str | None] = {}
+        """Reasons for the wait by account, since the newest `read`."""
         self._hour = 0
 
     def set_quota(self, quota: Quota) -> None:
@@ -98,9 +102,12 @@ class Shares:
     def read(self, active: Iterable[Active], hour: int) -> None:
         """Read workers and present use of the active runs, before decisions."""
         self._hour = hour
-        for account in self._accounts.values():
+        self._refusals.clear()
+        for name, account in [*self._accounts.items()]:
             account.present, account.workers = NOTHING, 0
             account.sum_up(hour)
+            if not account.hours and account.quota.is_empty:
+                del self._accounts[name]
         for each in active:
             for name in accounts_of(each.identity.user, each.identity.project):
                 account = self._account(name)
@@ -121,7 +128,11 @@ class Shares:
 
     def refusal(self, identity: Identity) -> str | None:
         """Return the reason why a run may not begin, and what it would take; None if it may."""
-        found = (self._exhausted(name, self._account(name)) for name in accounts_of(identity.user, identity.project))
+        names = accounts_of(identity.user, identity.project)
+        for name in names:
+            if name not in self._refusals:
+                self._refusals[name] = self._exhausted(name, self._account(name))
+        found = (self._refusals[name] for name in names)
         return next((why for why in found if why is not None), None)
 
     def status(self) -> list[AccountStatus]:
@@ -160,11 +171,10 @@ class Shares:
     def _free_at(self, account: _Account, suffices: Callable[[Used], bool]) -> str:
         """Return the time at which enough use is older than the period, without further use."""
         left, period_h = account.used, account.quota.days * DAY_H
-        for at, used in sorted(account.hours.items()):
-            if at > self._hour - period_h:
-                left -= used
-                if suffices(left):
-                    return f"at {datetime.fromtimestamp((at + period_h) * 3_600, UTC):%Y-%m-%d %H:%M} UTC"
+        for at in sorted(at for at in account.hours if at > self._hour - period_h):
+            left -= account.hours[at]
+            if suffices(left):
+                return f"at {datetime.fromtimestamp((at + period_h) * 3_600, UTC):%Y-%m-%d %H:%M} UTC"
         return f"{account.quota.days * DAY_H} hours after the end of the active runs"
 
 

@@ -120,7 +120,9 @@ def _decode(frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Message])
         raise CodecError(f"{len(message.arrays)} arrays in {len(frames) - 2} frames")
     if len({form.name for form in message.arrays}) < len(message.arrays):
         raise CodecError("two arrays have one name")
-    rows = message.arrays[0].shape[0]
+    rows, size = message.arrays[0].shape[0], sum(map(len, frames[2:]))
+    if rows > size:  # arrays without content may claim any number, and answers would be as large
+        raise CodecError(f"{rows} observations in {size} bytes")
     return message, {
         form.name: _array(form, frame, rows) for form, frame in zip(message.arrays, frames[2:], strict=True)
     }

@@ -12,7 +12,7 @@ from remuda.policy.acting.network import Function
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Arrays, Policy
 from remuda.tests.policy.algorithms.every import CASES, Case
-from remuda.wire.codec import Frame
+from remuda.wire.codec import CodecError, Frame
 from remuda.wire.inference import Answer, Ask, decode_answer, decode_ask, encode, forms
 from remuda.wire.messages import PolicyRef
 
@@ -159,3 +159,10 @@ def test_a_function_that_loses_rows_is_an_error() -> None:
     arrays = observations(2)
     with pytest.raises(ValueError, match="1 rows of outputs for 2 observations"):
         compute([Request(b"a", ask(1, arrays), arrays, 0.0)], lambda output, given: {"outputs": given["inputs"][:1]})
+
+
+def test_a_question_about_more_observations_than_it_has_bytes_is_refused() -> None:
+    """The answer, and perhaps the network's layers, would be as large as the number that it claims."""
+    arrays = {"inputs": np.zeros((1 << 30, 0), np.float32)}
+    with pytest.raises(CodecError, match="1073741824 observations in 0 bytes"):
+        decode_ask(sent(encode(ask(1, arrays), arrays)))

@@ -13,7 +13,10 @@ from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import Holding
 from remuda.training.effects import LogLine
 from remuda.training.status import RunState
-from remuda.wire.messages import ROLES, ExperimentState
+from remuda.wire.messages import ROLES, ExperimentState, Role
+
+_LAST: tuple[Role, ...] = ("learner", "evaluator", "inference")
+"""These work until all collectors have handed in."""
 
 
 class Preemption:
@@ -81,12 +84,11 @@ class Preemption:
             run.pause(now_s)
 
     def advance(self, run: RunState, now_s: float) -> list[Step]:
-        """Let learners and evaluators go once all collectors have handed in and everything is saved."""
+        """Let all others go once all collectors have handed in and everything is saved."""
         if not self.by:
             return []
         self.pause(run, now_s)
-        busy = self._leases.count("collector") or any(policy.is_saving for policy in self._policies)
-        if busy or not (self._leases.count_staying("learner") or self._leases.count_staying("evaluator")):
+        if self._leases.count("collector") or any(policy.is_saving for policy in self._policies):
             return []
-        reason = f"{self.by} has a higher priority"
-        return [*self._workers.drain("learner", reason), *self._workers.drain("evaluator", reason)]
+        last = [role for role in _LAST if self._leases.count_staying(role)]
+        return [step for role in last for step in self._workers.drain(role, f"{self.by} has a higher priority")]

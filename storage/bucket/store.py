@@ -73,7 +73,7 @@ class Store:
         try:
             core = import_module("fsspec.core")
             # s3fs asks for the size before a read in pieces, and if that fails, a list, which may be late
-            options = {"file": {"auto_mkdir": True}, "s3": {"max_concurrency": 1}}
+            options: dict[str, dict[str, object]] = {"file": {"auto_mkdir": True}, "s3": {"max_concurrency": 1}}
             objects, root = core.url_to_fs(address, **options.get(address.partition(":")[0], {}))
         except (ImportError, ValueError) as error:
             raise BucketError(

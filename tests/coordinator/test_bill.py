@@ -203,11 +203,15 @@ def test_a_quota_is_journaled_and_holds_back_a_run_until_it_is_raised() -> None:
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_preemptible_run_hands_in_waits_and_continues(dies: bool) -> None:
     """Nothing counted is lost, no update either, and the bill has no time of the wait; whatever dies."""
-    world, rng = World(config(preemptible=True, stop={"max_env_steps": 9_000})), random.Random(2)
+    world, rng = (
+        World(config(inference={"count": 1}, preemptible=True, stop={"max_env_steps": 9_000})),
+        random.Random(2),
+    )
     leases = Leases(world)
+    world.add("inference", 0)
     world.started().until_env_step(800)
     world.crash_at = lambda: dies and rng.random() < 0.001
-    world.config = config()
+    world.config = config(inference={"count": 1})
     world.submit("urgent", priority=5)
     world.until(lambda: len(world.status().experiments) == 2 and world.experiment(1).state == "running")
     waiting = world.experiment(0)

@@ -90,5 +90,5 @@ class Preemption:
         self.pause(run, now_s)
         if self._leases.count("collector") or any(policy.is_saving for policy in self._policies):
             return []
-        last = [role for role in _LAST if self._leases.count_staying(role)]
+        last: list[Role] = [role for role in _LAST if self._leases.count_staying(role)]
         return [step for role in last for step in self._workers.drain(role, f"{self.by} has a higher priority")]

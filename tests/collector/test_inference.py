@@ -186,7 +186,7 @@ def test_a_question_is_asked_elsewhere_when_its_inference_worker_is_lost(
 
 
 def test_a_collector_that_waits_joins_a_restarted_coordinator(collector: tuple[Run, Collector]) -> None:
-    """Only then do inference workers hear of its key, and answer."""
+    """Inference workers are told its key only then, and answer."""
     run, one = collector
     work, server = run.inference(1)
     one.work.handle(InferenceServers(9, [server]))

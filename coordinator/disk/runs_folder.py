@@ -42,7 +42,16 @@ FINISHED_SHOWN = 100
 """Number of finished runs shown by `status` after a restart: the last ones to end."""
 
 _LIST = "coordinator.sqlite"
-_TABLES = """
+_USED_IN_HOUR = """select experiment, hour, name, user, project,
+  worker_us - lag(worker_us, 1, 0) over run as worker_us, gpu_us - lag(gpu_us, 1, 0) over run as gpu_us,
+  cpu_us - lag(cpu_us, 1, 0) over run as cpu_us, env_steps - lag(env_steps, 1, 0) over run as env_steps,
+  updates - lag(updates, 1, 0) over run as updates,
+  payload_bytes - lag(payload_bytes, 1, 0) over run as payload_bytes
+  from used {runs} window run as (partition by experiment order by hour)"""
+_OF_PERIOD = _USED_IN_HOUR.format(runs="where experiment in (select experiment from used where hour between ? and ?)")
+"""As the view, and reads only the runs of these hours: a view is computed for all runs of all years."""
+_TABLES = (
+    """
 create table if not exists run
   (experiment text primary key, run_dir text not null, is_over integer not null default 0, last blob);
 create index if not exists run_by_folder on run (run_dir);
@@ -52,16 +61,17 @@ create table if not exists used
   (experiment text not null, hour integer not null, name text not null, user text not null, project text not null,
   worker_us integer not null, gpu_us integer not null, cpu_us integer not null, env_steps integer not null,
   updates integer not null, payload_bytes integer not null, primary key (experiment, hour)) without rowid;
-create view if not exists used_in_hour as select experiment, hour, name, user, project,
-  worker_us - lag(worker_us, 1, 0) over run as worker_us, gpu_us - lag(gpu_us, 1, 0) over run as gpu_us,
-  cpu_us - lag(cpu_us, 1, 0) over run as cpu_us, env_steps - lag(env_steps, 1, 0) over run as env_steps,
-  updates - lag(updates, 1, 0) over run as updates,
-  payload_bytes - lag(payload_bytes, 1, 0) over run as payload_bytes
-  from used window run as (partition by experiment order by hour);
+create index if not exists used_by_hour on used (hour);
+create view if not exists used_in_hour as """
+    + _USED_IN_HOUR.format(runs="")
+    + """;
 create table if not exists quota (account text primary key, body blob not null) without rowid;
 create table if not exists start
   (epoch integer primary key autoincrement, address text);
 """
+)
+_LAST_H = 1 << 40
+"""After all hours, also those of a clock that was set back."""
 _STARTS_KEPT = 100
 _FINISHED = msgspec.msgpack.Decoder(FinishedRun)
 _QUOTA = msgspec.msgpack.Decoder(Quota)
@@ -234,9 +244,9 @@ class RunsFolder:
         with self._lock:
             rows = self._db.execute(
                 "select experiment, name, user, project, hour / 24 as day, sum(worker_us), sum(gpu_us), sum(cpu_us), "
-                "sum(env_steps), sum(updates), sum(payload_bytes) from used_in_hour where hour >= ? and hour < ? "
+                f"sum(env_steps), sum(updates), sum(payload_bytes) from ({_OF_PERIOD}) where hour between ? and ? "
                 "group by experiment, day",
-                (since_hour, until_hour),
+                (since_hour, until_hour - 1) * 2,
             ).fetchall()
         return [
             BillLine(user, project, name, experiment, date(day), 1, Used(*amounts))
@@ -246,12 +256,13 @@ class RunsFolder:
 
     def past(self) -> list[Past]:
         """Return the use of finished runs by user, project and hour, in the longest period of a quota."""
+        now_h = int(time.time()) // 3_600
         with self._lock:
             rows = self._db.execute(
                 "select user, project, hour, sum(worker_us), sum(gpu_us), sum(cpu_us), sum(env_steps), sum(updates), "
-                "sum(payload_bytes) from used_in_hour where hour > ? and experiment not in "
+                f"sum(payload_bytes) from ({_OF_PERIOD}) where hour between ? and ? and experiment not in "
                 "(select experiment from run where not is_over) group by user, project, hour",
-                (int(time.time()) // 3_600 - LONGEST_H,),
+                (now_h - LONGEST_H + 1, _LAST_H) * 2,
             ).fetchall()
         return [Past(user, project, hour, Used(*amounts)) for user, project, hour, *amounts in rows]
 

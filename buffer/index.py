@@ -86,6 +86,8 @@ class ReplayIndex:
         self.capacity = capacity
         self._sampler = sampler
         self._limiter = limiter
+        self._refilled_row = 0
+        """Rows below come in, and no row is drawn, whatever the limiter says: before a restart, rows were lost."""
         self._rng = rng
         self._files = PayloadFiles(quota_bytes, chunks_ahead)
         self._on_retire = on_retire
@@ -136,12 +138,13 @@ class ReplayIndex:
     def insertable_rows(self) -> int:
         """Return the number of further rows that may come in.
 
-        The limiter decides. The number is 0 while data/ has no room, which happens only if the learner is behind with
-        loading; a learner that itself waits for rows does not hold rows back.
+        The limiter decides, once lost rows are replaced. The number is 0 while data/ has no room, which happens only
+        if the learner is behind with loading; a learner that itself waits for rows does not hold rows back.
         """
         if self._files.is_full and self.sampleable_rows() >= self._limiter.request_rows:
             return 0
-        return self._limiter.insertable_rows(self.next_row, self.sampled_rows)
+        missing = self._refilled_row - self.next_row
+        return max(missing, self._limiter.insertable_rows(self.next_row, self.sampled_rows))
 
     def consume(self, below_row: int) -> list[str]:
         """Evict every row below `below_row` (used up, or too old) and return the files that may be deleted now.
@@ -185,7 +188,9 @@ class ReplayIndex:
         """Restore the live chunks before a restart: `chunks` in row order, with gaps for dropped rows. Return the files
         that may be deleted now.
 
-        Only for an empty index. Leaves out chunks beyond the capacity (if it was lowered), and rows below
+        Only for an empty index. If chunks are lost, so that fewer rows are left than came in before the first draw, as
+        many come in again before the next: else a learner without rows and collectors without credit would wait for
+        each other. Leaves out chunks beyond the capacity (if it was lowered), and rows below
         `first_live_row`.
         """
         self.next_row = next_row
@@ -197,6 +202,8 @@ class ReplayIndex:
             else:
                 self._on_retire(chunk)
                 deletable.append(chunk.meta.file)
+        needed = min(self._limiter.min_rows, next_row - self.first_live_row)
+        self._refilled_row = next_row + max(0, needed - self._sampler.drawable_rows)
         return deletable
 
     def make_room(self) -> list[str]:
@@ -218,6 +225,8 @@ class ReplayIndex:
 
     def sampleable_rows(self) -> int:
         """Return the number of rows that may be drawn now."""
+        if self.next_row < self._refilled_row:
+            return 0
         return min(self._sampler.drawable_rows, self._limiter.sampleable_rows(self.next_row, self.sampled_rows))
 
     def sample(self, batches: int, batch_size: int, *, train_iter: int, beta: float) -> SampledRows:

@@ -16,6 +16,8 @@ class Limiter(Protocol):
 
     request_rows: int
     """Most rows that a learner draws at once."""
+    min_rows: int
+    """Rows that come in before the first is drawn."""
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
         """Return the number of further rows that may come in."""
@@ -40,6 +42,7 @@ class OnPolicyLimiter:
     def __init__(self, rows_per_update: int, *, updates_ahead: int) -> None:
         """`updates_ahead` is the lag: 0 keeps collectors strictly on the newest policy."""
         self.request_rows = rows_per_update
+        self.min_rows = 0
         self._ahead_rows = rows_per_update * (1 + updates_ahead)
         self.finished_rows = 0
         """Rows of finished updates."""
@@ -92,7 +95,7 @@ class SamplesPerInsertLimiter:
         if min_rows < 1 or request_rows < 1 or chunk_rows < 1:
             raise ValueError("min_rows, request_rows and chunk_rows must be at least 1")
         self._samples_per_insert = samples_per_insert
-        self._min_rows = min_rows
+        self.min_rows = min_rows
         self.request_rows = request_rows
         self.band = request_rows + (samples_per_insert or 0.0) * chunk_rows
         """Most samples by which collecting or learning may be ahead."""
@@ -101,20 +104,20 @@ class SamplesPerInsertLimiter:
         """Return the number of further rows that may come in."""
         if self._samples_per_insert is None:
             return UNLIMITED_ROWS
-        most = self._min_rows + math.floor(min((sampled + self.band) / self._samples_per_insert, _MOST))
+        most = self.min_rows + math.floor(min((sampled + self.band) / self._samples_per_insert, _MOST))
         return min(UNLIMITED_ROWS, max(0, most - inserted))
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
         """Return the number of further rows that may be drawn; 0 before min_rows came in."""
-        if inserted < self._min_rows:
+        if inserted < self.min_rows:
             return 0
         if self._samples_per_insert is None:
             return UNLIMITED_ROWS
-        most = math.floor(min(self._samples_per_insert * (inserted - self._min_rows) + self.band, _MOST))
+        most = math.floor(min(self._samples_per_insert * (inserted - self.min_rows) + self.band, _MOST))
         return max(0, most - sampled)
 
     def achieved(self, inserted: int, sampled: int) -> float:
         """Return the average number of draws per row after the warm-up; nan before the first such row."""
-        if inserted <= self._min_rows:
+        if inserted <= self.min_rows:
             return math.nan
-        return sampled / (inserted - self._min_rows)
+        return sampled / (inserted - self.min_rows)

@@ -277,6 +277,9 @@ class ReplayAccounting:
         earlier announcements."""
         ledger = replace(snapshot.ledger, counted=[], has_forgotten=True)
         deletable = self.restore(replace(snapshot, ledger=ledger), chunks, now_s)
+        if self._on_policy is not None:  # rows whose payloads are lost will never be used
+            kept = self.index.sampled_rows + self._on_policy.dropped_rows + self.index.rows
+            self._on_policy.drop(max(0, self.index.next_row - kept))
         return (*deletable, *self.index.make_room())
 
     def restore_priorities(self, known: Prioritized) -> None:

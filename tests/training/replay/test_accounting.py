@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from remuda.config.schema import ExperimentConfig
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport
 from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.coordinator.configs import config, on_policy_config
@@ -208,6 +209,31 @@ def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[s
     assert late.deletable == (metas[3].file,)
     refused = smaller.count_late(meta_of(8, 101))
     assert (refused.fresh, refused.deletable) == (False, (meta_of(8, 101).file,))
+
+
+@pytest.mark.parametrize("of", [config(), on_policy_config(0)])
+def test_a_run_whose_payloads_are_lost_collects_until_its_learner_can_go_on(of: ExperimentConfig) -> None:
+    """From a bucket without payloads: the learner waited for rows, and the collectors for the learner."""
+    of = of.model_copy(update={"collector": of.collector.model_copy(update={"count": 1})})
+    before = opened(ReplayAccounting(of, 0.0))
+    fill(before, LEASE, 1)
+    after = ReplayAccounting(of, 0.0)
+    after.resume(before.snapshot(), (), 5.0)
+    after.ledger.open(LEASE + 1, WORKER, 2)
+    assert after.sampleable_batches(after.plan.rows_per_update) == 0
+    fill(after, LEASE + 1, 2)
+    assert after.sampleable_batches(after.plan.rows_per_update) > 0
+
+
+def fill(held: ReplayAccounting, lease: int, incarnation: int) -> None:
+    """Let in as many rows as may come while nobody learns."""
+    for sequence in range(1000):
+        if held.index.insertable_rows() == 0:
+            return
+        meta = meta_of(sequence, 1)
+        meta = replace(meta, chunk=replace(meta.chunk, incarnation=incarnation), env_steps=held.plan.slots_per_row)
+        assert held.accept(meta, lease).fresh
+    raise AssertionError("rows come without an end")
 
 
 @pytest.mark.parametrize(("env_step", "left"), [(0, 3_000), (2_999, 1), (3_063, 0)])

@@ -69,6 +69,8 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
 
 def _check_devices(config: ExperimentConfig) -> None:
     devices = {"learner.device": config.learner.device, "collector.device": config.collector.device}
+    if config.inference.count != 0:  # 0 is without, whatever the device
+        devices["inference.device"] = config.inference.device
     others = {setting: device for setting, device in devices.items() if device != "cpu"}
     if not others:
         return  # the import of torch takes over a second

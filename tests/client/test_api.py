@@ -115,6 +115,8 @@ def test_launch_starts_nothing_that_cannot_run(config: Path, tmp_path: Path) -> 
         remuda.launch(config, env={"make": "walk:fly"})
     with pytest.raises(remuda.UnusableError, match=r"learner\.device = 'cuda:77' cannot be used"):
         remuda.launch(config, learner={"device": "cuda:77"})
+    with pytest.raises(remuda.UnusableError, match=r"inference\.device = 'cuda:77' cannot be used"):
+        remuda.launch(config, inference={"count": 1, "device": "cuda:77"})
     assert not (tmp_path / "runs").exists()
 
 

@@ -38,9 +38,10 @@ def connection_path(given: Path | None, runs_dir: Path) -> Path:
     runs folder at an address."""
     from remuda.storage.bucket.address import address_of
 
-    if given is None and address_of(runs_dir):
+    address = None if given is not None else address_of(runs_dir)
+    if address is not None:
         raise InputError(
-            f"--runs-dir {runs_dir}: a coordinator keeps its runs in a folder of its machine; only train and launch "
+            f"--runs-dir {address}: a coordinator keeps its runs in a folder of its machine; only train and launch "
             "take an address"
         )
     return (given or runs_dir / "connection.json").absolute()

@@ -59,7 +59,7 @@ RunsDir = Annotated[
     typer.Option(
         metavar="DIR",
         envvar="REMUDA_RUNS_DIR",
-        help="The folder of all run folders; a folder, or an address such as s3://bucket/runs.",
+        help="The folder of all run folders; for train and launch also an address such as s3://bucket/runs.",
     ),
 ]
 OnExistsOption = Annotated[

@@ -118,10 +118,17 @@ class ReanalyzerConfig(Section):
     """Torch device for the computations of a reanalyzer."""
 
 
+def _number_or_auto(value: object) -> object:
+    """Refuse anything else in one line: pydantic has one for each side of a union."""
+    if value != "auto" and not (type(value) is int and 0 <= value <= 1_000):
+        raise ValueError("should be auto, or a number from 0 to 1000")
+    return value
+
+
 class InferenceConfig(Section):
     """Workers that compute the networks of collectors, for many collectors at once. Parallel mode only."""
 
-    count: Annotated[int, Field(ge=0, le=1_000), BeforeValidator(no_bool)] | Literal["auto"] = 0
+    count: Annotated[Annotated[int, Field(ge=0, le=1_000)] | Literal["auto"], BeforeValidator(_number_or_auto)] = 0
     """Inference workers of the experiment. With 0 each collector computes its actions itself. Otherwise collectors send
     observations to an inference worker, which computes those of several collectors as one batch, with the version of
     the policy that the collector acts by. Collectors still draw the actions, and count steps as always. If no inference

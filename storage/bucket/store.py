@@ -163,6 +163,8 @@ class Store:
             except _FINAL:
                 raise
             except Exception as error:  # each store's library has errors of its own
+                if "Credentials" in type(error).__name__:  # of botocore: no keys, or a part of them
+                    raise StoreError(f"{self._path(name)}: {error}; give the store's keys, see buckets.md") from error
                 if retries.clock() + pause_s > end_s:
                     reason = f"{type(error).__name__}: {error}"
                     raise StoreError(f"{self._path(name)}: tried for {retries.deadline_s:g} s: {reason}") from error

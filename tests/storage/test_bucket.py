@@ -18,7 +18,7 @@ from remuda.storage.bucket.generation import KEPT
 from remuda.storage.bucket.restore import restore
 from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim
 from remuda.storage.bucket.snapshot import copy_database
-from remuda.storage.bucket.store import Store
+from remuda.storage.bucket.store import Retries, Store
 from remuda.tests.storage.faulty_bucket import FaultyObjects, store_of
 from remuda.training.journal_database import open_database
 
@@ -235,3 +235,18 @@ def test_an_address_survives_being_a_path(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert address_of(Path("runs/x")) is None
     assert address_of(f"file://{tmp_path}/x") == f"file://{tmp_path}/x"
     assert local_folder("gs://bucket/runs/x") == tmp_path / "gs" / "bucket" / "runs" / "x"
+
+
+class WithoutKeys(FaultyObjects):
+    """A store that has been given no keys."""
+
+    def cat_file(self, path: str) -> bytes:
+        raise type("NoCredentialsError", (Exception,), {})("Unable to locate credentials")  # as botocore does
+
+
+def test_a_store_without_keys_is_asked_once() -> None:
+    waits: list[float] = []
+    store = Store(WithoutKeys(random.Random(0), rate=0.0), "bucket/run", Retries(sleep=waits.append))
+    with pytest.raises(BucketError, match="Unable to locate credentials; give the store's keys"):
+        store.read("parts/one")
+    assert not waits

@@ -173,7 +173,7 @@ class InferenceWork:
         return PolicyVersions(make, store, self._log.warn, self.timers)
 
     def _answer(self, batch: Sequence[Request]) -> bool:
-        """Compute one batch, and send each collector its part; False if its policy is on its way."""
+        """Compute one batch and send the answers; return False while the policy file is still being copied."""
         ask = batch[0].ask
         try:
             ref, function = self._policies[ask.policy_index].function(ask)

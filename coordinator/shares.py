@@ -127,7 +127,7 @@ class Shares:
         return {name: (most, present) for name, most, present in limits if most is not None}
 
     def refusal(self, identity: Identity) -> str | None:
-        """Return the reason why a run may not begin, and what it would take; None if it may."""
+        """Return a line about the quota that holds a run back and the command that lets the run begin; else None."""
         names = accounts_of(identity.user, identity.project)
         for name in names:
             if name not in self._refusals:

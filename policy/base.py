@@ -268,8 +268,8 @@ class Algorithm(ABC):
 
 
 class ReanalyzingAlgorithm(Algorithm):
-    """An algorithm whose declaration names `reanalyzed` columns. Without reanalyzer workers its updates compute
-    them."""
+    """An algorithm whose declaration names `reanalyzed` columns. Without reanalyzer workers, updates compute these
+    columns."""
 
     @abstractmethod
     def leave_reanalysis(self) -> None:

@@ -110,7 +110,7 @@ class League:
                 return 1.0
 
     def win_probability(self, one: LeagueMember | None, other: LeagueMember) -> float:
-        """Return the probability by their ratings that the first wins; 0.5 before its first evaluation."""
+        """Return the probability by ratings that the first checkpoint wins; 0.5 before the first evaluation."""
         if one is None:
             return 0.5
         rate = self._model.create_rating

@@ -147,7 +147,7 @@ class LeaseSnapshot(Snapshot, frozen=True):
     ready: bool
     draining: bool
     over: bool
-    """True for the newest finished leases, kept so that late chunks find their ledger."""
+    """True for the newest finished leases: late chunks still need their ledger."""
     cpu_us: int = 0
     """Processor time in the newest report."""
 

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, NoReturn, TypeAlias, cast, get_args
+from typing import Annotated, NoReturn, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 import numpy as np
@@ -56,6 +56,7 @@ OF_STRANGERS = Limits(header_bytes=2 << 20, array_bytes=0, arrays=0)
 thousand logs."""
 _LARGEST_ARRAY_BYTES = OF_COORDINATORS.array_bytes
 
+_Header = TypeVar("_Header")
 _MAGIC = b"R"
 _OPENING = _MAGIC + bytes([PROTOCOL_VERSION])
 _MAX_DIMENSIONS = 8
@@ -110,6 +111,21 @@ def decode(frames: Sequence[Frame], limits: Limits = OF_COORDINATORS) -> Envelop
 def check(envelope: Envelope, limits: Limits = OF_COORDINATORS) -> None:
     """Raise CodecError if the other end would refuse this envelope (for instance for a too long text)."""
     decode(encode(envelope, limits=limits), limits)
+
+
+def decode_header(
+    frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Header], opening: bytes, most_bytes: int
+) -> _Header:
+    """Return the message in frame 1 of a socket with messages of its own; `opening` is its frame 0. Raises
+    CodecError."""
+    if len(frames) < 2 or bytes(frames[0][: len(opening)]) != opening:
+        raise CodecError("a message of another kind, or of another version of Remuda")
+    if len(frames[1]) > most_bytes:
+        raise CodecError(f"a message of {len(frames[1])} bytes; the most is {most_bytes}")
+    try:
+        return decoder.decode(frames[1])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(f"malformed message: {error}") from error
 
 
 def _refuse_opening(prefix: bytes) -> NoReturn:

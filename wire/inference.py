@@ -20,7 +20,7 @@ import numpy as np
 import zmq
 from msgspec import Meta, Struct
 
-from remuda.wire.codec import CodecError, Frame, Limits
+from remuda.wire.codec import CodecError, Frame, Limits, decode_header
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import Identity
 from remuda.wire.keys.own import CallerKeys
@@ -50,8 +50,8 @@ class ArrayForm(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class Ask(Struct, frozen=True, forbid_unknown_fields=True):
-    """A collector wants an output of a policy's network. It waits for the answer, so it asks one thing at a time; after
-    a break it asks the same again, also elsewhere."""
+    """Request of a collector for an output of a policy's network. A collector waits for the answer before the next
+    request, and repeats a request without an answer, also to another inference worker."""
 
     number: Count
     """Counts up with every different Ask of the collector."""
@@ -61,7 +61,7 @@ class Ask(Struct, frozen=True, forbid_unknown_fields=True):
     """Index of the function among those of the policy."""
     output: _Name
     policy: PolicyRef
-    """The version by which the collector acts: never is an older version used."""
+    """Version by which the collector acts; older versions are never used."""
     arrays: Annotated[list[ArrayForm], Meta(min_length=1, max_length=LIMITS.arrays)]
 
     @property
@@ -75,7 +75,7 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
 
     number: Count
     policy: PolicyRef
-    """The version that computed it: that of the Ask, or a newer version if the former is gone."""
+    """Version that computed the output: the version of the Ask, or a newer one."""
     arrays: Annotated[list[ArrayForm], Meta(min_length=1, max_length=LIMITS.arrays)]
 
 
@@ -108,14 +108,7 @@ def decode_answer(frames: Sequence[Frame]) -> tuple[Answer, Arrays]:
 
 
 def _decode(frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Message]) -> tuple[_Message, Arrays]:
-    if len(frames) < 3 or bytes(frames[0][:3]) != _OPENING:
-        raise CodecError("not a message of shared inference, or of another version of Remuda")
-    if len(frames[1]) > LIMITS.header_bytes:
-        raise CodecError(f"a message of {len(frames[1])} bytes; the most is {LIMITS.header_bytes}")
-    try:
-        message = decoder.decode(frames[1])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CodecError(f"malformed message: {error}") from error
+    message = decode_header(frames, decoder, _OPENING, LIMITS.header_bytes)
     if len(message.arrays) != len(frames) - 2:
         raise CodecError(f"{len(message.arrays)} arrays in {len(frames) - 2} frames")
     if len({form.name for form in message.arrays}) < len(message.arrays):

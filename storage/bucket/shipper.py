@@ -90,7 +90,7 @@ class Shipper:
         self._kept = list(islice(newest_first(store, mark.epoch, say), KEPT))[::-1]
         """The last generations, oldest first."""
         self._named = {part.sha256 for one in self._kept for part in one.parts.values()}
-        """Parts that were sent before; looked for before they count as there."""
+        """Hashes of parts sent by earlier processes; each is checked in the store before its first use."""
         self._there = set[str]()
         last = self._kept[-1].files if self._kept else ()
         self._known: Mapping[str, Known] = {file.path: Known(NO_STAMP, file) for file in last}

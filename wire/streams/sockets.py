@@ -10,7 +10,7 @@ import msgspec
 import zmq
 from msgspec import Struct
 
-from remuda.wire.codec import CodecError, Frame, Limits
+from remuda.wire.codec import CodecError, Frame, Limits, decode_header
 from remuda.wire.door import Door
 from remuda.wire.keys.own import CallerKeys
 from remuda.wire.messages import PROTOCOL_VERSION
@@ -54,14 +54,7 @@ def encode(message: FromWorker | FromServer, *data: Frame) -> list[Frame]:
 def decode(frames: Sequence[Frame], decoder: msgspec.msgpack.Decoder[_Any]) -> tuple[_Any, Sequence[Frame]]:
     """Return the message in these frames, and its frames with bytes, within the limits of the message's kind. Raises
     CodecError."""
-    if len(frames) < 2 or bytes(frames[0][:3]) != _OPENING:
-        raise CodecError("not a message of a stream, or of another version of Remuda")
-    if len(frames[1]) > LIMITS.header_bytes:
-        raise CodecError(f"a message of {len(frames[1])} bytes; the most is {LIMITS.header_bytes}")
-    try:
-        message = decoder.decode(frames[1])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CodecError(f"malformed message: {error}") from error
+    message = decode_header(frames, decoder, _OPENING, LIMITS.header_bytes)
     data = frames[2:]
     least, most, most_bytes = _data_of(message)
     if not least <= len(data) <= most:

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from remuda.client.client import Client
 from remuda.deploy.supervision import EXIT_REFUSED
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import CHUNK, VECTOR, Herd, assert_exact, kill
@@ -58,11 +59,7 @@ def test_a_run_goes_on_without_the_folder_whoever_is_killed(tmp_path: Path, herd
         coordinator = herd.kill_coordinator(coordinator)  # the next stream server listens elsewhere
     goes_on(herd)
     everything_is_where_it_belongs(herd, run)
-    server = herd.stream_server()
-    assert server is not None
-    coordinator.kill()
-    coordinator.wait()
-    server.wait(HANG_S)  # while it lives, it takes what the workers hand in
+    nobody_takes_what_is_handed_in(herd, coordinator)
     hidden.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
         hidden.wait(HAND_IN_S + 1.0)
@@ -78,6 +75,28 @@ def test_a_run_goes_on_without_the_folder_whoever_is_killed(tmp_path: Path, herd
 
 def goes_on(herd: Herd) -> None:
     herd.wait_env_step("horse", herd.experiment("horse").env_step + STEPS)
+
+
+def nobody_takes_what_is_handed_in(herd: Herd, coordinator: subprocess.Popen[bytes]) -> None:
+    """Kills the coordinator and its stream server once every collector has a chunk that no server has taken.
+
+    The learner publishes nothing more before this, so that no collector waits for a policy instead."""
+    server, learner = herd.stream_server(), psutil.Process(herd.worker_of("learner", "horse").pid)
+    assert server is not None
+    learner.suspend()
+    goes_on(herd)
+    server.suspend()
+
+    def each_waits(client: Client) -> bool:
+        collectors = [worker for worker in client.status().workers if worker.role == "collector"]
+        return all(worker.activity == "waiting for the stream server" for worker in collectors)
+
+    herd.wait_until(each_waits, f"collectors wait for the stream server\n{herd.said()}")
+    coordinator.kill()
+    coordinator.wait()
+    server.kill()
+    server.wait(HANG_S)
+    learner.resume()
 
 
 def a_learner_needs_the_folder(herd: Herd) -> None:

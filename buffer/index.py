@@ -162,7 +162,8 @@ class ReplayIndex:
             oldest = self._chunks[0]
             if oldest.first_row + oldest.meta.rows > below_row:
                 break
-            deletable += self._retire(self._chunks.popleft())
+            self._on_retire(self._chunks.popleft())
+            deletable += self._files.retire(oldest)
         return deletable
 
     def drop_older_than(self, oldest: PolicyRef) -> tuple[int, list[str]]:
@@ -377,9 +378,5 @@ class ReplayIndex:
         """Evict a chunk at any position in the queue; returns the file if deletable now."""
         self._kill(max(chunk.first_row, self.first_live_row), end_row(chunk))
         self._chunks.remove(chunk)
-        return self._retire(chunk)
-
-    def _retire(self, chunk: IndexedChunk) -> list[str]:
-        """Forget a chunk without live rows."""
         self._on_retire(chunk)
         return self._files.retire(chunk)

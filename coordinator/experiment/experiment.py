@@ -285,10 +285,8 @@ class Experiment:
             steps += self.begin_tasks(now_s)
         if self._has_names:
             share_end(self._commanders, self._stop_value)
-        if self._commanders[0].ending is not None:
-            steps += self._end(now_s)
-        else:
-            steps += self._preemption.advance(self._run, now_s)
+        if self._commanders[0].ending is not None or self._preemption.by:
+            steps += self._let_go(now_s)
         for policy in self.policies:
             if policy.callbacks.book.active and not self._run.over:
                 steps += policy.callbacks.send_due(policy.counters(now_s), now_s)
@@ -303,9 +301,11 @@ class Experiment:
             return []
         return begun + self._collecting.repeat(lease.number for lease in self.leases.ready("collector"))
 
-    def _end(self, now_s: float) -> list[Step]:
+    def _let_go(self, now_s: float) -> list[Step]:
+        """Do the next stage of the end, or of a preemption."""
         end = self.ending
-        assert end is not None, "a policy has ended"
+        if end is None:
+            return self._preemption.advance(self._run, now_s)
         if self.state == "queued":
             steps = list[Step]()
         else:

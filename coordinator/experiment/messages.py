@@ -314,7 +314,7 @@ class MessageHandlers:
         if accepted.fresh:
             if lease is not None:
                 lease.worked_s = now_s
-            for each in self._leases.of("inference"):  # which computed the actions
+            for each in self._leases.by_index["inference"].values():  # which computed the actions
                 self._worked(each, now_s)
             if not self._failures.none:
                 self._failures.worked(message.meta.chunk.worker, lease, counts=True)

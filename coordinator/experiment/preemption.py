@@ -84,9 +84,7 @@ class Preemption:
             run.pause(now_s)
 
     def advance(self, run: RunState, now_s: float) -> list[Step]:
-        """Let all others go once all collectors have handed in and everything is saved."""
-        if not self.by:
-            return []
+        """Let all others go once all collectors have handed in and everything is saved; only for a preempted run."""
         self.pause(run, now_s)
         if self._leases.count("collector") or any(policy.is_saving for policy in self._policies):
             return []

@@ -2,7 +2,7 @@
 
 A payload is a safetensors file with its whole metadata in the header, so that an index can be rebuilt from headers
 alone. It is written under a temporary name and renamed, without fsync: experience can be collected or computed again.
-A reanalysis has columns of one chunk, recomputed with a newer target network.
+A reanalysis has columns of a chunk, recomputed with a newer target network.
 """
 
 from __future__ import annotations

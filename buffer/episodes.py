@@ -118,7 +118,7 @@ def counted_episodes(chunks: Sequence[tuple[ChunkMeta, Columns]]) -> tuple[Episo
 
 
 def _of_stream(chunks: Sequence[tuple[ChunkMeta, Columns]], places: Integers) -> tuple[Episodes, Integers] | None:
-    """Return the episodes in chunks of one worker, without a gap, and the place of the chunk with the end of each."""
+    """Return the episodes in chunks of a worker, without a gap, and the place of the chunk with the end of each."""
     columns = _joined([columns for _, columns in chunks])
     rows = np.array([meta.rows for meta, _ in chunks])
     chunk_of = np.repeat(np.arange(len(chunks)), rows)

@@ -40,7 +40,7 @@ class SampledRows:
 
     rows: Rows
     weights: npt.NDArray[np.float32]
-    """Importance weights, largest 1 in each batch."""
+    """Importance weights, largest 1 in every batch."""
     uses: Rows
     """Number of draws of each row, including these batches."""
     priorities: npt.NDArray[np.float64]

@@ -66,7 +66,7 @@ class BufferMonitor:
         self._seen = self._totals()
 
     def sampled(self, sampled: SampledRows) -> SampleStatistics | None:
-        """Count the rows of one call; return statistics when a multiple of `interval_samples` batches is reached.
+        """Count the rows of a call; return statistics when a multiple of `interval_samples` batches is reached.
 
         A call across several multiples gives one table.
         """

@@ -208,7 +208,7 @@ def importance_beta(start: float, anneal_iters: int, train_iter: int) -> float:
 
 
 def importance_weights(probabilities: Values, beta: float) -> npt.NDArray[np.float32]:
-    """Undo the bias of drawing with `probabilities`: (rows * p)^-beta, over the largest of these in each batch, which
+    """Undo the bias of drawing with `probabilities`: (rows * p)^-beta, over the largest of these in every batch, which
     belongs to the least likely row; the number of rows cancels out.
 
     `probabilities` float64 [batches, batch_size], each above 0; `beta` in [0, 1], 0 undoes nothing (all weights 1) and
@@ -219,7 +219,7 @@ def importance_weights(probabilities: Values, beta: float) -> npt.NDArray[np.flo
 
 
 class SlotTable:
-    """Data about the row in each slot, [capacity]; all slots are empty at first.
+    """Data about the row in every slot, [capacity]; all slots are empty at first.
 
     Rows are drawn from all over the memory, and each look into it costs as much as the following computation. So the
     columns lie side by side, and no slot crosses a line of the cache. Everything is zero at first, and the system

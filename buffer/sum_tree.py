@@ -68,7 +68,7 @@ class SumTree(Protocol):
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
         """Cut the line into as many equal parts as `shares` [..., parts], each in [0, 1), has columns, and return the
-        slot at each share of its part, and the slot's share of the total, in the shape of `shares`.
+        slot at every share of its part, and the slot's share of the total, in the shape of `shares`.
 
         Raises ValueError as `find` does.
         """
@@ -123,7 +123,7 @@ class NumpySumTree:
         return float(self._cumulative()[-1])
 
     def find(self, points: Values) -> tuple[Slots, Values]:
-        """Return the slot at each point, and its value."""
+        """Return the slot at every point, and its value."""
         starts = self._cumulative()
         if not 0 < starts[-1] < np.inf:
             raise ValueError("a sum tree whose sum is 0 or infinite cannot be searched")
@@ -142,7 +142,7 @@ class NumpySumTree:
         return self._off_empty_leaves(nodes)
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
-        """Return the slot at each share of a part of the line, and the slot's share of the total."""
+        """Return the slot at every share of a part of the line, and the slot's share of the total."""
         parts: int = shares.shape[-1]
         points = (np.arange(parts) + shares) * (self.total / parts)
         slots, values = self.find(points)
@@ -229,11 +229,11 @@ class CompiledSumTree:
         return np.frombuffer(self._tree.get(np.ascontiguousarray(slots))).reshape(slots.shape)
 
     def find(self, points: Values) -> tuple[Slots, Values]:
-        """Return the slot at each point, and its value."""
+        """Return the slot at every point, and its value."""
         return _arrays(self._tree.find(np.ascontiguousarray(points)), points.shape)
 
     def draw(self, shares: Values) -> tuple[Slots, Values]:
-        """Return the slot at each share of a part of the line, and the slot's share of the total."""
+        """Return the slot at every share of a part of the line, and the slot's share of the total."""
         return _arrays(self._tree.draw(np.ascontiguousarray(shares)), shares.shape)
 
 

@@ -87,7 +87,7 @@ def chosen(options: EvaluateOptions, run: ExperimentConfig | None) -> PlayedPoli
 
 
 def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) -> Playable:
-    """Load the checkpoint of one policy of a run with several agents."""
+    """Load the checkpoint of a policy of a run with several agents."""
     from remuda.cli.playing import folder_of
     from remuda.policy.files.playable import checkpoint_playable
 

@@ -170,7 +170,7 @@ def worker(
     connection_file: ConnectionPath = None,
     coordinator_timeout: CoordinatorTimeout = COORDINATOR_TIMEOUT_S,
 ) -> None:
-    """Join a coordinator with workers of one role.
+    """Join a coordinator with workers of a role.
 
     Crashed workers are restarted, however often, after pauses that double up to 32 s. If the coordinator is silent or
     restarted, the workers wait and continue their work. Under torchrun a learner is one rank, and torchrun restarts the

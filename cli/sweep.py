@@ -1,4 +1,4 @@
-"""`remuda sweep`: many experiments from one grid."""
+"""`remuda sweep`: many experiments from a grid."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def train(
         callbacks: Callbacks, or classes of callbacks, besides `callbacks` in the config: see remuda.Callback. The run
             folder does not record these callbacks: give them again at a resume.
         overrides: Settings that override `config`, as in `seed=1`. Give a section as a dict; its remaining settings do
-            not change: `stop={"max_env_steps": 5000}`. A dotted name replaces the whole value of one setting:
+            not change: `stop={"max_env_steps": 5000}`. A dotted name replaces the whole value of a setting:
             `**{"env.kwargs": {"size": 8}}`.
 
     Raises:

@@ -153,7 +153,7 @@ class InferenceClient:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Shared inference of one policy of a collector; see remuda.policy.acting.network.Shared."""
+    """Shared inference of a policy of a collector; see remuda.policy.acting.network.Shared."""
 
     client: InferenceClient
     policy_index: int

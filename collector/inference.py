@@ -89,7 +89,7 @@ class PolicyVersions:
 
 
 class InferenceWork:
-    """Computes for all policies of one experiment. Keeps nothing of a request, so that another inference worker can
+    """Computes for all policies of an experiment. Keeps nothing of a request, so that another inference worker can
     answer it as well."""
 
     warnings: Sequence[str] = ()

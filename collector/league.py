@@ -1,4 +1,4 @@
-"""A league in training: draws who learns in each episode and against whom, and acts for the checkpoints of the pool."""
+"""A league in training: draws learners and opponents of every episode, and acts for the checkpoints of the pool."""
 
 from __future__ import annotations
 

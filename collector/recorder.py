@@ -1,4 +1,4 @@
-"""Experience of one policy in its lanes, kept until a chunk is made."""
+"""Experience of a policy in its lanes, kept until a chunk is made."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PolicySetup:
 
 
 class Replacements:
-    """Replaced environments of one chunk."""
+    """Replaced environments of a chunk."""
 
     def __init__(self) -> None:
         self.count = 0

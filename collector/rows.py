@@ -20,7 +20,7 @@ class Rows(Protocol):
 
     @property
     def kept(self) -> int:
-        """Slots of time carried over from one chunk to the next."""
+        """Slots of time carried over from a chunk to the next."""
         ...
 
     @property

@@ -93,7 +93,7 @@ CHUNKS_IN_THE_AIR = 2
 
 @dataclass(frozen=True)
 class _PolicyParts:
-    """Parts of one policy of the run."""
+    """Parts of a policy of the run."""
 
     acting: ActingPolicy
     payloads: PayloadStore
@@ -101,7 +101,7 @@ class _PolicyParts:
 
 
 class CollectorWork:
-    """Collects for one experiment. A payload stays announced until the coordinator acknowledges it.
+    """Collects for an experiment. A payload stays announced until the coordinator acknowledges it.
 
     Several policies collect together: a chunk has one payload per policy, all announced and counted at once.
     """

@@ -48,7 +48,7 @@ _SMALLER = {
 
 @dataclass(frozen=True)
 class Steps:
-    """Consecutive slots of time of one policy; all arrays are [slots, lanes, …]."""
+    """Consecutive slots of time of a policy; all arrays are [slots, lanes, …]."""
 
     actions: Array
     reward: NDArray[np.float64]
@@ -69,7 +69,7 @@ class Steps:
 
 
 class Slots(NamedTuple):
-    """The slots of a chunk, of one policy, as collected: arrays [slots, lanes, …] of their own. Steps are made of many
+    """The slots of a chunk, of a policy, as collected: arrays [slots, lanes, …] of their own. Steps are made of many
     chunks at once, since numpy's calls take longer than the steps of a chunk."""
 
     actions: Array
@@ -238,7 +238,7 @@ def _stored(values: Array) -> tuple[str, bytes]:
 # --- reading --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class PolicyPart:
-    """The lanes of one policy in a part."""
+    """The lanes of a policy in a part."""
 
     name: str
     agents: tuple[str, ...]
@@ -283,7 +283,7 @@ def by_copy(part: Part) -> tuple[Bools, Bools]:
 
 
 def steps_taken(part: Part) -> NDArray[np.int64]:
-    """Return the number of environment steps in each slot."""
+    """Return the number of environment steps in every slot."""
     taken: NDArray[np.int64] = (~by_copy(part)[1]).sum(axis=1)
     return taken
 

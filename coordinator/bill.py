@@ -34,7 +34,7 @@ class Charge:
 
 
 def by_hour(hours: Sequence[HourRow]) -> Mapping[int, Used]:
-    """Return the use in each hour, without hours of no use."""
+    """Return the use in every hour, without hours of no use."""
     used: dict[int, Used] = {}
     before = NOTHING
     for row in sorted(hours, key=lambda row: row.hour):

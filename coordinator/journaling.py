@@ -35,7 +35,7 @@ MAY_BE_SOFT = frozenset({BatchRequest, CollectorReport, EvaluationFilmed, Learne
 
 
 class Journaling:
-    """Collects in each turn of the coordinator's loop the journal entries to write before any answer."""
+    """Collects in every turn of the coordinator's loop the journal entries to write before any answer."""
 
     def __init__(self, catalog: Catalog, boot: str) -> None:
         """`boot` is different for every start of every machine."""

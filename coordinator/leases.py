@@ -86,7 +86,7 @@ class Lease:
 
 
 class LeaseBook:
-    """The leases of one experiment. A new lease gets the smallest free index.
+    """The leases of an experiment. A new lease gets the smallest free index.
 
     The cost of opening, changing and closing a lease does not grow with the number of leases.
     """

@@ -20,7 +20,7 @@ from remuda.wire.messages import RefusalCounts
 
 BACKLOG_CONNECTIONS = 1_024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 32.0
-"""Minimum time between two starts of a dying process; doubled with each death soon after a start."""
+"""Minimum time between two starts of a dying process; doubled with every death soon after a start."""
 STEADY_S = 60.0
 """Lifetime after which the next pause is the first again."""
 END_S = 5.0

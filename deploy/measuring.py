@@ -43,7 +43,7 @@ ENOUGH_S = 0.03
 SLOW_S = 0.5
 """A call of this length is not repeated."""
 MOST = 100
-"""Most calls for one figure."""
+"""Most calls for a figure."""
 MANY_ENVS, MANY_OBSERVATIONS = 32, (8, 64)
 FEW_SLOTS = 8
 """First steps of a vector; then as many at a time as ENOUGH_S allows."""

@@ -49,7 +49,7 @@ class Nanny:
         grace_s: float = GRACE_S,
         gives_up: bool = False,
     ) -> None:
-        """`be_worker` is called in each child and returns the exit code. `lifeline` is the reading end of a pipe.
+        """`be_worker` is called in every child and returns the exit code. `lifeline` is the reading end of a pipe.
         `gives_up`: end if every worker of a role keeps dying, since the remaining roles cannot work alone."""
         self._workers = list(workers)
         self._be_worker = be_worker

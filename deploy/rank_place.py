@@ -25,7 +25,7 @@ class RankPlace(Struct, frozen=True):
 
 
 class RankPlaceError(Exception):
-    """These variables contradict each other."""
+    """The variables are contradictory."""
 
 
 def rank_place(environment: Mapping[str, str]) -> RankPlace | None:

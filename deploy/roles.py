@@ -1,4 +1,4 @@
-"""Runs a worker of a given role, in each child of the nanny."""
+"""Runs a worker of a given role, in every child of the nanny."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def assigned(config: ExperimentConfig, agents: Sequence[str]) -> dict[str, tuple
 
 
 def policy_config(config: ExperimentConfig, name: str, agents: Sequence[str]) -> ExperimentConfig:
-    """Return the settings of one policy as those of a run of its own. Its environments are all lanes of its agents (see
+    """Return the settings of a policy as those of a run of its own. Its environments are all lanes of its agents (see
     remuda.environments.lanes). Each of several policies has another seed, and lacks `stop.stop_value`, which all
     policies have to reach."""
     own = config.of_policy(name) if name else config
@@ -84,7 +84,7 @@ def configs_of_policies(config: ExperimentConfig, agents: Sequence[str] | None =
 
 
 def config_of_policy(config: ExperimentConfig, name: str = "") -> ExperimentConfig:
-    """Return the settings of one policy (see configs_of_policies)."""
+    """Return the settings of a policy (see configs_of_policies)."""
     return configs_of_policies(config)[name]
 
 

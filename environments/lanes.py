@@ -1,6 +1,6 @@
-"""Agents of one policy in all copies of an environment, and their results of the newest step.
+"""Agents of a policy in all copies of an environment, and their results of the newest step.
 
-A *group* has the agents of one policy. A *lane* is one agent of a group in one of the copies, with the number
+A *group* has the agents of a policy. A *lane* is one agent of a group in one of the copies, with the number
 `env * agents + agent`. An environment with one agent has one group with this agent: one lane for each copy.
 """
 
@@ -22,7 +22,7 @@ from remuda.environments.spaces import Array, Space, column_layout, nearest_to_z
 
 
 class ParallelEnv(Protocol):
-    """PettingZoo's interface: in each step all remaining agents act. The package itself is not needed."""
+    """PettingZoo's interface: in every step all remaining agents act. The package itself is not needed."""
 
     @property
     def possible_agents(self) -> Sequence[str]: ...
@@ -64,7 +64,7 @@ NO_INFO: Infos = {}
 
 @dataclass(frozen=True)
 class Group:
-    """Agents of one policy, and their common spaces."""
+    """Agents of a policy, and their common spaces."""
 
     agents: tuple[str, ...]
     observation: Space

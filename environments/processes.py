@@ -1,6 +1,6 @@
 """Copies of an environment in several processes, with results in shared memory, and the number of processes.
 
-A step costs a byte in each direction: a process reads its actions from shared memory and writes its results there. The
+A step costs a byte in every direction: a process reads its actions from shared memory and writes its results there. The
 process steps its part as LocalCopies do, and the output of its Python code is printed by the owner. The process ends
 when the socket to its owner is closed, however the owner died.
 

@@ -29,7 +29,7 @@ class EvaluationError(Error, ValueError):
 
 @dataclass(frozen=True)
 class Episode:
-    """A finished episode, from the view of one policy."""
+    """A finished episode, from the view of a policy."""
 
     seed: int
     env_index: int

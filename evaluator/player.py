@@ -95,7 +95,7 @@ def _edges_between(low: float | None, high: float | None) -> NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Result of an evaluation, from the view of one policy."""
+    """Result of an evaluation, from the view of a policy."""
 
     episodes: Sequence[Episode]
     actions: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
@@ -254,7 +254,7 @@ class EpisodePlayer:
         progress: Progress = lambda env_steps: None,
     ) -> list[tuple[str, Game]]:
         """Let one agent of the policy `judged` play against `others`; see `players_against`. Return the judged agent
-        with each episode. Raises like `play`."""
+        with every episode. Raises like `play`."""
         seats = [players_against(number, judged, players, others, self.agents) for number in numbers]
         games = self._play(lambda position: seats[position][1], numbers, progress)
         return [(agent, game) for (agent, _), game in zip(seats, games, strict=True)]

@@ -59,7 +59,7 @@ class CheckpointPolicies:
 
 
 class EvaluatorWork:
-    """Evaluates for one experiment. The end of process or lease stops the current evaluation; the coordinator gives a
+    """Evaluates for an experiment. The end of process or lease stops the current evaluation; the coordinator gives a
     needed evaluation to another evaluator."""
 
     unstored = False

@@ -216,7 +216,7 @@ class _Made(Protocol):
 
 
 def make_callbacks(config: ExperimentConfig, given: Sequence[CallbackLike] = (), *, policy: str = "") -> list[Callback]:
-    """Make the callbacks of the config, followed by a program's, for one policy. Raises UserCodeError."""
+    """Make the callbacks of the config, followed by a program's, for a policy. Raises UserCodeError."""
     if policy and not all(inspect.isclass(one) for one in given):
         text = "callbacks: each of several policies has callbacks of its own: give classes, and no objects"
         raise UserCodeError("callbacks", text)

@@ -67,7 +67,7 @@ def batch_line(config: ExperimentConfig) -> str:
 
 @dataclass
 class LearnerOutputs:
-    """Writes the outputs of one learner into one run folder."""
+    """Writes the outputs of a learner into one run folder."""
 
     run: RunFolder
     config: ExperimentConfig

@@ -50,8 +50,8 @@ class Prefetch:
         read_again: Callable[[Reanalysis], Columns] | None = None,
         left_out: Callable[[Reanalysis, Exception], None] = lambda reanalysis, error: None,
     ) -> None:
-        """`unreadable` is called with each unreadable payload; batches continue without its rows. `read_again` reads a
-        reanalysis; `left_out` is called with each reanalysis that is unreadable or does not fit: its rows do not
+        """`unreadable` is called with every unreadable payload; batches continue without its rows. `read_again` reads a
+        reanalysis; `left_out` is called with every reanalysis that is unreadable or does not fit: its rows do not
         change."""
         self._lease = lease
         self._batches = batches

@@ -72,7 +72,7 @@ class Publisher:
     training.
 
     `ready` for another policy if no write is under way and the share of the time allows another; policies offered
-    sooner are still published. Versions count up from 0 with each publication. Failed writes are repeated. Weights that
+    sooner are still published. Versions count up from 0. Failed writes are repeated. Weights that
     are not finite, or a learner of a newer epoch, end the publisher.
     """
 

@@ -90,7 +90,7 @@ class _PolicyParts:
 
 
 class ReanalyzerWork:
-    """Computes for all policies of one experiment, chunk by chunk, in the order of requests."""
+    """Computes for all policies of an experiment, chunk by chunk, in the order of requests."""
 
     warnings: Sequence[str] = ()
     """Always empty: warnings go to its own log."""

@@ -56,7 +56,7 @@ class PolicyPublisher(Protocol):
 
 
 class LearnerRole:
-    """Learns for one experiment."""
+    """Learns for an experiment."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class NotPublishedError(Exception):
 
 
 class LearnerWork(LearnerRole):
-    """Learns for one experiment in a worker process. Training runs in this thread; publishing and network have separate
+    """Learns for an experiment in a worker process. Training runs in this thread; publishing and network have separate
     threads."""
 
     unstored = False

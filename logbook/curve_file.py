@@ -1,4 +1,4 @@
-"""The event file of one folder: grows, knows the newest step of its curves, and can remove points of a resumed run.
+"""The event file of a folder: grows, knows the newest step of its curves, and can remove points of a resumed run.
 
 Every 16 KiB an event that TensorBoard skips marks the newest step of each group of curves (`learner_iter`,
 `buffer_sec`). Opening a file of any length reads from its end back to the last mark. Removing points reads back to an

@@ -98,7 +98,7 @@ class CollectReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeReport(Report):
-    """End of one evaluation episode."""
+    """End of an evaluation episode."""
 
     _topic: ClassVar[Topic] = "episode"
     env: int
@@ -179,7 +179,7 @@ class EvaluationReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerReport(Report):
-    """Report of one collector or evaluator to the commander."""
+    """Report of a collector or evaluator to the commander."""
 
     role: Literal["collector", "evaluator"]
     worker: str

@@ -113,7 +113,7 @@ def worker_logbook(run: RunFolder, role: WorkerSource, uuid: str, incarnation: i
 
 
 def commander_logbook(run: RunFolder, columns: ProgressColumns, resumed: Counters | None = None) -> Logbook:
-    """Open the coordinator's files of one experiment.
+    """Open the coordinator's files of an experiment.
 
     The merged evaluation is in the commander's log and in the curves; the share of each evaluator is in the commander's
     evaluator log.

@@ -33,7 +33,7 @@ have records of another type."""
 
 
 class Usage(Struct, frozen=True):
-    """Resources used by the processes of one role since the last report, and shares of time. The shares add up to
+    """Resources used by the processes of a role since the last report, and shares of time. The shares add up to
     1."""
 
     role: str
@@ -42,7 +42,7 @@ class Usage(Struct, frozen=True):
     cpu_cores: float
     """Processor seconds per second of all processes, without child processes of vectors."""
     rss_mib: float
-    """Resident memory of all processes; shared pages count in each process."""
+    """Resident memory of all processes; shared pages count in every process."""
     work: float
     """Neither waiting nor in the environment."""
     env: float
@@ -63,7 +63,7 @@ class Usage(Struct, frozen=True):
 
 
 class WorkerUsage(Usage, frozen=True, kw_only=True):
-    """Usage of one worker."""
+    """Usage of a worker."""
 
     worker: str
     """UUID of the worker."""

@@ -22,7 +22,7 @@ _BLOCK_BYTES = 64 << 10
 LAST_BYTES = 8 << 20
 """Most bytes at the end of a file searched for the last lines."""
 MOST_LOGS = 10_000
-"""Most logs of one source; the oldest beyond the limit are left out."""
+"""Most logs of a source; the oldest beyond the limit are left out."""
 FILES = {
     "commander": "commander/commander_logger.txt",
     "commander_collector": "commander/commander_collector_logger.txt",
@@ -165,7 +165,7 @@ def harmless(text: str) -> str:
 
 
 def _logs(log: Path, role: str, beginning: str) -> list[LogEntry]:
-    """Return the logs of a role's workers in order of name, from one listing of the folder."""
+    """Return the logs of a role's workers in order of name, from a listing of the folder."""
     found: list[LogEntry] = []
     try:
         with os.scandir(log / role) as entries:

@@ -28,7 +28,7 @@ _NOT_COMPARED = ("name", "exp_name", "log", "limits", "launch", "checkpoint", "s
 
 
 class EventWriter(CurveFile):
-    """Writes the event file of one folder, as its only writer.
+    """Writes the event file of a folder, as its only writer.
 
     A call is a single write to the operating system, and raises OSError after a failure. Events after `resumed` are
     removed; None keeps all.

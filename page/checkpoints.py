@@ -32,7 +32,7 @@ class NoFilmError(Exception):
 
 
 class FilmView(Struct, frozen=True):
-    """A film of the first episode in the evaluation of one checkpoint."""
+    """A film of the first episode in the evaluation of a checkpoint."""
 
     train_iter: int
     size_bytes: int

@@ -44,7 +44,7 @@ class LastStatus:
     status: Status | None
     """Last status received, possibly old."""
     number: int
-    """Number that grows with each change."""
+    """Number that grows with every change."""
     why: str = ""
     """Reason of the silence."""
     silent_since_s: float | None = None

@@ -77,7 +77,7 @@ def words(role: str) -> dict[str, tuple[str, str]]:
 
 
 class MissingWorkers(Struct, frozen=True):
-    """Workers of one role that an experiment needs to begin."""
+    """Workers of a role that an experiment needs to begin."""
 
     role: Role
     missing: int
@@ -287,7 +287,7 @@ def coordinator_view(status: CoordinatorStatus) -> CoordinatorView:
 
 
 def worker_view(worker: WorkerStatus, runs: Mapping[str, str]) -> WorkerView:
-    """Return the view of one worker."""
+    """Return the view of a worker."""
     works = worker.state in ("busy", "stuck", "draining")
     return WorkerView(
         **asdict(worker),

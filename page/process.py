@@ -96,7 +96,7 @@ class Address(Struct, frozen=True):
 
 
 class AddressFile:
-    """The file of one folder of keys, without tokens."""
+    """The file of a folder of keys, without tokens."""
 
     def __init__(self, keys_dir: Path) -> None:
         self._path = keys_dir / FILE

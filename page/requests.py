@@ -248,7 +248,7 @@ READS: dict[str, Read] = {
 
 @dataclass(frozen=True)
 class Write:
-    """Handler of one path."""
+    """Handler of a path."""
 
     action: str
     """Name of the needed permission in NEEDS."""

@@ -175,7 +175,7 @@ class Position:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Contents of one stream."""
+    """Contents of a stream."""
 
     run: str | None = None
     log: str | None = None

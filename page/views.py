@@ -51,7 +51,7 @@ class Session(Struct, frozen=True, kw_only=True):
     right: PageRight
     live: bool
     of_launch: bool
-    """True for a herd that was started for one run, and ends with the run."""
+    """True for a herd that was started for a run, and ends with the run."""
     coordinator: Presence
     since_s: float | None
     """Begin of the coordinator's silence: seconds since 1970; None while the coordinator answers."""
@@ -103,7 +103,7 @@ class Views:
     """All views. Thread-safe; needs `close`."""
 
     def __init__(self, runs_dir: Path, link: CoordinatorLink, *, of_launch: bool = False) -> None:
-        """Set up the views. `of_launch` marks a herd that was started for one run. The folder may lie among unrelated
+        """Set up the views. `of_launch` marks a herd that was started for a run. The folder may lie among unrelated
         files, so only sibling folders are scanned."""
         self.ids = RunIds(runs_dir, 1 if of_launch else MOST_DEPTH)
         self._of_launch = of_launch

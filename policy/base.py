@@ -96,7 +96,7 @@ class Actor(ABC):
         those of component 1, and so on (ActionSpec.components). Environments give it in gymnasium's
         `info["action_mask"]`; see remuda.environments.legal_actions.
 
-        `state` float32 [n, state_size] is the actor's state in each environment: 0 at the first observation of an
+        `state` float32 [n, state_size] is the actor's state in every environment: 0 at the first observation of an
         episode. It is read, and overwritten with the state for the next observation.
         """
 
@@ -119,7 +119,7 @@ class Policy(ValuingActor):
 
     def take_place(self, first: int, of: int) -> None:
         """Receive the indices of this collector's environments: `first`, `first` + 1 … of the `of` environments of all
-        collectors. Called once in a collector, before it acts. A policy may explore differently in each environment."""
+        collectors. Called once, before the collector acts. A policy may explore differently in every environment."""
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Shape (of a step) and dtype of the columns that `act_recording` returns for the rows."""
@@ -279,7 +279,7 @@ class ReanalyzingAlgorithm(Algorithm):
     @property
     @abstractmethod
     def target_iter(self) -> int:
-        """The update of the last change of `target_state`; increases with each change."""
+        """The update of the last change of `target_state`; increases with every change."""
 
     @abstractmethod
     def target_state(self) -> dict[str, np.ndarray]:

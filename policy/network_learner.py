@@ -175,7 +175,7 @@ def shuffled(
         shares: number of minibatches, at most `whole`.
 
     Returns:
-        Row indices in this rank's part, ordered by minibatch, and this rank's number of rows in each minibatch.
+        Row indices in this rank's part, ordered by minibatch, and this rank's number of rows in every minibatch.
     """
     order = rng.permutation(whole) - first
     here = (order >= 0) & (order < own)

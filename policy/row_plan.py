@@ -28,7 +28,7 @@ class SmallBufferError(Error, ValueError):
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Sizes for one policy. Replay moves rows of one step, sampled many times; on-policy learning moves whole segments,
+    """Sizes for a policy. Replay moves rows of one step, sampled many times; on-policy learning moves whole segments,
     each used once."""
 
     on_policy: bool

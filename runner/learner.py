@@ -1,4 +1,4 @@
-"""The learner of one policy in a serial run: a worker's role with experience and collector in memory."""
+"""The learner of a policy in a serial run: a worker's role with experience and collector in memory."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Payloads:
 
 
 class Memory(Prefetch):
-    """The rows of one policy in this process, and the batches of its learner."""
+    """The rows of a policy in this process, and the batches of its learner."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Memory(Prefetch):
         unreadable: Callable[[IndexedChunk, ChunkError], None],
         waiting_bytes: int = WAITING_BYTES,
     ) -> None:
-        """`data` is the folder of payload files; `unreadable` is called with each unreadable payload."""
+        """`data` is the folder of payload files; `unreadable` is called with every unreadable payload."""
         plan = replay.plan
         super().__init__(
             lease=lease,

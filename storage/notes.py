@@ -25,7 +25,7 @@ class NotesError(Exception):
 
 
 class Notes(Struct, frozen=True):
-    """Text and tags of one run."""
+    """Text and tags of a run."""
 
     note: str = ""
     tags: list[str] = []

@@ -55,7 +55,7 @@ class Record:
 
 
 def packed(value: object) -> bytes:
-    """Return the bytes of one record: maps with text keys, lists, text, numbers, booleans, None."""
+    """Return the bytes of a record: maps with text keys, lists, text, numbers, booleans, None."""
     return _pack(value)
 
 

@@ -58,7 +58,7 @@ class TensorFileError(ValueError):
 
 
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """Header entry of one tensor."""
+    """Header entry of a tensor."""
 
     dtype: str
     shape: tuple[_Length, ...]

@@ -1,7 +1,7 @@
-"""The journal of one run, in SQLite: everything needed to continue after the death of its process.
+"""The journal of a run, in SQLite: everything needed to continue after the death of its process.
 
 In parallel mode, all changes of one turn of the coordinator's loop are one transaction, committed before any answer is
-sent; in serial mode, all changes of one checkpoint. Commits are not synced to the disk: a killed process loses nothing;
+sent; in serial mode, all changes of a checkpoint. Commits are not synced to the disk: a killed process loses nothing;
 a power cut may lose the last moments, and the file stays whole.
 """
 

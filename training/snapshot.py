@@ -43,7 +43,7 @@ Key = int | str
 
 
 class CountedSnapshot(Snapshot, frozen=True):
-    """Row with the counted chunks of one lease; see Ledger."""
+    """Row with the counted chunks of a lease; see Ledger."""
 
     lease: int
     worker: str
@@ -100,7 +100,7 @@ class ReplaySnapshot(Snapshot, frozen=True):
 
 
 class AccountSnapshot(Snapshot, frozen=True):
-    """Row with the credit of one collector; see CreditBook."""
+    """Row with the credit of a collector; see CreditBook."""
 
     lease: int
     granted: int
@@ -265,7 +265,7 @@ class LeagueReset(Snapshot, frozen=True):
 
 
 class LeagueResult(Snapshot, frozen=True):
-    """Games of one checkpoint against another, by policy index and train_iter, as seen by the first."""
+    """Games of a checkpoint against another, by policy index and train_iter, as seen by the first."""
 
     judged: tuple[int, int]
     other: tuple[int, int]
@@ -335,7 +335,7 @@ class RowSnapshot(Snapshot, frozen=True):
 
 
 class EpisodesSnapshot(Snapshot, frozen=True):
-    """Training episodes of one chunk, and means over its steps; or a waiting row for the episodes before."""
+    """Training episodes of a chunk, and means over its steps; or a waiting row for the episodes before."""
 
     returns: list[float]
     lengths: list[int]

@@ -148,7 +148,7 @@ class _Callers:
 
 
 class InferenceRouter(RouterSocket):
-    """The end of an inference worker, under one lease."""
+    """The end of an inference worker, under a lease."""
 
     def __init__(self, host: str) -> None:
         """Listen at any free port of this address of the machine; nobody is let in yet. Raises zmq.ZMQError and

@@ -71,7 +71,7 @@ class Malformed(Struct, frozen=True):
 
 
 def worker_identity(worker: str, incarnation: int, process: str, session: int) -> bytes:
-    """Return the identity of one connection of a worker: worker, incarnation, process (a random word, which
+    """Return the identity of a connection of a worker: worker, incarnation, process (a random word, which
     distinguishes two processes with the same incarnation), and number of the connection in this process."""
     return f"{worker}:{incarnation}:{process}:{session}".encode()
 

@@ -1,4 +1,4 @@
-"""A role's own log under one lease."""
+"""A role's own log under a lease."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda.worker.stores.ports import NotNowError, RunStores
 
 
 class LeaseLog:
-    """The log of a role under one lease, with all that its process prints and its reasons to wait for storage."""
+    """The log of a role under a lease, with all that its process prints and its reasons to wait for storage."""
 
     def __init__(self, role: WorkerSource, identity: WorkerIdentity, link: Link, stores: RunStores) -> None:
         self.book = worker_logbook(stores.folder, role, identity.uuid, identity.incarnation)

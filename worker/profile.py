@@ -20,7 +20,7 @@ from remuda.storage.atomic import write_text
 INTERVAL_S = 0.005
 """Average pause. Pauses are random, so that samples do not coincide with periodic work of the process."""
 ROWS = 25
-"""Functions in each table."""
+"""Functions in every table."""
 
 _EXPLANATION = """\
 own: time in the function itself and in the C code that it calls, most of it at the line in the last column.

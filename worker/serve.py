@@ -47,7 +47,7 @@ class LastLeaseError(Exception):
 
 
 class Work(Protocol):
-    """The work of one role under one lease."""
+    """The work of a role under a lease."""
 
     def handle(self, message: AnyMessage) -> None:
         """Handle a message about this lease. Raises AskedToEndError."""

@@ -14,7 +14,7 @@ INTERVAL_S = 5.0
 
 
 class VitalSigns:
-    """Totals of one lease; each report replaces the former one."""
+    """Totals of a lease; each report replaces the former one."""
 
     def __init__(self, lease: int, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
         self._lease = lease

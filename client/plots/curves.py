@@ -25,7 +25,7 @@ SAME_END = 0.02
 
 @dataclass(frozen=True)
 class Line:
-    """Values of one run, all finite; x rises strictly."""
+    """Values of a run, all finite; x rises strictly."""
 
     x: FloatArray
     y: FloatArray
@@ -207,7 +207,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel for one quantity."""
+    """A panel for a quantity."""
 
     x: str
     y: str

@@ -23,7 +23,7 @@ _NOT_LEARNED_FROM = (
     *("name", "exp_name", "seed", "source_dir"),
     *("stop", "log", "checkpoint", "limits", "launch", "affinity"),
 )
-"""Settings that may differ between repetitions of one experiment."""
+"""Settings that may differ between repetitions of an experiment."""
 _MOST_CONFIG_BYTES = 16 << 20
 _SEED_SUFFIX = re.compile(r"_s[0-9]+")
 

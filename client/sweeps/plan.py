@@ -61,7 +61,7 @@ def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedR
 def plan_trial(
     grid: Grid, number: int, settings: Mapping[str, JsonValue], folder: Path, *, sets: Sequence[str] = ()
 ) -> list[PlannedRun]:
-    """Return the runs of one trial of a search, one run per seed. Raises ConfigError."""
+    """Return the runs of a trial of a search, one run per seed. Raises ConfigError."""
     return _runs_of(grid.trial(number, settings), grid, folder, sets)
 
 

@@ -31,7 +31,7 @@ Trials = Annotated[int, Field(ge=0, le=MAX_TRIALS), BeforeValidator(no_bool)]
 
 
 class Distribution(Section):
-    """Values of one setting: a list, or a range of numbers."""
+    """Values of a setting: a list, or a range of numbers."""
 
     values: tuple[JsonValue, ...] | None = None
     """Two or more values of any kind."""

@@ -49,7 +49,7 @@ class Trial:
 
 
 class Study:
-    """The trials of one search. A new Study on the same folder continues the search."""
+    """The trials of a search. A new Study on the same folder continues the search."""
 
     def __init__(self, folder: Path, name: str, search: Search) -> None:
         """Opens or creates the study. Raises ValueError if the study in the file has different distributions."""

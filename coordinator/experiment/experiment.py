@@ -54,7 +54,7 @@ numbers."""
 
 
 class Experiment:
-    """Holds the coordinator's state of one run and decides the next steps."""
+    """Holds the coordinator's state of a run and decides the next steps."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Training of one policy of a run: counts, decisions, journal rows, and reports on their state."""
+"""Training of a policy of a run: counts, decisions, journal rows, and reports on their state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from remuda.wire.messages import Acting, ChunkMeta, Counters, ExperimentStatus
 
 
 class PolicyTraining:
-    """Experience, updates, checkpoints, evaluations and records of one policy. See Experiment for all else."""
+    """Experience, updates, checkpoints, evaluations and records of a policy. See Experiment for all else."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ _STARTING_S, _STALLED_S = 600, 3_600
 
 @dataclass(frozen=True)
 class KubernetesPlan:
-    """Inputs for the manifests of one launch."""
+    """Inputs for the manifests of a launch."""
 
     request: LaunchRequest
     name: str

@@ -26,7 +26,7 @@ from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import shortened
 
 PLACING_S = 10.0
-"""Seconds of waiting for a place before the user is informed; repeated at each doubling."""
+"""Seconds of waiting for a place before the user is informed; repeated at every doubling."""
 POLL_S = 0.2
 AGAIN_S = 0.2
 """Seconds between two requests to an actor with a restarting process: each request fails at once."""

@@ -40,7 +40,7 @@ class SlurmError(Exception):
 
 @dataclass(frozen=True)
 class JobState:
-    """State of one job, or one task of an array."""
+    """State of a job, or one task of an array."""
 
     id: str
     """`12`, or `12_3` for a task."""

@@ -22,7 +22,7 @@ _PLACE = re.compile(r"@\{([a-z_]+)\}")
 
 @dataclass(frozen=True)
 class SlurmPlan:
-    """Inputs for the scripts of one launch."""
+    """Inputs for the scripts of a launch."""
 
     request: LaunchRequest
     own_dir: Path

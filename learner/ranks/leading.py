@@ -50,7 +50,7 @@ Recruits = Callable[[ExperimentConfig], Followers]
 
 
 class LearnerRanks:
-    """The ranks of a learner for one lease. This process is rank 0; the other ranks hold only copies."""
+    """The ranks of a learner for a lease. This process is rank 0; the other ranks hold only copies."""
 
     def __init__(
         self, config: ExperimentConfig, algorithm: Algorithm, recruits: Recruits, *, trial: RanksTrial | None = None

@@ -1,4 +1,4 @@
-"""Starts, watches and ends the other ranks as processes of this machine, for one lease.
+"""Starts, watches and ends the other ranks as processes of this machine, for a lease.
 
 The ranks meet in a folder that only this user can open, and connect over the loopback interface.
 """

@@ -158,7 +158,7 @@ def transformer(
         observation: numbers of two axes, or several parts.
         width: numbers per token, and features; divisible by `heads`.
         layers: number of layers.
-        heads: heads of attention in each layer.
+        heads: heads of attention in every layer.
         pooling: the features are the mean of all tokens (`mean`), or an additional learned token (`class`).
         positions: add a learned vector per position. Without it, the order of the rows of a Box has no effect, as
             entities require.

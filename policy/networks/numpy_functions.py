@@ -123,13 +123,13 @@ def average(x: np.ndarray, kernel: list[int], stride: list[int], padding: list[i
 
 
 def one_hot(x: np.ndarray, classes: int) -> np.ndarray:
-    """1 at each index, 0 elsewhere."""
+    """1 at every index, 0 elsewhere."""
     ones: np.ndarray = (x[..., None] == np.arange(classes)).astype(np.int64)
     return ones
 
 
 def scatter(into: np.ndarray, axis: int, index: np.ndarray, value: float) -> np.ndarray:
-    """Write a number at each index."""
+    """Write a number at every index."""
     filled = into.copy()
     np.put_along_axis(filled, index, value, axis)
     return filled

@@ -27,7 +27,7 @@ class OneNode(Lowers, ABC):
         self._leaf: torch.Tensor | None = None
         """Vector of all parameters, in any order; see `flatten`."""
         self._order: list[int] = []
-        """Index of the parameter in each part of the vector."""
+        """Index of the parameter in every part of the vector."""
         self._sizes: list[int] = []
         """Length of each part."""
         self._no_gradients: tuple[None, ...] = ()

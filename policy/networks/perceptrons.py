@@ -148,7 +148,7 @@ class Perceptrons(OneNode):
         return self.recorded(inputs) if torch.is_grad_enabled() else self.run(inputs)[0]
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute the outputs of one head, without a graph: [n, outputs]."""
+        """Compute the outputs of a head, without a graph: [n, outputs]."""
         part = self._parts(self._run(self._shared, inputs).outputs[-1])[index]
         return self._run(self._heads[index], part).outputs[-1]
 

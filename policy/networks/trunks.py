@@ -80,7 +80,7 @@ class Folding:
 
 
 _BYTES_AT_ONCE = 128 * 4 * 84 * 84 * 4
-"""Size of the images of one call, as numbers. Larger tensors are allocated by the operating system each time: on a CPU
+"""Size of the images of a call, as numbers. Larger tensors are allocated by the operating system each time: on a CPU
 672 images of Atari take half as long in parts of 128, and in bfloat16 in parts of 256."""
 
 

@@ -137,7 +137,7 @@ class Store:
         return [path.lstrip("/").removeprefix(start) for path in found]
 
     def all_of(self, act: Callable[[_T], object], items: Iterable[_T]) -> None:
-        """Call `act` with each item, several at the same time; raises the first error."""
+        """Call `act` with every item, several at the same time; raises the first error."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for _ in pool.map(act, items):
                 pass

@@ -1,1 +1,1 @@
-"""Decisions about one run: saving, evaluating and stopping, and their reports."""
+"""Decisions about a run: saving, evaluating and stopping, and their reports."""

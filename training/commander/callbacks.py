@@ -38,7 +38,7 @@ from remuda.wire.messages import (
 MOST_EPISODES = 10_000
 """Most waiting episodes, the newest."""
 CHANGES_KEPT = 100
-"""Most changes of one setting, the newest."""
+"""Most changes of a setting, the newest."""
 PAUSE_S = 1.0
 """Seconds between two events about training episodes, in parallel mode: one event has many episodes."""
 

@@ -1,4 +1,4 @@
-"""Decisions about one experiment: when to evaluate, save and stop, and the best checkpoint.
+"""Decisions about an experiment: when to evaluate, save and stop, and the best checkpoint.
 
 Pure: each call reports an event (counted chunks, updates, saved checkpoints, finished evaluations) and returns
 decisions.
@@ -63,7 +63,7 @@ class EvaluationOutcome:
 
 
 class Commander:
-    """Decides for one experiment. At most one save and one evaluation run at a time. Work due meanwhile is done once,
+    """Decides for an experiment. At most one save and one evaluation run at a time. Work due meanwhile is done once,
     afterwards."""
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:

@@ -96,7 +96,7 @@ class Outcomes:
         return Outcome(effects, outcome.decisions)
 
     def next_task(self, together: Sequence[Commander], env_step: int) -> Sequence[LogLine | Happened]:
-        """Begin the next task, if due; one with each call. `together` has the commanders of all policies."""
+        """Begin the next task, if due; one with every call. `together` has the commanders of all policies."""
         commander = self._commander
         state = commander.curriculum.next([each.curriculum for each in together], env_step)
         if state is None or commander.ending is not None:

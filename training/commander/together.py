@@ -1,4 +1,4 @@
-"""Counters and end of several policies of one run, in both modes."""
+"""Counters and end of several policies of a run, in both modes."""
 
 from __future__ import annotations
 

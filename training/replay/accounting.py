@@ -1,4 +1,4 @@
-"""The experience of one experiment: counted, available and deletable chunks.
+"""The experience of an experiment: counted, available and deletable chunks.
 
 Connects the ledger (counted chunks), the replay index (live rows) and the reports of the buffer. Both modes use it.
 """
@@ -328,7 +328,7 @@ class ReplayAccounting:
         self, counters: Counters, now_s: float, *, newest: PolicyRef | None = None, last: bool = False
     ) -> list[Report]:
         """Return the reports of the buffer's log since the last call. `newest` is the newest policy; `last` adds the
-        table of an unfinished period. On-policy batches are large and few: the table of draws comes with each
+        table of an unfinished period. On-policy batches are large and few: the table of draws comes with every
         period."""
         statistics = self._monitor.throughput(now_s, last=last)
         if statistics is not None:

@@ -86,7 +86,7 @@ class UnknownLeaseError(ValueError):
 
 @dataclass
 class _Counted:
-    """The chunks of one lease."""
+    """The chunks of a lease."""
 
     worker: str
     incarnation: int
@@ -98,11 +98,11 @@ class _Counted:
 
 
 class Ledger:
-    """Accepted chunks of one experiment. Counters are sums over accepted chunks; counters of a resumed run continue at
+    """Accepted chunks of an experiment. Counters are sums over accepted chunks; counters of a resumed run continue at
     its checkpoint.
 
     For each lease it keeps the known sequence numbers, as a highest number and gaps. An incarnation of a worker numbers
-    all its chunks in one series over all runs, so chunks of other runs lie between two leases of one run. Chunks under
+    all its chunks in one series over all runs, so chunks of other runs lie between two leases of a run. Chunks under
     a forgotten lease are not counted. Does no I/O and keeps no payload.
     """
 

@@ -3,7 +3,7 @@
 Each direction has a file, and shared parts have another. Other modules import them from here.
 
 Names are requests (`Register`) or events in the past tense (`ChunkAccepted`). A field with a numpy array is sent as a
-separate frame (see codec.py). A worker with a lease works for one experiment; every message about the work names the
+separate frame (see codec.py). A worker with a lease works for an experiment; every message about the work names the
 lease, so that messages of an older lease are recognised and dropped. Only ChunkAccepted names the chunk instead.
 """
 

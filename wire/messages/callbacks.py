@@ -19,7 +19,7 @@ from remuda.wire.messages.parts import (
 
 MOST_CALLBACKS = 100
 MOST_NUMBERS = 1_000
-"""Most numbers that one callback may log about one event."""
+"""Most numbers that one callback may log about an event."""
 MOST_CHANGES = 100
 """Most changes that one callback may request at one event."""
 MOST_STATE_BYTES = 1 << 20
@@ -96,7 +96,7 @@ CallbackEvent = Started | Evaluated | Checkpointed | Episodes | Ended
 
 
 class Verdict(Part, frozen=True):
-    """Decision of one callback about one event."""
+    """Decision of one callback about an event."""
 
     callback: ShortText
     """Class of the callback, with a number if the run has several callbacks of this class."""

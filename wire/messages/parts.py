@@ -178,7 +178,7 @@ class Task(Part, frozen=True):
     """Task of a run: the present environments; see env.schedule."""
 
     number: Count = 0
-    """0 is the run's section `env` itself; rises by 1 with each task."""
+    """0 is the run's section `env` itself; rises by 1 with every task."""
     kwargs_json: LongText = ""
     """JSON: arguments to replace or extend `env.kwargs`; empty for none."""
 
@@ -192,7 +192,7 @@ class CheckpointFile(Part, frozen=True):
 
 
 OlderCheckpoints = Annotated[list[CheckpointFile], Meta(max_length=MOST_OPPONENTS)]
-"""Older checkpoints of one policy in self-play, oldest first."""
+"""Older checkpoints of a policy in self-play, oldest first."""
 
 
 MatchWeights = Annotated[list[Annotated[float, Meta(ge=0.0, le=1.0)]], Meta(max_length=200)]
@@ -246,7 +246,7 @@ class ChunkMeta(Part, frozen=True):
     """Number of the task of the chunk; see Task."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if numbers contradict each other."""
+        """Raise ValueError for contradictory numbers."""
         check_episodes(self.episode_returns, self.episode_lengths, self.episode_info)
 
 
@@ -340,7 +340,7 @@ class Histogram(Part, frozen=True):
     rights: Annotated[list[Finite], Meta(max_length=MOST_BUCKETS)]
     """Right edge of each bucket, ascending; also the left edge of the next bucket."""
     counts: Annotated[list[Count], Meta(max_length=MOST_BUCKETS)]
-    """Values in each bucket."""
+    """Values in every bucket."""
     total: Finite = 0.0
     """Sum of the values."""
     total_squares: Finite = 0.0

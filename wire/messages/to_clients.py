@@ -133,7 +133,7 @@ class ExperimentStatus(Part, frozen=True):
     waiting_for: str | None
     """Reason why a queued experiment does not start yet."""
     reanalyzed_rows: int = 0
-    """Rows from reanalyzers; a row counts with each reanalysis."""
+    """Rows from reanalyzers; a row counts with every reanalysis."""
     target_train_iter: int = 0
     """Update count of the newest target network behind these rows."""
     priority: int = 0
@@ -202,7 +202,7 @@ class Quotas(Message, frozen=True):
 
 
 class LogPiece(Part, frozen=True):
-    """Whole lines of one log (or a part of a very long line)."""
+    """Whole lines of a log (or a part of a very long line)."""
 
     position: LogPosition
     """Begin of the next piece."""

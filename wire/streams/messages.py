@@ -55,7 +55,7 @@ class Put(StreamMessage, frozen=True):
     """
 
     transfer: Count
-    """The worker's number of the transfer; counts up from 1 in each process."""
+    """The worker's number of the transfer; counts up from 1 in every process."""
     grant: Grant
     kind: PutKind
     file: FileName

@@ -82,7 +82,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class RunStores:
-    """Files of a run for a worker under one lease."""
+    """Files of a run for a worker under a lease."""
 
     folder: RunFolder
     """Folder for this worker's log and a collector's description of its environment: the run folder, or the worker's

@@ -24,7 +24,7 @@ from remuda.worker.stores.transfers import LONGEST_PAUSE_S, Download, OneFile, O
 WAIT_S = 0.1
 """Seconds that the main thread waits for a file before checking for messages."""
 CHECKPOINTS_KEPT = 2
-"""Checkpoints in the worker's folder: the shares of one evaluation play the same file."""
+"""Checkpoints in the worker's folder: the shares of an evaluation play the same file."""
 
 LOG_PIECE_BYTES = 128 << 10
 LOG_INTERVAL_S, LOG_LONGEST_S = 1.0, 4.0
@@ -34,7 +34,7 @@ LOG_INTERVAL_S, LOG_LONGEST_S = 1.0, 4.0
 def stream_stores(
     client: StreamClient, grant: Grant, folder: RunFolder, policies: Mapping[str, str], close: Callable[[], None]
 ) -> RunStores:
-    """Return the stores under one lease.
+    """Return the stores under a lease.
 
     Args:
         client: connection to the stream server.
@@ -77,7 +77,7 @@ def _stores(files: _Files, folder: RunFolder, policy_file: str) -> RunStores:
 
 
 class _Files:
-    """All files of a policy on their way under one lease."""
+    """All files of a policy on their way under a lease."""
 
     def __init__(self, client: StreamClient, grant: Grant, policy: str = "") -> None:
         """`policy`: the name of one of several policies."""

@@ -179,7 +179,7 @@ class Upload(OneFile):
                 pass
 
     def _put(self) -> Outgoing:
-        """Return the opening message, with the bytes of a short file, so that one message is enough in each direction;
+        """Return the opening message, with the bytes of a short file, so that one message is enough in every direction;
         a few columns are not copied."""
         put = Put(self._number, self._grant, self._kind, self.file, self._size, self._policy)
         if not 0 < self._size <= WHOLE_BYTES:

@@ -184,7 +184,7 @@ class ActorCriticPolicy(Policy):
     ) -> tuple[np.ndarray, Arrays]:
         """Draw actions. Records `log_prob` float32 [n] and, for a Box, the `action` as drawn, before clipping.
 
-        With `noise_correlation` rows must be the same environments at each call.
+        With `noise_correlation` rows must be the same environments at every call.
         """
         distribution = self._distribution(observations, legal)
         if not isinstance(distribution, Gaussian):

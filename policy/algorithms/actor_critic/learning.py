@@ -232,7 +232,7 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
 
 
 def explained_variance(ranks: Ranks, values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
-    """Share of the variance of the targets, [n] in each rank, that the values predict: 1 all, 0 none; 0 for constant
+    """Share of the variance of the targets, [n] in every rank, that the values predict: 1 all, 0 none; 0 for constant
     targets."""
     moments = Moments.of_all(ranks, np.stack([targets, targets - values], axis=1))
     variance, left = moments.variance if moments.count else (0.0, 0.0)

@@ -123,7 +123,7 @@ class QPolicy(Policy):
         return self._action.to_environment(self._greedy(values, exploration[EPSILON], rng, legal))
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """Value of the best action in each observation, legal or not: float32 [n]."""
+        """Value of the best action in every observation, legal or not: float32 [n]."""
         values: np.ndarray = self.q_values(observations).max(axis=1)
         return values
 

@@ -28,7 +28,6 @@ from remuda.environments.spaces import Space
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
-from remuda.policy.opponent_pool import OpponentPool
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import ChunkId, Task
 
@@ -61,14 +60,10 @@ class Environments:
         self._steps: StepsWriter | None = None
         self._index = self._generation = 0
         self.opponents: OpponentLanes | None = None
-        """Lanes of older policies, in self-play."""
-        self.league: LeagueLanes | None = None
-        """Lanes of a league's opponents."""
-        if config.self_play.league is not None:
-            self.league = LeagueLanes(self._copies, list(policies.values()))
-        elif config.self_play.share:
-            pool = OpponentPool(list(policies.values()))
-            self.opponents = OpponentLanes(self._copies, pool, config.self_play.share)
+        """Lanes of checkpoints, in self-play."""
+        if config.self_play.share:
+            lanes = OpponentLanes if config.self_play.league is None else LeagueLanes
+            self.opponents = lanes(self._copies, policies)
         dataset = config.collector.dataset
         self._stored = None if dataset is None else stored_rows(config, dataset, *self.spaces[0])
 
@@ -106,7 +101,7 @@ class Environments:
             list(zip(self._policies.values(), policies, strict=True)),
             index=index,
             collectors=self._collectors,
-            opponents=self.league or self.opponents,
+            opponents=self.opponents,
             generation=generation,
             clock=clock,
             progress=progress,
@@ -176,7 +171,7 @@ def make_rollout(
     *,
     index: int,
     collectors: int,
-    opponents: OpponentLanes | LeagueLanes | None = None,
+    opponents: OpponentLanes | None = None,
     generation: int,
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda env_steps: None,

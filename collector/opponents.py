@@ -1,41 +1,73 @@
-"""Self-play against older checkpoints: draws the players of each episode, and acts for older policies."""
+"""Self-play: draws the players of each episode, and acts for checkpoints of the run."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from remuda.collector.trace import Bools
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.lanes import Copies, Lanes
 from remuda.environments.legal_actions import components_of, without_any
 from remuda.environments.spaces import Array, column_layout
 from remuda.policy.base import Policy
-from remuda.policy.opponent_pool import OpponentPool
+from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.wire.messages import CheckpointFile, Opponents
-from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStores
+from remuda.worker.stores.ports import CheckpointGoneError
+
+Fetch = Callable[[str, str], Path]
+Log = Callable[[str], None]
 
 
 class OpponentLanes:
-    """Lanes of older policies.
+    """Lanes of checkpoints.
 
-    In `share` of episodes one random agent uses the newest policy of its group; all others use one older policy per
-    group, drawn from the pool. Groups without an older policy use the newest. Players stay until the episode ends.
+    In a share of episodes one random agent uses the newest policy of its group; all others use one checkpoint per
+    group. Groups without checkpoints use the newest policy. Players stay until the episode ends.
     """
 
-    def __init__(self, copies: Copies, pool: OpponentPool, share: float) -> None:
-        """`share` of episodes, 0 to 1."""
-        self.pool = pool
-        self._share = share
-        self._groups = [GroupOpponents(lanes) for lanes in copies.lanes]
+    learns_at_first = True
+    """Lanes learn unless an opponent plays them."""
+
+    def __init__(self, copies: Copies, policies: Mapping[str, ExperimentConfig]) -> None:
+        """`policies` are the settings of each policy, by name."""
+        configs = tuple(policies.values())
+        self._names, self._pool, self._share = tuple(policies), OpponentPool(configs), configs[0].self_play.share
+        self._playing: list[list[Opponent]] = [[] for _ in configs]
+        """Of each policy."""
+        self._groups = [GroupOpponents(lanes, learns=self.learns_at_first) for lanes in copies.lanes]
         self.against: Bools = np.zeros(copies.num_envs, np.bool_)
-        """[envs]: older policies play in the episode under way."""
+        """[envs]: the learning policy plays against others in the episode under way."""
 
     @property
     def lanes(self) -> tuple[Bools, ...]:
-        """Of each group [lanes]: True if an older policy plays this lane in the current episode."""
+        """Of each policy [lanes]: True if it does not learn in this lane in the current episode."""
         return tuple(group.by_past for group in self._groups)
+
+    def follow(self, news: Opponents, fetches: Sequence[Fetch], *, say: Log, warn: Log) -> None:
+        """Draw by this message from now on. `fetches` return the path of a checkpoint of each policy by name and
+        checksum; `say` and `warn` receive texts for the log. Raises NotNowError; then nothing changes."""
+        sound = [
+            [one for one in files if self._is_sound(index, one, fetch, warn)]
+            for index, (files, fetch) in enumerate(zip(news.pool, fetches, strict=True))
+        ]
+        pool = [
+            self._pool.load_only(index, files, fetch)
+            for index, (files, fetch) in enumerate(zip(sound, fetches, strict=True))
+        ]
+        for index, (files, before) in enumerate(zip(pool, self._playing, strict=True)):
+            for one in files:
+                if one not in before:
+                    say(f"{self._called(index, one.file)} plays against newer policies from now on")
+        there = [one in its for files, its in zip(news.pool, sound, strict=True) for one in files]
+        self.play_against(pool, [_of_sound(weights, there) for weights in news.weights])
+
+    def play_against(self, pool: Sequence[Sequence[Opponent]], weights: Sequence[Sequence[float]] = ()) -> None:
+        """Draw from these checkpoints of each policy from now on; `weights`: see Opponents."""
+        self._playing = [[*its] for its in pool]
 
     def move(self, copies: Copies) -> None:
         """Continue in other copies, of equal number and groups, before their first episode."""
@@ -45,10 +77,12 @@ class OpponentLanes:
             for env in range(copies.num_envs):
                 group.clear(env)
 
-    def take_drawn(self, policy_index: int) -> Mapping[str, int]:
-        """Return the number of episodes of each older policy since the last call, by the name of the file."""
+    def log_drawn(self, policy_index: int, say: Log) -> None:
+        """Log the numbers of episodes against each checkpoint of a policy since the last call."""
         drawn, self._groups[policy_index].drawn = self._groups[policy_index].drawn, Counter()
-        return drawn
+        if drawn:
+            each = ", ".join(f"{count} against {self._called(policy_index, name)}" for name, count in drawn.items())
+            say(f"episodes begun: {each}")
 
     def begin(self, begun: Bools, rng: np.random.Generator) -> None:
         """Draw the players of new episodes, bool [envs]."""
@@ -56,13 +90,12 @@ class OpponentLanes:
             self.against[env] = False
             for group in self._groups:
                 group.clear(env)
-            if rng.random() < self._share:
-                self._draw(env, rng)
+            self._draw(env, rng)
 
     def replace(
         self, actions: Sequence[Array], explorations: Sequence[Mapping[str, float]], rng: np.random.Generator
     ) -> Sequence[Array]:
-        """Return the actions [lanes, …] of each group, with the actions of older policies in their lanes."""
+        """Return the actions [lanes, …] of each group, with the actions of checkpoints in their lanes."""
         if not self.against.any():
             return actions
         return [
@@ -71,26 +104,51 @@ class OpponentLanes:
         ]
 
     def _draw(self, env: int, rng: np.random.Generator) -> None:
+        if rng.random() >= self._share:
+            return
         counts = [len(group.lanes.group.agents) for group in self._groups]
         learner = int(rng.integers(sum(counts)))
-        for index, (group, count) in enumerate(zip(self._groups, counts, strict=True)):
-            older = self.pool.newest(index)
-            if older:
-                opponent = older[int(rng.integers(len(older)))]
+        for playing, group, count in zip(self._playing, self._groups, counts, strict=True):
+            if playing:
+                opponent = playing[int(rng.integers(len(playing)))]
                 others = [agent for agent in range(count) if agent != learner]
-                group.give(env, others, opponent.policy)
-                group.drawn.update([opponent.file] if others else ())
+                group.give(env, others, opponent)
                 self.against[env] |= bool(others)
             learner -= count
 
+    def _is_sound(self, policy_index: int, one: CheckpointFile, fetch: Fetch, warn: Log) -> bool:
+        """Load a checkpoint; return False if its file is gone or damaged. Raises NotNowError."""
+        from remuda.policy.files.checkpoint_file import CheckpointError  # with torch, which collectors begin without
+
+        try:
+            self._pool.load(policy_index, one, fetch)
+        except (CheckpointGoneError, CheckpointError) as error:  # a newer message comes
+            warn(f"{self._called(policy_index, one.file)} does not play: {error}")
+            return False
+        return True
+
+    def _called(self, policy_index: int, file: str) -> str:
+        name = file.removesuffix(".pth.tar")
+        return f"{self._names[policy_index]}/{name}" if self._names[policy_index] else name
+
+
+def _of_sound(weights: Sequence[float], there: Sequence[bool]) -> list[float]:
+    """Return the weights without those of missing checkpoints, which come last."""
+    live = len(weights) - len(there)
+    return [*weights[:live], *(one for one, is_there in zip(weights[live:], there, strict=True) if is_there)]
+
 
 class GroupOpponents:
-    """Lanes of older policies in one group."""
+    """Lanes of checkpoints in one group."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: Lanes, *, learns: bool) -> None:
+        """`learns`: lanes learn unless an opponent plays them."""
         self.lanes = lanes
         self.drawn = Counter[str]()
-        self.by_past: Bools = np.zeros(len(lanes), np.bool_)
+        """Episodes against each checkpoint, by file."""
+        self._learns = learns
+        self.by_past: Bools = np.full(len(lanes), not learns, np.bool_)
+        """[lanes]: no learning in this lane."""
         self._players: dict[int, Policy] = {}
         """By lane."""
         self._states: dict[int, Array] = {}
@@ -98,18 +156,19 @@ class GroupOpponents:
 
     @property
     def plays(self) -> bool:
-        """True if an older policy plays a lane."""
+        """True if a checkpoint plays a lane."""
         return bool(self._players)
 
     def clear(self, env: int) -> None:
-        """No older policy plays in this copy any more."""
+        """No checkpoint plays in this copy any more."""
         for lane in self.lanes.of_copy(env):
-            self.by_past[lane] = False
+            self.by_past[lane] = not self._learns
             self._players.pop(lane, None)
 
-    def give(self, env: int, agents: Sequence[int], player: Policy) -> None:
-        """Let an older policy play these agents of a copy."""
-        lanes = self.lanes.of_copy(env)
+    def give(self, env: int, agents: Sequence[int], opponent: Opponent) -> None:
+        """Let a checkpoint play these agents of a copy."""
+        lanes, player = self.lanes.of_copy(env), opponent.policy
+        self.drawn.update([opponent.file] if agents else ())
         for agent in agents:
             lane = lanes[agent]
             self.by_past[lane] = True
@@ -117,7 +176,7 @@ class GroupOpponents:
             self._states[lane] = np.zeros(player.state_size, np.float32)
 
     def replaced(self, actions: Array, exploration: Mapping[str, float], rng: np.random.Generator) -> Array:
-        """Return the actions [lanes, …] with those of the older policies."""
+        """Return the actions [lanes, …] with those of the checkpoints."""
         changed = actions.copy()
         of_player: dict[int, list[int]] = {}
         for lane, player in self._players.items():
@@ -142,62 +201,3 @@ class GroupOpponents:
         if state is not None:
             self._states.update(zip(played, state, strict=True))
         return actions
-
-
-class OpponentLoader:
-    """Adds each checkpoint named by the coordinator to the pool, once. Collecting never waits: a checkpoint that is
-    still on its way is tried again before the next chunk."""
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        stores: RunStores,
-        lanes: OpponentLanes | None,
-        *,
-        say: Callable[[str], None],
-        warn: Callable[[str], None],
-    ) -> None:
-        """`names` of the policies; `lanes` is None without self-play. `say` and `warn` receive texts for the log."""
-        self._names = tuple(names)
-        self._stores = [own.checkpoints for own in stores.of_policies]
-        self._lanes, self._say, self._warn = lanes, say, warn
-        self._known: dict[int, frozenset[str]] = {}
-        """By policy index: the files in the newest message."""
-        self._waiting = deque[tuple[int, CheckpointFile]]()
-
-    def add(self, news: Opponents) -> None:
-        """Queue the new checkpoints of a message; consecutive messages overlap."""
-        known = self._known.get(news.policy_index, frozenset())
-        self._waiting.extend((news.policy_index, one) for one in news.checkpoints if one.file not in known)
-        self._known[news.policy_index] = frozenset(one.file for one in news.checkpoints)
-
-    def load(self) -> None:
-        """Add the queued checkpoints to the pool."""
-        if self._lanes is not None and self._waiting:
-            self._load_into(self._lanes.pool)
-
-    def _load_into(self, pool: OpponentPool) -> None:
-        from remuda.policy.files.checkpoint_file import CheckpointError  # with torch, which collectors begin without
-
-        while self._waiting:
-            index, one = self._waiting[0]
-            try:
-                pool.load(index, self._stores[index].fetch(one.file, one.sha256), file=one.file)
-            except NotNowError:
-                return
-            except (CheckpointGoneError, CheckpointError) as error:  # newer ones have taken its place meanwhile
-                self._warn(f"{self._called(index, one.file)} does not play: {error}")
-            else:
-                self._say(f"{self._called(index, one.file)} plays against newer policies from now on")
-            del self._waiting[0]
-
-    def log_drawn(self, policy_index: int) -> None:
-        """Log the older checkpoints of a policy drawn since the last call."""
-        drawn = dict[str, int]() if self._lanes is None else self._lanes.take_drawn(policy_index)
-        if drawn:
-            each = ", ".join(f"{count} against {self._called(policy_index, name)}" for name, count in drawn.items())
-            self._say(f"episodes begun: {each}")
-
-    def _called(self, policy_index: int, file: str) -> str:
-        name = file.removesuffix(".pth.tar")
-        return f"{self._names[policy_index]}/{name}" if self._names[policy_index] else name

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 
 from remuda.collector.collected import Collected
-from remuda.collector.league import LeagueLanes
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.recorder import Behavior, PolicyLanes, PolicySetup
 from remuda.environments.lanes import Copies
@@ -66,7 +65,7 @@ class Rollout:
         *,
         rng: np.random.Generator,
         seeds: Sequence[int],
-        opponents: OpponentLanes | LeagueLanes | None = None,
+        opponents: OpponentLanes | None = None,
         clock: Callable[[], float] = time.monotonic,
         progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers | None = None,

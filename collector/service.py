@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 from remuda.collector.asking import InferenceClient, LeaseEndsError
 from remuda.collector.collected import Collected
 from remuda.collector.environments import Environments
-from remuda.collector.opponents import OpponentLoader
 from remuda.collector.recorder import Behavior
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
@@ -31,7 +30,6 @@ from remuda.wire.messages import (
     CollectorReport,
     Credit,
     InferenceServers,
-    LeagueMatches,
     Opponents,
     PolicyAvailable,
     PolicyRef,
@@ -41,7 +39,7 @@ from remuda.wire.messages import (
 from remuda.worker.affinity import bind_cores
 from remuda.worker.lease_log import LeaseLog
 from remuda.worker.link import Link, WorkerIdentity
-from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, PayloadStore, PolicyStore, RunStores
+from remuda.worker.stores.ports import NotNowError, PayloadStore, PolicyStore, RunStores
 
 
 class ActingPolicy:
@@ -142,8 +140,8 @@ class CollectorWork:
         self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
         self._unacknowledged: set[ChunkId] = set()
-        self._matches: LeagueMatches | None = None
-        """The newest message about a league's opponents, until it is followed."""
+        self._opponents: Opponents | None = None
+        """The newest message about opponents, until it is followed."""
         self._stores = stores
         self._draining = False
         self._inference: InferenceClient | None = None
@@ -167,7 +165,6 @@ class CollectorWork:
                     made, policies.values(), explorations, stores.of_policies, strict=True
                 )
             ]
-            self._opponents = OpponentLoader(list(policies), stores, self._env.opponents, say=log.say, warn=log.warn)
             self._ahead = min(own.payloads.ahead for own in self._policies)
             self._rollout = self._env.rollout(
                 made,
@@ -203,9 +200,7 @@ class CollectorWork:
             case PolicyAvailable():
                 self._policies[message.policy_index].acting.note_newest(Acting(message.policy, {}))
             case Opponents():
-                self._opponents.add(message)
-            case LeagueMatches() if self._env.league is not None:
-                self._matches = message
+                self._opponents = message
             case InferenceServers() if self._inference is not None:
                 self._inference.note(message)
             case Registered() if self._inference is not None:
@@ -229,8 +224,7 @@ class CollectorWork:
         try:
             with self.timers("load policy"):
                 behaviors = [own.acting.behavior(self._loading()) for own in self._policies]
-                self._opponents.load()
-                self._follow_league()
+                self._follow_opponents()
         except NotNowError as error:
             self._log.waits(error)
             return False
@@ -295,21 +289,15 @@ class CollectorWork:
             for own, (observation, action) in zip(configs, self._env.spaces, strict=True)
         ]
 
-    def _follow_league(self) -> None:
-        """Draw opponents by the newest message from now on. A checkpoint that is still on its way is tried again before
-        the next chunk."""
-        league, news = self._env.league, self._matches
-        if league is None or news is None:
-            return
-        from remuda.policy.files.checkpoint_file import CheckpointError  # with torch, which collectors begin without
-
-        try:
-            league.follow(news, [own.checkpoints.fetch for own in self._stores.of_policies])
-        except NotNowError:
-            return
-        except (CheckpointGoneError, CheckpointError) as error:  # a newer message comes
-            self._log.warn(f"opponents of the league stay as before: {error}")
-        self._matches = None
+    def _follow_opponents(self) -> None:
+        """Draw opponents by the newest message from now on. Collecting never waits: a checkpoint that is still on its
+        way is tried again before the next chunk."""
+        lanes, news = self._env.opponents, self._opponents
+        if lanes is not None and news is not None:
+            fetches = [own.checkpoints.fetch for own in self._stores.of_policies]
+            with suppress(NotNowError):
+                lanes.follow(news, fetches, say=self._log.say, warn=self._log.warn)
+                self._opponents = None
 
     def _say_who_computes(self) -> None:
         """Log a policy that computes its actions by itself, although the run has inference workers."""
@@ -387,7 +375,8 @@ class CollectorWork:
 
     def _report(self, report: CollectReport, policy_index: int) -> None:
         self._log.book.emit(report)
-        self._opponents.log_drawn(policy_index)
+        if self._env.opponents is not None:
+            self._env.opponents.log_drawn(policy_index, self._log.say)
         statistics = {**report.window.statistics(), **report.counts}
         if report.task is not None:
             statistics["task"] = report.task

@@ -21,14 +21,12 @@ from remuda.learner.start import new_algorithm
 from remuda.logbook.book import Logbook, Source
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.policy.row_plan import check_buffer
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
-from remuda.wire.messages import CheckpointRecord
 from remuda.worker.affinity import bind_cores_alone
 
 
@@ -45,8 +43,6 @@ class BuiltPolicy:
     """Acts for the collector."""
     evaluated: Policy
     """Plays evaluations with the weights of the algorithm."""
-    opponents: SavedOpponents | None = None
-    """Its checkpoints as opponents of newer policies, in self-play."""
 
 
 @dataclass(frozen=True)
@@ -65,32 +61,6 @@ class Member:
     """The replay of a resumed run."""
     callbacks: Sequence[Callback]
     """The callbacks of the user."""
-
-
-class SavedOpponents:
-    """Adds the checkpoints of a policy in ckpt/ to the opponents."""
-
-    def __init__(self, config: ExperimentConfig, algorithm: Algorithm, pool: OpponentPool, policy_index: int) -> None:
-        self._config, self._algorithm = config, algorithm
-        self._pool, self._index = pool, policy_index
-        self._newest = -1
-        """Newest update in the pool."""
-
-    def add(self, record: CheckpointRecord) -> None:
-        """Add a checkpoint of the present weights."""
-        if record.train_iter == self._newest:
-            return
-        self._newest = record.train_iter
-        policy = make_policy(self._config, self._algorithm.observation, self._algorithm.action)
-        policy.load_state(self._algorithm.published_state())
-        self._pool.add(self._index, Opponent(policy, record.file, record.train_iter))
-
-    def load(self, checkpoints: CheckpointIndex) -> None:
-        """Add the checkpoints of a resumed run. Raises CheckpointError."""
-        for record in checkpoints.records[-self._config.self_play.keep - 1 :]:
-            self._newest = record.train_iter
-            path = checkpoints.folder / record.file
-            self._pool.load(self._index, path, file=record.file, train_iter=record.train_iter)
 
 
 @dataclass
@@ -140,14 +110,12 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
     num_players = min(most, config.evaluator.episodes)
     player = EpisodePlayer(config, configs, num_envs=num_players, broke=partial(warnings.say, "evaluator"))
     stack.enter_context(closing(player))
-    pool = None if environments.opponents is None else environments.opponents.pool
     policies: list[BuiltPolicy] = []
-    for index, ((name, own), spaces) in enumerate(zip(configs.items(), environments.spaces, strict=True)):
+    for (name, own), spaces in zip(configs.items(), environments.spaces, strict=True):
         algorithm = new_algorithm(own, *spaces)
-        opponents = None if pool is None else SavedOpponents(own, algorithm, pool, index)
         acting = make_policy(own, algorithm.observation, algorithm.action, device=own.collector.device)
         evaluated = make_policy(own, algorithm.observation, algorithm.action)
-        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluated, opponents))
+        policies.append(BuiltPolicy(name, own, algorithm, acting, evaluated))
         check_buffer(own, collectors=1)
 
     return Built([chosen, environments.said], policies, environments, player, warnings)

@@ -155,10 +155,7 @@ class SerialLearner(LearnerRole):
 
     def _write(self, message: SaveCheckpoint, progress: Progress) -> CheckpointRecord:
         rngs = {EXPLORATION: self._exploration}
-        record = self._outputs.save(self._algorithm, progress, message.reason, rngs=rngs)
-        if self._member.built.opponents is not None:
-            self._member.built.opponents.add(record)
-        return record
+        return self._outputs.save(self._algorithm, progress, message.reason, rngs=rngs)
 
     def _report_unreadable(self, chunk: IndexedChunk, error: ChunkError) -> None:
         self._link.send(ChunkUnreadable(self._lease, chunk.meta.file, str(error)))

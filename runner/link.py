@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from remuda.collector.league import LeagueLanes
+from remuda.collector.opponents import OpponentLanes
 from remuda.coordinator.effects import (
     Broken,
     CloseRun,
@@ -33,7 +34,6 @@ from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.reports import EventReport
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
-from remuda.policy.opponent_pool import Opponent, OpponentPool
 from remuda.runner.building import Member
 from remuda.runner.learner import SerialLearner
 from remuda.training.effects import (
@@ -57,7 +57,7 @@ from remuda.wire.messages import (
     Drained,
     Evaluate,
     IndexedChunk,
-    LeagueMatches,
+    Opponents,
     Phase,
     Ready,
     Role,
@@ -153,19 +153,10 @@ class MemoryLink:
 class MemoryPolicies(CheckpointPolicies):
     """Weights in memory for evaluations, equal to the newest checkpoints."""
 
-    def __init__(
-        self, members: Sequence[Member], pool: OpponentPool | None, train_iters: Callable[[], Sequence[int]]
-    ) -> None:
-        """`pool` has the opponents in self-play; `train_iters` returns the updates of each policy."""
+    def __init__(self, members: Sequence[Member], train_iters: Callable[[], Sequence[int]]) -> None:
+        """`train_iters` returns the updates of each policy."""
         super().__init__([own.built.config for own in members], [FileCheckpoints(own.folder.ckpt) for own in members])
-        self._built, self._opponents, self._train_iters = [own.built for own in members], pool, train_iters
-
-    def older(self, message: Evaluate) -> list[list[Opponent]]:
-        """Return all older checkpoints of each policy, in self-play; in a league those of the message."""
-        pool = self._opponents
-        if pool is None:
-            return super().older(message)
-        return [pool.all_but(index, at) for index, at in enumerate(self._train_iters())]
+        self._built, self._train_iters = [own.built for own in members], train_iters
 
     def key(self, message: Evaluate) -> object:
         """Return the updates of all policies."""
@@ -189,8 +180,7 @@ class SerialLink:
         run: Experiment,
         members: Sequence[Member],
         player: EpisodePlayer,
-        pool: OpponentPool | None,
-        league: LeagueLanes | None,
+        opponents: OpponentLanes | None,
         clock: Callable[[], float],
         timers: Timers,
         exploration: np.random.Generator,
@@ -206,7 +196,7 @@ class SerialLink:
         self._run, self._members, self._clock = run, tuple(members), clock
         self._stop_collecting, self._report_times = stop_collecting, report_times
         self._before_commit = before_commit
-        self._timers, self._league = timers, league
+        self._timers, self._opponents = timers, opponents
         self.generation = max((each.resumed.generation for each in members if each.resumed is not None), default=0)
         """Incarnation of the run."""
         self._sender = Sender(SERIAL_WORKER, self.generation)
@@ -224,7 +214,7 @@ class SerialLink:
             self._evaluating_lease,
             self._evaluator_link,
             player,
-            MemoryPolicies(members, pool, lambda: [learner.train_iter for learner in self.learners]),
+            MemoryPolicies(members, lambda: [learner.train_iter for learner in self.learners]),
             {own.built.name: own.logbook for own in members},
             ending=self._is_evaluation_over,
             logs_results=False,
@@ -343,8 +333,10 @@ class SerialLink:
         if lease == self.collecting_lease:
             if isinstance(message, Drain):
                 self._stop_collecting()
-            elif isinstance(message, LeagueMatches) and self._league is not None:
-                self._league.follow(message, [FileCheckpoints(own.folder.ckpt).fetch for own in self._members])
+            elif isinstance(message, Opponents) and self._opponents is not None:
+                fetches = [FileCheckpoints(own.folder.ckpt).fetch for own in self._members]
+                say = partial(self._members[0].logbook.say, "collector")
+                self._opponents.follow(message, fetches, say=say, warn=partial(say, level="warning"))
         elif lease == self._evaluating_lease:
             if isinstance(message, Drain):
                 self._evaluator.drain()

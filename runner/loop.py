@@ -114,7 +114,6 @@ class SerialLoop:
         self._run, self._members, self._collector, self._hooks = run, tuple(members), collector, hooks
         self._environments, self._task, self._timers = built.environments, Task(), timers
         self._timing = TimingReport(members[0].built.config, members[0].logbook, timers, hooks.clock())
-        opponents = built.environments.opponents
         now_s = hooks.clock()
         for each in self._members:
             self._recover(each, now_s)
@@ -122,8 +121,7 @@ class SerialLoop:
             run,
             members,
             built.player,
-            None if opponents is None else opponents.pool,
-            built.environments.league,
+            built.environments.opponents,
             hooks.clock,
             timers,
             collector.rng,

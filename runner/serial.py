@@ -198,8 +198,6 @@ def _find(
         catch_up(checkpoints, known.snapshot.experiment.dispatch.commander)
     continued = _continue(checkpoints, built.algorithm, built.config) if resumes else None
     recovered = None if continued is None else replay_of(known, continued.state.progress)
-    if continued is not None and built.opponents is not None:
-        built.opponents.load(checkpoints)
     return _PolicyFiles(built, own, checkpoints, journal, continued, recovered)
 
 

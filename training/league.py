@@ -15,7 +15,7 @@ from msgspec import structs
 from remuda.config.learning import ExploiterConfig, LeagueConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.training.snapshot import LeagueMember, LeagueReset, LeagueResult, LeagueSnapshot
-from remuda.wire.messages import CheckpointFile, CheckpointRecord, LeagueMatches
+from remuda.wire.messages import CheckpointRecord
 
 INTERVAL_SIGMAS = 2.0
 """Half the width of a rating's interval, in standard deviations."""
@@ -72,10 +72,9 @@ class League:
         kept = [one.record.train_iter for one in self._pool if one.policy == policy]
         return (*kept, *(() if first is None else (first.train_iter,)))
 
-    def matches(self, lease: int) -> LeagueMatches:
-        """Return the opponents of each policy, for a collector."""
-        pool = [[CheckpointFile(one.file, one.sha256) for one in records] for records in self.opponents]
-        return LeagueMatches(lease, pool, [self.weights(index) for index in range(len(self.names))])
+    def all_weights(self) -> list[list[float]]:
+        """Return the weights of the opponents of each policy, for collectors; see `weights`."""
+        return [self.weights(index) for index in range(len(self.names))]
 
     def weights(self, policy: int) -> list[float]:
         """Return the weights of a policy's opponents: the newest version of each policy, then the pool by policy.
@@ -248,7 +247,7 @@ class League:
             "members": [self._described(one) for one in members],
             "newest": [None if one is None else self._described(one) for one in self._newest],
             "matrix": [[self._pair(_key(one), _key(other)) for other in members] for one in members],
-            "matches": [self.weights(index) for index in range(len(self.names))],
+            "matches": self.all_weights(),
             "resets": [{**structs.asdict(one), "policy": self.names[one.policy]} for one in self._resets],
         }
 

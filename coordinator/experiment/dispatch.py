@@ -99,17 +99,18 @@ class EvaluationDispatch:
             if message.reason == "reset" and reset is not None:
                 steps += self._begun_again(self.league, message.record, *reset)
             return steps
-        return steps + self.send_opponents([lease.number for lease in self._leases.ready("collector")])
+        return steps + self.send_opponents()
 
-    def send_opponents(self, collectors: Iterable[int]) -> list[Step]:
-        """Send these collectors (leases) the checkpoints that play in training, in self-play. The first policy sends
-        those of a league."""
-        if self.league is not None:
-            return [] if self._policy_index else _matches(self.league, collectors)
-        files = [_file_of(record) for record in self.commander.opponents]
-        return (
-            [SendToLease(lease, Opponents(lease, files, self._policy_index)) for lease in collectors] if files else []
-        )
+    def send_opponents(self, collectors: Iterable[int] | None = None) -> list[Step]:
+        """Send collectors (leases; None: all) the checkpoints of all policies that play in training, in self-play."""
+        records = [each.commander.opponents for each in self.together]
+        records = records if self.league is None else [*self.league.opponents]
+        weights = [] if self.league is None else self.league.all_weights()
+        if not weights and not any(records):
+            return []
+        pool = [[_file_of(record) for record in its] for its in records]
+        leases = [one.number for one in self._leases.ready("collector")] if collectors is None else collectors
+        return [SendToLease(lease, Opponents(lease, pool, weights)) for lease in leases]
 
     def _is_news(self, message: CheckpointSaved) -> bool:
         """True for the answer to the newest request, or to an earlier one with a newer checkpoint: the last save may be
@@ -147,11 +148,10 @@ class EvaluationDispatch:
         judged = league.evaluated(self._policy_index, evaluation.record, evaluation.older, evaluation.scores, agents)
         self.commander.reset = self.commander.reset or judged.reset
         result = replace(result, info={**result.info, RATING: judged.interval})
-        collectors = [lease.number for lease in self._leases.ready("collector")]
         return result, [
             *(LogLine(self._experiment, line) for line in judged.lines),
             WriteLeague(self._experiment, league.document()),
-            *_matches(league, collectors),
+            *self.send_opponents(),
         ]
 
     def _begun_again(
@@ -296,12 +296,6 @@ class EvaluationDispatch:
         weights = None if reset is None or reason != "reset" else _file_of(reset[0])
         message = SaveCheckpoint(learner.number, self._saves, reason, counters, reward, weights)
         return SendToLease(learner.number, message)
-
-
-def _matches(league: League, collectors: Iterable[int]) -> list[Step]:
-    """Tell these collectors (leases) their opponents, which are the same for all."""
-    matches = league.matches(0)
-    return [SendToLease(lease, replace(matches, lease=lease)) for lease in collectors]
 
 
 def _file_of(record: CheckpointRecord) -> CheckpointFile:

@@ -274,7 +274,9 @@ class MessageHandlers:
         said: list[Step] = [LogLine(self._id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return said + self._workers.send_opponents(lease.number) + self._collecting.open([lease.number])
+                return (
+                    said + self._first.dispatch.send_opponents([lease.number]) + self._collecting.open([lease.number])
+                )
             case "evaluator":
                 return said + self._deal()
             case "learner":

@@ -244,7 +244,11 @@ class ExperimentWorkers:
             return steps
         match lease.role:
             case "collector":
-                return [*steps, *self.send_opponents(number), *self._collecting.repeat([number])]
+                return [
+                    *steps,
+                    *self._policies[0].dispatch.send_opponents([number]),
+                    *self._collecting.repeat([number]),
+                ]
             case "evaluator":
                 counters = policy.counters(now_s)
                 return [*steps, *(step for each in self._policies for step in each.dispatch.repeat(lease, counters))]
@@ -255,10 +259,6 @@ class ExperimentWorkers:
                     steps += self.stop_training(policy)
                 again = [*policy.callbacks.repeat(lease), *policy.dispatch.repeat(lease, policy.counters(now_s))]
                 return [*steps, *again]
-
-    def send_opponents(self, collector: int) -> list[Step]:
-        """Send a collector (lease) the checkpoints that play in training, in self-play."""
-        return [step for policy in self._policies for step in policy.dispatch.send_opponents([collector])]
 
     def stop_training(self, policy: PolicyTraining) -> list[Step]:
         """Tell the learner of a policy, if present, to do no further update; it still saves on request."""

@@ -11,17 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
+from remuda.collector.league import LeagueLanes
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.recorder import Behavior, PolicySetup
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, SegmentRows, SequenceRows
 from remuda.config.environment import EnvConfig
+from remuda.config.learning import SelfPlayConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.copies import LocalCopies
 from remuda.environments.lanes import Group
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array
-from remuda.policy.opponent_pool import Opponent, OpponentPool
+from remuda.policy.opponent_pool import Opponent
 from remuda.tests.environments.leaving import Done, Leaving
 from remuda.tests.policy.algorithms.untaught import Untaught
 from remuda.wire.messages import PolicyRef
@@ -49,10 +51,23 @@ class Fixed(Untaught):
 
 
 def rollout_of(
-    envs: Sequence[Leaving], seats: Sequence[PolicySetup], groups: Sequence[Sequence[str]], past: _Past | None = None
+    envs: Sequence[Leaving],
+    seats: Sequence[PolicySetup],
+    groups: Sequence[Sequence[str]],
+    *,
+    share: float = 0.0,
+    older: Sequence[Sequence[Opponent]] = (),
+    league: bool = False,
 ) -> Rollout:
+    """In a `league` each policy plays against itself, and in `share` of its episodes against the first checkpoint."""
     vector = LocalCopies(envs, [Group.of(envs[0], agents) for agents in groups])
-    opponents = None if past is None else OpponentLanes(vector, past.pool, past.share)
+    opponents = None
+    if older:
+        game = EnvConfig(kind="pettingzoo", make="game:make")
+        config = ExperimentConfig(name="past", env=game, self_play=SelfPlayConfig(share=share))
+        kind = LeagueLanes if league else OpponentLanes
+        opponents = kind(vector, {str(index): config for index in range(len(groups))})
+        opponents.play_against(older, [[1.0 - share, share]])
     return Rollout(vector, seats, rng=np.random.default_rng(0), seeds=list(range(len(envs))), opponents=opponents)
 
 
@@ -238,28 +253,23 @@ def test_sequences_go_on_through_the_time_in_which_an_agent_is_away() -> None:
     assert short.columns["done"].tolist() == short.columns["valid"].tolist()
 
 
-class _Past:
-    def __init__(self, share: float, groups: int = 1) -> None:
-        self.share = share
-        self.pool = OpponentPool([ExperimentConfig(name="past", env=EnvConfig(id="CartPole-v1"))] * groups)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 4), min_size=2, max_size=3),
     copies=st.integers(1, 3),
     share=st.sampled_from([0.5, 1.0]),
+    league=st.booleans(),
     chunks=st.lists(st.integers(1, 15), min_size=1, max_size=4),
 )
 def test_what_older_policies_play_is_not_learned_from(
-    lengths: list[int], copies: int, share: float, chunks: list[int]
+    lengths: list[int], copies: int, share: float, league: bool, chunks: list[int]
 ) -> None:
     """The newest takes action 1, older ones take 2: rows are exactly the steps with action 1."""
     envs = [Leaving(lengths) for _ in range(copies)]
     seat = PolicySetup(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT), episode_info=("against_past",))
-    past = _Past(share)
-    rollout = rollout_of(envs, [seat], [envs[0].possible_agents], past)
-    past.pool.add(0, Opponent(Fixed(2)))
+    rollout = rollout_of(
+        envs, [seat], [envs[0].possible_agents], share=share, older=[[Opponent(Fixed(2))]], league=league
+    )
     collected = [rollout.collect(asked, behaviors(0))[0] for asked in chunks]
     done = [step for env in envs for step in env.log]
     by_newest = sorted((*step.seen, step.action, step.reward, not step.terminated) for step in done if step.action == 1)
@@ -283,11 +293,8 @@ def _one_learns_or_all(log: Sequence[Done]) -> None:
 
 def test_a_group_without_older_policies_is_played_by_its_newest_and_learns() -> None:
     envs = [Leaving([2, 2])]
-    past = _Past(1.0, groups=2)
     seats = [PolicySetup(policy=Fixed(1), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
-    rollout = rollout_of(envs, seats, [["a0"], ["a1"]], past)
-    assert [chunk.rows for chunk in rollout.collect(2, behaviors(0, 0))] == [2, 2], "nobody has any"
-    past.pool.add(0, Opponent(Fixed(2)))
+    rollout = rollout_of(envs, seats, [["a0"], ["a1"]], share=1.0, older=[[Opponent(Fixed(2))], []])
     for _ in range(10):
         first, second = rollout.collect(2, behaviors(0, 0))
         assert second.rows == 2

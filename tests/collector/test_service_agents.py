@@ -121,7 +121,7 @@ def test_in_self_play_nothing_is_learned_from_the_steps_of_older_checkpoints(
     played = list(games())
     files = [save(lease, 10, config), CheckpointFile("iteration_20.pth.tar", "0" * 64), save(lease, 30, config)]
     for _ in range(2):  # the coordinator repeats itself
-        lease.work.handle(Opponents(1, files))
+        lease.work.handle(Opponents(1, [files]))
     metas = lease.collect(60)
     [warned] = said(lease, "iteration_20 does not play: ")
     assert "no such checkpoint" in warned

@@ -98,7 +98,6 @@ from remuda.wire.messages import (
     InferenceJoined,
     InferenceServer,
     InferenceServers,
-    LeagueMatches,
     LearnerReport,
     Leave,
     LogText,
@@ -281,10 +280,8 @@ class CollectorWork:
         self.worker, self.assign = worker, assign
         self.taken, self.credit, self.policies = 0, assign.credit_env_steps, [PolicyRef()] * len(worker.world.policies)
         self.inference: Sequence[InferenceServer] = ()
-        self.opponents: dict[int, list[str]] = {}
-        """In self-play, the older checkpoints of each policy, by index."""
-        self.matches: LeagueMatches | None = None
-        """In a league, the newest opponents."""
+        self.opponents: Opponents | None = None
+        """The newest, in self-play."""
         self.unaccepted: set[ChunkId] = set()
         self.draining = False
         self.task = Task()
@@ -326,10 +323,8 @@ class CollectorWork:
             case InferenceServers():
                 self.inference = message.servers
             case Opponents():
-                self.opponents[message.policy_index] = [each.file for each in message.checkpoints]
-            case LeagueMatches():
-                self.worker.world.check_matches(message)
-                self.matches = message
+                self.worker.world.check_opponents(message)
+                self.opponents = message
             case Drain():
                 self.draining = True
             case Registered():
@@ -1190,7 +1185,7 @@ class World:
         for name, older in zip(self.policies, message.older, strict=False):
             assert {each.file for each in older} <= self.kept[name], f"{older} of {name}: one is gone"
 
-    def check_matches(self, message: LeagueMatches) -> None:
+    def check_opponents(self, message: Opponents) -> None:
         """All checkpoints of the opponents are present when they are drawn up."""
         for name, files in zip(self.policies, message.pool, strict=True):
             assert {each.file for each in files} <= self.kept[name], f"{files} of {name}: one is gone"

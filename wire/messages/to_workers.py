@@ -144,24 +144,14 @@ class PolicyAvailable(Message, frozen=True):
 
 
 class Opponents(Message, frozen=True):
-    """The newest checkpoints of a policy in self-play: opponents of newer policies in episodes that a collector begins
-    from now on."""
-
-    lease: Count
-    checkpoints: OlderCheckpoints
-    """Oldest first."""
-    policy_index: Count = 0
-    """Index of their policy, in the order of names; for several policies."""
-
-
-class LeagueMatches(Message, frozen=True):
-    """Opponents of each policy in a league, in episodes that a collector begins from now on."""
+    """Checkpoints that play against newer policies in self-play, in episodes that a collector begins from now on."""
 
     lease: Count
     pool: Annotated[list[OlderCheckpoints], Meta(max_length=100)]
-    """Checkpoints of each policy, in the order of names."""
-    weights: Annotated[list[MatchWeights], Meta(max_length=100)]
-    """Of each learning policy: weights of its opponents: the newest version of each policy, then the pool."""
+    """Checkpoints of each policy, in the order of names, oldest first."""
+    weights: Annotated[list[MatchWeights], Meta(max_length=100)] = field(default_factory=list[MatchWeights])
+    """In a league, of each learning policy: weights of its opponents: the newest version of each policy, then the pool.
+    """
 
 
 class InferenceServers(Message, frozen=True):
@@ -293,7 +283,6 @@ ToWorker = (
     | Credit
     | PolicyAvailable
     | Opponents
-    | LeagueMatches
     | InferenceServers
     | InferenceCallers
     | Batches

@@ -90,7 +90,12 @@ def test_collectors_are_told_the_opponents_that_are_in_force() -> None:
         works = [worker.work for worker in world.of("collector") if worker.alive]
         league = league_of(world)
         return bool(works) and all(
-            isinstance(work, CollectorWork) and work.matches == league.matches(work.assign.lease) for work in works
+            isinstance(work, CollectorWork)
+            and work.opponents is not None
+            and work.opponents.weights == league.all_weights()
+            and [[one.file for one in its] for its in work.opponents.pool]
+            == [[one.file for one in its] for its in league.opponents]
+            for work in works
         )
 
     world.until(told)

@@ -181,15 +181,16 @@ def test_in_self_play_collectors_are_told_the_newest_checkpoints_of_each_policy(
     world = world_of(**SELF_PLAY).until_env_step(600)
 
     def told() -> bool:
-        due = {place: saved_files(world, name)[-KEEP:] for place, name in enumerate(AGENTS)}
+        due = [saved_files(world, name)[-KEEP:] for name in AGENTS]
         works = [worker.work for worker in world.of("collector") if worker.alive]
-        return all(isinstance(work, CollectorWork) and work.opponents == due for work in works)
+        known = [work.opponents for work in works if isinstance(work, CollectorWork)]
+        return all(one is not None and [[each.file for each in its] for its in one.pool] == due for one in known)
 
     world.until(told)
     assert all(len(saved_files(world, name)) >= KEEP for name in AGENTS)
     for worker in world.of("collector"):
         assert isinstance(worker.work, CollectorWork)
-        worker.work.opponents.clear()
+        worker.work.opponents = None
     world.crash()
     world.until(told)
     world.restart(world.of("collector")[0])

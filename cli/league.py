@@ -36,7 +36,8 @@ def league(run_dir: RunArgument, output: Output = None, as_json: AsJson = False)
         known = read_league(run_dir)
         print(RunFolder(run_dir).league.read_text() if as_json else table(known))
         if not as_json:
-            print(f"{known.games} games; exploiters began again {len(known.resets)} times", file=sys.stderr)
+            begun_again = known.resets_before + len(known.resets)
+            print(f"{known.games} games; exploiters began again {begun_again} times", file=sys.stderr)
         if output is None:
             return
         if output.suffix.lower() not in FORMATS:

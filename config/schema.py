@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Annotated, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -218,8 +217,6 @@ class ExperimentConfig(Section):
 
     def _check_league(self, league: LeagueConfig) -> None:
         """Raise ValueError for a league without games or without a main policy."""
-        if find_spec("openskill") is None:
-            raise ValueError("self_play.league rates with openskill: pip install 'remuda[league]'")
         if not self.self_play.share:
             raise ValueError("self_play.league needs a share of episodes against the pool: set self_play.share above 0")
         if self.evaluator.episodes < 2 * league.pool:

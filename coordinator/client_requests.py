@@ -144,7 +144,7 @@ class ClientRequests:
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
         return [
             MarkRecoverable(id),
-            *experiment.leftover_files(),
+            *experiment.continued(),
             LogLine(id, text),
             Reply(Submitted(id, run_dir), after=id),
             *self._shutdown.added(experiment, now_s),

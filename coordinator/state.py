@@ -221,6 +221,8 @@ class Coordinator:
                 self._note_use(run.experiment, hour, used)
             if run.experiment.over:
                 self._retire(run.experiment.identity.id, now_s)
+            else:
+                steps += run.experiment.continued()
             steps += self._shutdown.added(run.experiment, now_s)
         return self._perform(steps + self._assignments.end_left_over(now_s), now_s)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from remuda.collector.environments import Environments
+from remuda.config.errors import ConfigError
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.environments.assignment import configs_of_policies
@@ -26,6 +27,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import Recovered
+from remuda.training.league import why_unrated
 from remuda.training.resume_point import ResumePoint
 from remuda.worker.affinity import bind_cores_alone
 
@@ -101,7 +103,9 @@ class Built:
 
 def build(config: ExperimentConfig, stack: ExitStack) -> Built:
     """Build everything; the stack closes it. Raises EnvironmentBuildError, UnsupportedSpaceError, DeviceError,
-    SmallBufferError."""
+    SmallBufferError, and ConfigError for a league without ratings."""
+    if (unrated := why_unrated(config)) is not None:
+        raise ConfigError([unrated])
     configs = configs_of_policies(config, agents_of(config.env, source_dir=config.source_dir))
     chosen, warnings = bind_cores_alone(config), Warnings()
     environments = _environments(config, configs, warnings, stack)

@@ -232,7 +232,7 @@ class SerialLink:
 
     def lease_workers(self) -> None:
         """Lease the workers, without log lines, since they stay to the end."""
-        self._requests.add(self._run.leftover_files())
+        self._requests.add(self._run.continued())
         roles: list[tuple[int, Role]] = [(lease, "learner") for lease in range(1, len(self._members) + 1)]
         roles.append((self.collecting_lease, "collector"))
         if self._members[0].built.config.evaluator.episodes:

@@ -6,8 +6,10 @@ before any message about it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 
 from msgspec import structs
@@ -19,6 +21,8 @@ from remuda.wire.messages import CheckpointRecord
 
 INTERVAL_SIGMAS = 2.0
 """Half the width of a rating's interval, in standard deviations."""
+MOST_RESETS = 100
+"""Newest resets that are kept; the log has all."""
 Key = tuple[int, int]
 """A checkpoint: index of its policy, and train_iter."""
 
@@ -45,7 +49,7 @@ class League:
 
     def __init__(self, config: ExperimentConfig, settings: LeagueConfig) -> None:
         """`config` of the run."""
-        from openskill.models import PlackettLuce  # an extra, which the config asks for
+        from openskill.models import PlackettLuce  # an extra; see why_unrated
 
         self.names = tuple(sorted(config.policies)) or ("",)
         self._settings, self._share = settings, config.self_play.share
@@ -56,7 +60,9 @@ class League:
         self._first: list[CheckpointRecord | None] = [None] * len(self.names)
         self._began = [0] * len(self.names)
         self._results: dict[tuple[Key, Key], LeagueResult] = {}
-        self._resets: list[LeagueReset] = []
+        self._resets = deque[LeagueReset](maxlen=MOST_RESETS)
+        self._resets_before = 0
+        """Resets before those."""
         self._games = 0
 
     # --- what holds ---
@@ -65,6 +71,11 @@ class League:
     def opponents(self) -> tuple[tuple[CheckpointRecord, ...], ...]:
         """The pool by policy: opponents of every evaluation."""
         return tuple(tuple(one.record for one in self._pool if one.policy == index) for index in range(len(self.names)))
+
+    @property
+    def has_begun(self) -> bool:
+        """True once a checkpoint has been evaluated."""
+        return any(self._newest)
 
     def in_use(self, policy: int) -> tuple[int, ...]:
         """Checkpoints of a policy, by train_iter, whose files the league needs."""
@@ -149,6 +160,7 @@ class League:
     def begun_again(self, policy: int, record: CheckpointRecord, weights: CheckpointRecord, reason: str) -> str:
         """An exploiter has begun again, with this checkpoint; return a line for the log."""
         self._began[policy] = record.env_step
+        self._resets_before += len(self._resets) == MOST_RESETS
         self._resets.append(
             LeagueReset(policy, record.env_step, record.train_iter, weights.file, weights.sha256, reason)
         )
@@ -249,6 +261,7 @@ class League:
             "matrix": [[self._pair(_key(one), _key(other)) for other in members] for one in members],
             "matches": self.all_weights(),
             "resets": [{**structs.asdict(one), "policy": self.names[one.policy]} for one in self._resets],
+            "resets_before": self._resets_before,
         }
 
     def _described(self, one: LeagueMember) -> dict[str, object]:
@@ -285,14 +298,24 @@ class League:
             began=[*self._began],
             results=[*self._results.values()],
             resets=[*self._resets],
+            resets_before=self._resets_before,
             games=self._games,
         )
 
     def restore(self, snapshot: LeagueSnapshot) -> None:
         """Continue from a snapshot."""
         self._pool, self._newest, self._first = [*snapshot.pool], [*snapshot.newest], [*snapshot.first]
-        self._began, self._resets, self._games = [*snapshot.began], [*snapshot.resets], snapshot.games
+        self._began, self._games = [*snapshot.began], snapshot.games
+        self._resets.extend(snapshot.resets)
+        self._resets_before = snapshot.resets_before + len(snapshot.resets) - len(self._resets)
         self._results = {(one.judged, one.other): one for one in snapshot.results}
+
+
+def why_unrated(config: ExperimentConfig) -> str | None:
+    """Return the reason why a league cannot be rated in this process; None if it can, or without a league."""
+    if config.self_play.league is None or find_spec("openskill") is not None:
+        return None
+    return "self_play.league rates with openskill, which is not installed here: pip install 'remuda[league]'"
 
 
 def opponent_of(episode: int, agents: int, opponents: int) -> int:

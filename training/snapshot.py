@@ -286,7 +286,8 @@ class LeagueSnapshot(Snapshot, frozen=True):
     """Environment step at which each policy began (again)."""
     results: list[LeagueResult] = []
     resets: list[LeagueReset] = []
-    """In order of time."""
+    """The newest, in order of time."""
+    resets_before: int = 0
     games: int = 0
     """All counted games."""
 

@@ -48,7 +48,8 @@ class League(msgspec.Struct, frozen=True):
     matches: list[list[float]]
     """Of each policy: shares of its episodes by opponent: the newest version of each policy, then the members."""
     resets: list[dict[str, Any]]
-    """Exploiters that began again."""
+    """Exploiters that began again, the newest."""
+    resets_before: int = 0
 
 
 def read_league(run_dir: Path) -> League:

@@ -46,6 +46,7 @@ from remuda.storage.run_folder import RunFolder, folder_of_policy
 from remuda.training.journal import RunJournal, journaled_policies, open_for_policies, open_journals
 from remuda.training.journal_database import JournalDamagedError, JournalError
 from remuda.training.journal_entry import Recovered
+from remuda.training.league import why_unrated
 from remuda.training.recovery import catch_up, keep_counted, show_again
 from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
@@ -87,7 +88,7 @@ class RunFolders:
             config = ExperimentConfig.model_validate_json(submit.config_json)
         except ValidationError as error:
             return _refused(effect, "invalid", f"the config is not valid: {error}"[:LONGEST_REASON])
-        obstacle = _agents_unknown(config)
+        obstacle = _agents_unknown(config) or why_unrated(config)
         if obstacle is not None:
             return _refused(effect, "invalid", obstacle)
         forbidden = self._allowed.refusal(config, effect.requester.who)

@@ -150,7 +150,7 @@ class EvaluationDispatch:
         result = replace(result, info={**result.info, RATING: judged.interval})
         return result, [
             *(LogLine(self._experiment, line) for line in judged.lines),
-            WriteLeague(self._experiment, league.document()),
+            *self.write_league(),
             *self.send_opponents(),
         ]
 
@@ -158,7 +158,13 @@ class EvaluationDispatch:
         self, league: League, record: CheckpointRecord, weights: CheckpointRecord, reason: str
     ) -> list[Step]:
         line = league.begun_again(self._policy_index, record, weights, reason)
-        return [LogLine(self._experiment, line), WriteLeague(self._experiment, league.document())]
+        return [LogLine(self._experiment, line), *self.write_league()]
+
+    def write_league(self) -> list[Step]:
+        """Write the league, if any, to league.json."""
+        if self.league is None or not self.league.has_begun:
+            return []
+        return [WriteLeague(self._experiment, self.league.document())]
 
     def filmed(self, message: EvaluationFilmed) -> list[Step]:
         """Handle a film of an evaluation."""

@@ -320,9 +320,11 @@ class Experiment:
             steps.append(CloseRun(self.identity.id, frozenset(), results_of(self._status(None, now_s))))
         return steps
 
-    def leftover_files(self) -> list[Step]:
-        """Return deletable payload files of an earlier incarnation, once."""
-        return [step for policy in self.policies for step in policy.leftover_files()]
+    def continued(self) -> list[Step]:
+        """Return the first steps of a continued run: delete payload files of an earlier incarnation, and write
+        league.json, which may be older than the journal."""
+        leftover = [step for policy in self.policies for step in policy.leftover_files()]
+        return [*leftover, *self.policies[0].dispatch.write_league()]
 
     # --- for the journal ---
 

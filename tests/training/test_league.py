@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.training.league import League, opponent_of
+from remuda.training.league import MOST_RESETS, League, opponent_of
 from remuda.wire.messages import CheckpointRecord
 
 pytest.importorskip("openskill", reason="a league rates with openskill: pip install 'remuda[league]'")
@@ -98,8 +98,11 @@ def test_a_snapshot_continues_the_same_league() -> None:
     league, again = league_of(), league_of()
     for train_iter in range(6):
         play(league, train_iter, WON)
+        for _ in range(MOST_RESETS // 5):  # what is kept of them is bounded
+            league.begun_again(0, record(train_iter), record(0), "it has won")
     again.restore(league.snapshot())
     assert again.document() == league.document()
+    assert (len(again.snapshot().resets), again.snapshot().resets_before) == (MOST_RESETS, MOST_RESETS // 5)
     assert play(again, 7, LOST) == play(league, 7, LOST)
 
 

@@ -11,6 +11,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.tests.coordinator.experiment.test_team import team_config
 from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
 from remuda.tests.faults.sizes import LONG
+from remuda.training.effects import WriteLeague
 from remuda.training.league import League
 from remuda.training.snapshot import LeagueSnapshot
 
@@ -99,8 +100,11 @@ def test_collectors_are_told_the_opponents_that_are_in_force() -> None:
         )
 
     world.until(told)
-    before = league_of(world).snapshot()
+    before = league_of(world)
+    written: list[WriteLeague] = []
+    world.noted = lambda effect: written.append(effect) if isinstance(effect, WriteLeague) else None
     world.crash()
+    assert [one.document for one in written] == [before.document()], "the file may have been older than the journal"
     world.restart(world.of("collector")[0])
     world.until(lambda: bool([*world.coordinator.experiments]) and told())
-    assert is_continued(league_of(world).snapshot(), before)
+    assert is_continued(league_of(world).snapshot(), before.snapshot())

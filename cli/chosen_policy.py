@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.cli.errors import InputError
 from remuda.cli.evaluate_options import EvaluateOptions
-from remuda.storage.run_folder import is_model, is_onnx
+from remuda.storage.run_folder import folder_of_policy, is_model, is_onnx
 
 if TYPE_CHECKING:  # they import torch, which wrong options do not need
     from remuda.cli.playing import PlayedPolicies
@@ -62,7 +62,7 @@ def require_playable(options: EvaluateOptions, run: ExperimentConfig | None) -> 
             raise InputError(
                 f"{option} model: with several agents checkpoints play; give -1 (newest), best, or a train_iter"
             )
-    if options.policy is not None and options.against is None:
+    if options.policy is not None and options.against is None and run.self_play.league is None:
         raise InputError("--policy says who plays --against: give both, or neither")
     if options.policy is not None and options.policy not in run.policies:
         known = f"there are {', '.join(run.policies)}" if run.policies else "all agents share one"
@@ -78,20 +78,34 @@ def chosen(options: EvaluateOptions, run: ExperimentConfig | None) -> PlayedPoli
     if run is None:
         playable, record = _only(options)
         return PlayedPolicies({"": playable}, record)
-    names = sorted(run.policies) or [""]
+    names = options.playing(run)
     newest = {name: _checkpoint(options, name, options.which, "-i") for name in names}
     if options.against is None:
         return PlayedPolicies(newest)
-    others = {name: _checkpoint(options, name, options.against, "--against") for name in names}
+    against = {name: options.against for name in names}
+    if run.self_play.league is not None:
+        against = _in_league(options.against, run, names[0])
+    others = {name: _checkpoint(options, name, which, "--against") for name, which in against.items()}
     return PlayedPolicies(newest, judged=options.policy or names[0], others=others)
+
+
+def _in_league(against: str, run: ExperimentConfig, judged: str) -> dict[str, str]:
+    """Return the policy of an opponent in a league, and its checkpoint: `main`, `main/best`, or `best` of the judged
+    policy. Raises InputError."""
+    if against in run.policies:
+        return {against: "-1"}
+    policy, slash, which = against.rpartition("/")
+    if slash and policy not in run.policies:
+        known = f"there are {', '.join(sorted(run.policies))}" if run.policies else "leave the name out"
+        raise InputError(f"--against {against}: the run has no policy {policy!r}; {known}")
+    return {policy or judged: which}
 
 
 def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) -> Playable:
     """Load the checkpoint of a policy of a run with several agents."""
-    from remuda.cli.playing import folder_of
     from remuda.policy.files.playable import checkpoint_playable
 
-    ckpt = folder_of(options.run_dir, policy).ckpt
+    ckpt = folder_of_policy(options.run_dir, policy).ckpt
     path = ckpt / named_checkpoint(ckpt, which, option).file
     return checkpoint_playable(
         path, run_dir=options.run_dir, trust_code=options.trust_code, search=not options.no_search
@@ -130,7 +144,7 @@ def named_checkpoint(ckpt: Path, iteration: str, option: str = "-i", *, also: st
     CheckpointIndexError."""
     from remuda.storage.checkpoint_index import CheckpointIndex
 
-    index = CheckpointIndex(ckpt)
+    index, iteration = CheckpointIndex(ckpt), iteration.removeprefix("iteration_")
     if index.last is None:
         raise InputError(f"{ckpt} has no checkpoint yet: {index.folder / 'index.json'} lists none")
     if iteration == "best":

@@ -29,7 +29,8 @@ def evaluate(options: EvaluateOptions) -> None:
     serial mode the checkpoints. --json then prints one line of JSON for each policy.
 
     In an environment with several agents all policies of the run play together. With --against one agent of --policy
-    plays against older checkpoints: -i says which checkpoint it is played by, --against those of all others.
+    plays against older checkpoints: -i says which checkpoint it is played by, --against those of all others. In a
+    league one policy acts for all agents, --policy NAME or the first main policy; --against may name another policy.
     """
     check(options)
     several = several_agents(options.run_dir)
@@ -55,7 +56,7 @@ def _play(options: EvaluateOptions, run: ExperimentConfig | None) -> None:
         else:
             from remuda.cli.playing import follow_run
 
-            follow_run(view, policies=() if run is None else tuple(sorted(run.policies)))
+            follow_run(view, policies=() if run is None else options.playing(run))
 
 
 def _can_render() -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from remuda.cli.options import AsJson
 from remuda.storage.run_folder import is_onnx
+
+if TYPE_CHECKING:
+    from remuda.config.schema import ExperimentConfig
 
 RunDirArgument = Annotated[
     Path, typer.Argument(metavar="RUN_DIR", help="A run folder, its model/ folder, or an exported .onnx file.")
@@ -49,13 +52,18 @@ EvaluationSeed = Annotated[
 ]
 PolicyOption = Annotated[
     str | None,
-    typer.Option("--policy", metavar="NAME", help="With --against: which of several policies is judged."),
+    typer.Option(
+        "--policy",
+        metavar="NAME",
+        help="With --against: which of several policies is judged; in a league: which plays.",
+    ),
 ]
 Against = Annotated[
     str | None,
     typer.Option(
         metavar="WHICH",
-        help="Several agents: one is played by -i, all others by these checkpoints (as -i names them).",
+        help="Several agents: one is played by -i, all others by these checkpoints (as -i names them; in a league also "
+        "POLICY, or POLICY/ITERATION).",
     ),
 ]
 
@@ -88,6 +96,14 @@ class EvaluateOptions:
     def which(self) -> str:
         """Checkpoint to play; the default is the newest."""
         return self.iteration or "-1"
+
+    def playing(self, run: ExperimentConfig) -> list[str]:
+        """Return the names of the policies of a run with several agents that play: all, or one of a league, which acts
+        for all agents."""
+        names, league = sorted(run.policies) or [""], run.self_play.league
+        if league is None:
+            return names
+        return [self.policy or next(name for name in names if name not in league.exploiters)]
 
     @property
     def number(self) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
@@ -19,7 +18,7 @@ from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.evaluate_options import EvaluateOptions
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.assignment import assigned
+from remuda.environments.assignment import SCORE, assigned
 from remuda.environments.copies import LocalCopies, agents_of, local_copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import RestartLimit
@@ -31,10 +30,10 @@ from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator import evaluate as evaluating
 from remuda.evaluator.evaluate import EvaluationError, Game, Player, episode_report
 from remuda.evaluator.play_policy import outcome
-from remuda.evaluator.player import players_against
+from remuda.evaluator.player import players_against, score
 from remuda.logbook.lines import grid
 from remuda.policy.files.playable import NewestPolicy, Playable, evaluated_at, require_fit
-from remuda.storage.run_folder import PolicyFolder, RunFolder
+from remuda.storage.run_folder import RunFolder, folder_of_policy
 from remuda.training.journal import is_queued
 from remuda.training.journal_database import is_open
 from remuda.wire.messages import CheckpointRecord
@@ -54,7 +53,7 @@ class PlayedPolicies:
     judged: str | None = None
     """Policy with one agent that plays against `others`."""
     others: Mapping[str, Playable] | None = None
-    """Older policies by name."""
+    """Opponents, by the name of their policy."""
 
     @property
     def first(self) -> Playable:
@@ -134,7 +133,7 @@ class EpisodeView:
         if mode == "rgb_array":
             draw_unseen()
         try:
-            run = None if self._run is None else self._at_its_task(self._run, playable.train_iter)
+            run = None if self._run is None else self._at_its_task(self._run, playable)
             env = playable.env if run is None else run.env
             count = 1 if mode is not None else min(options.number, env.num_envs)
             copies = self._one_agent(playable, count) if run is None else self._several_agents(run, count)
@@ -168,14 +167,16 @@ class EpisodeView:
             if distrusted is not None:
                 raise EnvironmentBuildError(distrusted)
             source_dir = trusted_source_dir(source_dir, run_dir=options.folder)
-        self._agents = assigned(run, agents_of(run.env, source_dir=source_dir))
+        agents = assigned(run, agents_of(run.env, source_dir=source_dir))
+        self._agents = {name: agents[name] for name in options.playing(run)}
         build = partial(make_parallel, run.env, source_dir=source_dir, render_mode=self._mode)
         limit = RestartLimit(run.env.restarts_per_hour, partial(print, file=sys.stderr))
         return local_copies(run.env, self._agents, range(count), source_dir=source_dir, limit=limit, build=build)
 
-    def _at_its_task(self, run: ExperimentConfig, train_iter: int) -> ExperimentConfig:
-        """Return the settings with the environment in which the checkpoints at this iteration were evaluated."""
-        return evaluated_at(run, folder_of(self.options.folder, next(iter(sorted(run.policies)), "")).ckpt, train_iter)
+    def _at_its_task(self, run: ExperimentConfig, first: Playable) -> ExperimentConfig:
+        """Return the settings with the environment in which this checkpoint of the first policy was evaluated."""
+        ckpt = folder_of_policy(self.options.folder, self.options.playing(run)[0]).ckpt
+        return evaluated_at(run, ckpt, first.train_iter)
 
     def _played(self, copies: LocalCopies, policies: PlayedPolicies) -> Sequence[Game]:
         """Return all episodes; after Ctrl-C the finished episodes, if any."""
@@ -223,11 +224,9 @@ class EpisodeView:
             everybody = {agent: players[name] for name, its in self._agents.items() for agent in its}
             return lambda number: ("", everybody)
         names = list(self._agents)
-        others = {name: self._player(playable) for name, playable in policies.others.items()}
+        others = [[self._player(playable)] for playable in policies.others.values()]
         judged, agents = names.index(policies.judged), [self._agents[name] for name in names]
-        return lambda number: players_against(
-            number, judged, [players[name] for name in names], [[others[name]] for name in names], agents
-        )
+        return lambda number: players_against(number, judged, [players[name] for name in names], others, agents)
 
     def _player(self, playable: Playable) -> Player:
         return Player(playable.actor, None if self.options.deterministic else playable.least_exploration)
@@ -243,8 +242,11 @@ class EpisodeView:
         """Summarize each policy, or the judged policy."""
         if policies.judged is not None and policies.others is not None:
             own = self._agents[policies.judged]
-            alone = [game.of_policy([own[number % len(own)]]) for number, game in enumerate(games)]
-            return {policies.judged: outcome(alone)}
+            judged = [own[number % len(own)] for number in range(len(games))]
+            result = outcome([game.of_policy([agent]) for agent, game in zip(judged, games, strict=True)])
+            if self._run is not None and self._run.self_play.league is not None:
+                result[SCORE] = sum(map(score, games, judged)) / len(games)
+            return {policies.judged: result}
         return {name: outcome([game.of_policy(its) for game in games]) for name, its in self._agents.items()}
 
     def _content(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, object]:
@@ -267,11 +269,6 @@ class EpisodeView:
             "agents": _means(games),
             "each": [{"seed": one.seed, "returns": one.returns, "length": one.length} for one in games],
         }
-
-
-def folder_of(run_dir: Path, policy: str) -> RunFolder:
-    """Return the folder of one of several policies; for an empty name, the run folder."""
-    return PolicyFolder(run_dir, policy) if policy else RunFolder(run_dir)
 
 
 def _means(games: Sequence[Game]) -> dict[str, float]:
@@ -312,7 +309,7 @@ def follow_run(view: EpisodeView, *, policies: Sequence[str] = ()) -> None:
     options = view.options
     run_dir, search = options.run_dir, not options.no_search
     newest = {
-        name: NewestPolicy(folder_of(run_dir, name), trust_code=options.trust_code, search=search)
+        name: NewestPolicy(folder_of_policy(run_dir, name), trust_code=options.trust_code, search=search)
         for name in policies or [""]
     }
     journal, current = RunFolder(run_dir).journal, dict[str, Playable]()

@@ -19,7 +19,7 @@ from remuda.policy.files.playable import (
     require_fit,
 )
 from remuda.policy.networks.tensors import threads
-from remuda.storage.run_folder import RunFolder, is_model, is_onnx
+from remuda.storage.run_folder import folder_of_policy, is_model, is_onnx
 
 Which = int | Literal["best", "last", "model"]
 """A checkpoint by its train_iter, the best (without evaluations the last), the last, or model/."""
@@ -87,6 +87,7 @@ def load_policy(
     run_dir: str | Path,
     which: Which = "best",
     *,
+    policy: str = "",
     env: SingleEnv | None = None,
     render_mode: str | None = None,
     trust_code: bool = False,
@@ -102,7 +103,7 @@ def load_policy(
     Raises EnvironmentBuildError if the environment cannot be built (`load_action` needs none) or the policy does not
     fit it, and the errors of `load_action`.
     """
-    playable = load_playable(run_dir, which, trust_code=trust_code, search=search)
+    playable = load_playable(run_dir, which, policy=policy, trust_code=trust_code, search=search)
     if env is None:
         env = rebuild(
             playable.env,
@@ -116,9 +117,10 @@ def load_policy(
 
 
 def load_action(
-    run_dir: str | Path, which: Which = "best", *, trust_code: bool = False, search: bool = True
+    run_dir: str | Path, which: Which = "best", *, policy: str = "", trust_code: bool = False, search: bool = True
 ) -> GetAction:
-    """Load a run's policy alone, as a function from an observation to an action; builds no environment.
+    """Load a run's policy alone, as a function from an observation to an action; builds no environment. `policy` names
+    one of several policies.
 
     With `deterministic=False` it explores as the run did at that checkpoint (from model/: as at the end of its
     schedule), with the same random numbers after every load. `trust_code` also opens model.pt of another user. With
@@ -129,24 +131,28 @@ def load_action(
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return GetAction(load_playable(run_dir, which, trust_code=trust_code, search=search))
+    return GetAction(load_playable(run_dir, which, policy=policy, trust_code=trust_code, search=search))
 
 
-def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetValue:
+def load_value(run_dir: str | Path, which: Which = "best", *, policy: str = "", trust_code: bool = False) -> GetValue:
     """Load a run's value function, from an observation to the expected return from there on. A recurrent policy needs
-    every observation of an episode, after a call of `begin_episode`.
+    every observation of an episode, after a call of `begin_episode`. `policy` names one of several policies.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return GetValue(load_playable(run_dir, which, trust_code=trust_code))
+    return GetValue(load_playable(run_dir, which, policy=policy, trust_code=trust_code))
 
 
-def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False, search: bool = True) -> Playable:
-    """Load a policy of a run folder, or of a model/ folder or exported ONNX file, where `which` is ignored."""
+def load_playable(
+    run_dir: str | Path, which: Which, *, policy: str = "", trust_code: bool = False, search: bool = True
+) -> Playable:
+    """Load a policy of a run folder, or of a model/ folder or exported ONNX file, where `which` and `policy` are
+    ignored."""
     folder = Path(run_dir)
     if is_onnx(folder) or is_model(folder):
         return exported_playable(folder, trust_code=trust_code, search=search)
     if which == "model":
-        return of_run(exported_playable(RunFolder(folder).model, trust_code=trust_code, search=search), folder)
-    path = find_checkpoint(folder, which)
-    return of_run(checkpoint_playable(path, trust_code=trust_code, search=search), folder)
+        model = folder_of_policy(folder, policy).model
+        return of_run(exported_playable(model, trust_code=trust_code, search=search), folder, policy)
+    path = find_checkpoint(folder, which, policy=policy)
+    return of_run(checkpoint_playable(path, run_dir=folder, trust_code=trust_code, search=search), folder, policy)

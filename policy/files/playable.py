@@ -34,7 +34,7 @@ from remuda.policy.files.policy_file import PolicyFileError, load
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-from remuda.storage.run_folder import MODEL, RunFolder, is_onnx
+from remuda.storage.run_folder import MODEL, RunFolder, folder_of_policy, is_onnx
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 Which = int | Literal["best", "last"]
@@ -141,18 +141,21 @@ def _config_of(path: Path, saved: _Saved, *, run_dir: Path, trust_code: bool) ->
     return config.model_copy(update={"source_dir": trusted_source_dir(config.source_dir, run_dir=run_dir)})
 
 
-def find_checkpoint(run_dir: str | Path, which: Which = "best") -> Path:
-    """Look up a run's checkpoint: the best (without evaluations the last), the last, or that of an iteration.
+def find_checkpoint(run_dir: str | Path, which: Which = "best", *, policy: str = "") -> Path:
+    """Look up a run's checkpoint: the best (without evaluations the last), the last, or that of an iteration; `policy`
+    names one of several policies.
 
     Raises CheckpointError for a run without checkpoints, CheckpointIndexError for an unlisted iteration.
     """
     if not Path(run_dir).is_dir():
         raise CheckpointError(f"{run_dir}: no such run folder")
-    index = CheckpointIndex(RunFolder(Path(run_dir)).ckpt)
+    index = CheckpointIndex(folder_of_policy(Path(run_dir), policy).ckpt)
     listed = index.record(which) if isinstance(which, int) else index.best if which == "best" else index.last
     record = listed or index.last
     if record is None:
-        raise CheckpointError(f"{run_dir}: no checkpoint is listed in {index.folder / 'index.json'}")
+        names = sorted(path.parent.name for path in RunFolder(Path(run_dir)).ckpt.glob("*/index.json"))
+        several = f": the run has the policies {', '.join(names)}; give policy=" if names else ""
+        raise CheckpointError(f"{run_dir}: no checkpoint is listed in {index.folder / 'index.json'}{several}")
     return index.folder / record.file
 
 
@@ -215,9 +218,9 @@ def _shape_text(spec: ObservationSpec | ActionSpec) -> str:
     return f"{arrays} with {list(spec.counts)} values" if isinstance(spec, ActionSpec) and spec.counts else arrays
 
 
-def of_run(playable: Playable, run_dir: Path) -> Playable:
+def of_run(playable: Playable, run_dir: Path, policy: str = "") -> Playable:
     """Use environment and seed of the run's config.json, if it exists: the file may have been corrected. The
-    environment is that of evaluations, at the task of the policy.
+    environment is that of evaluations, at the task of the policy; `policy` names one of several.
 
     Raises ConfigError.
     """
@@ -225,7 +228,7 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
     if not path.is_file():
         return playable
     config = load_config(path, import_algorithm=False).config
-    config = evaluated_at(config, RunFolder(run_dir).ckpt, playable.train_iter)
+    config = evaluated_at(config, folder_of_policy(run_dir, policy).ckpt, playable.train_iter)
     return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.functions import load_action
 from remuda.runner.serial import Start
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.runner.runs import run_tiny
@@ -44,6 +47,29 @@ def test_one_agent_plays_against_older_checkpoints(run: Path, terminal: Terminal
     assert list(told["policies"]) == ["ends"]
     assert told["policies"]["ends"]["reward_mean"] == pytest.approx((2 * RETURNS["a0"] + RETURNS["a2"]) / 3)
     assert told["against"] == "0"
+
+
+def test_a_policy_of_a_league_plays_all_agents_against_any_checkpoint(tmp_path: Path, terminal: Terminal) -> None:
+    pytest.importorskip("openskill", reason="a league rates with openskill: pip install 'remuda[league]'")
+    league = {"share": 0.5, "league": {"pool": 2, "exploiters": {"hunter": {}}}}
+    policies = {name: {"agents": ["*"]} for name in ("hunter", "main")}
+    config = several_config(
+        tmp_path / "user", "stop.max_env_steps=60", "evaluator.episodes=4", policies=policies, self_play=league
+    )
+    run = run_tiny(config, Start(tmp_path / "run")).run_dir
+    others = ("--policy", "hunter", "--against", "main/iteration_0", "-n", "3", "--json")
+    done = terminal.remuda("evaluate", run, *others)
+    assert done.code == 0, done.err
+    hunter = json.loads(done.out)["policies"]["hunter"]
+    assert hunter["reward_mean"] == pytest.approx(sum(RETURNS.values()) / 3)
+    assert hunter["score"] == pytest.approx(sum(own > sum(RETURNS.values()) / 3 for own in RETURNS.values()) / 3)
+    assert f"hunter: checkpoint {run}/ckpt/hunter/" in done.err
+    assert f"main: checkpoint {run}/ckpt/main/iteration_0.pth.tar" in done.err
+    refused = terminal.remuda("evaluate", run, "--against", "hare/0")
+    assert (refused.code, "the run has no policy 'hare'; there are hunter, main" in refused.err) == (2, True)
+    assert load_action(run, 0, policy="hunter")(np.zeros(3)) in range(3)
+    with pytest.raises(CheckpointError, match="the run has the policies hunter, main; give policy="):
+        load_action(run)
 
 
 @pytest.mark.parametrize(

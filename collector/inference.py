@@ -128,7 +128,7 @@ class InferenceWork:
         """The keys of collectors; a new registration, perhaps with a coordinator that does not know the address."""
         match message:
             case InferenceCallers():
-                self._socket.let_in(message.keys)
+                self._socket.let_in(message)
             case Registered():
                 self._join()
             case _:

@@ -11,7 +11,7 @@ the public keys of its inference workers, and the other way round; nobody else i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from secrets import token_hex
 from typing import Annotated, TypeVar, cast
 
@@ -25,7 +25,7 @@ from remuda.wire.door import Door
 from remuda.wire.keys.authorized import Identity
 from remuda.wire.keys.own import CallerKeys
 from remuda.wire.keys.pair import KeyPair, new_pair
-from remuda.wire.messages import PROTOCOL_VERSION, Count, InferenceServer, PolicyRef
+from remuda.wire.messages import PROTOCOL_VERSION, Count, InferenceCallers, InferenceServer, PolicyRef
 from remuda.wire.router import RouterSocket
 from remuda.wire.sockets import DealerSocket
 
@@ -138,7 +138,7 @@ class _Callers:
     """The authorized keys of an inference worker: those of the collectors of the run."""
 
     def __init__(self) -> None:
-        self.keys: frozenset[str] = frozenset()
+        self.keys = set[str]()
 
     def who(self, public: str) -> Identity | None:
         """See AuthorizedKeys."""
@@ -165,9 +165,12 @@ class InferenceRouter(RouterSocket):
         self.told = InferenceServer(self.address, own.public)
         """What collectors need to connect."""
 
-    def let_in(self, keys: Iterable[str]) -> None:
-        """Let in the collectors with these public keys, and no others from now on."""
-        self._callers.keys = frozenset(keys)
+    def let_in(self, news: InferenceCallers) -> None:
+        """Let in the collectors of this message."""
+        if news.anew:
+            self._callers.keys.clear()
+        self._callers.keys.difference_update(news.gone)
+        self._callers.keys.update(news.keys)
 
     def take(self) -> list[tuple[bytes, Ask, Arrays]]:
         """Return what collectors have asked since the last call, with their routing ids. Counts and skips malformed

@@ -118,10 +118,13 @@ def test_each_answer_is_by_the_version_that_was_asked_for_or_a_newer_one_and_say
         work.close()
 
 
-def test_only_collectors_of_the_run_are_let_in(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_only_collectors_of_the_run_are_let_in(tmp_path: Path, gone: bool) -> None:
     work, server = Run(tmp_path).inference(1)
-    work.handle(InferenceCallers(1, [new_pair("collector").public]))
-    stranger = InferenceDealer(server, new_pair("stranger"))
+    keys = new_pair("stranger")
+    work.handle(InferenceCallers(1, [new_pair("collector").public, *([keys.public] if gone else [])], anew=True))
+    work.handle(InferenceCallers(1, [], [keys.public]))
+    stranger = InferenceDealer(server, keys)
     refusals: list[str] = []
 
     def refused() -> bool:

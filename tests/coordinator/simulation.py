@@ -612,7 +612,7 @@ class InferenceWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
         self.server = InferenceServer(f"tcp://sim:{assign.lease}", f"{assign.lease:064x}")
-        self.let_in: Sequence[str] = ()
+        self.let_in = set[str]()
         self.join()
         worker.say(Ready(assign.lease))
 
@@ -621,7 +621,8 @@ class InferenceWork:
             case Registered():
                 self.join()
             case InferenceCallers():
-                self.let_in = message.keys
+                kept = set[str]() if message.anew else self.let_in - {*message.gone}
+                self.let_in = kept | {*message.keys}
             case Drain():
                 self.worker.drained()
             case _:

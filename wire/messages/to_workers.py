@@ -162,10 +162,15 @@ class InferenceServers(Message, frozen=True):
 
 
 class InferenceCallers(Message, frozen=True):
-    """Public keys of the collectors of the run, for inference workers: all that may ask."""
+    """Public keys of the collectors of the run, for inference workers."""
 
     lease: Count
     keys: Annotated[list[Sha256], Meta(max_length=100_000)]
+    """May ask from now on."""
+    gone: Annotated[list[Sha256], Meta(max_length=100_000)] = field(default_factory=list[Sha256])
+    """May no longer ask."""
+    anew: bool = False
+    """Nobody else may ask."""
 
 
 class Batches(Message, frozen=True):

@@ -6,11 +6,19 @@ import pytest
 
 from remuda.coordinator import failures
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import World
+from remuda.tests.coordinator.simulation import CollectorWork, World
 
 
 def herd(**stop: int) -> World:
     return World(config(inference={"count": 1}, stop={"max_env_steps": 1_000_000, **stop}))
+
+
+def lets_in_collectors(world: World) -> bool:
+    """All collectors of the run, and nobody else."""
+    works = [worker.work for worker in world.of("collector")]
+    keys = {work.key for work in works if isinstance(work, CollectorWork)}
+    [inference] = (work for work in world.inference_work() if work.worker.alive)
+    return len(keys) == len(works) and inference.let_in == keys
 
 
 def test_a_run_waits_for_an_inference_worker_says_so_and_goes_on() -> None:
@@ -27,6 +35,10 @@ def test_a_run_waits_for_an_inference_worker_says_so_and_goes_on() -> None:
     world.steps(100)
     assert world.experiment().env_step == before
     world.add("inference", 1)
+    for _ in range(2):  # also by a coordinator that was killed
+        world.restart(world.of("collector")[0])
+        world.until(lambda: lets_in_collectors(world))
+        world.crash()
     world.run()
     assert world.experiment().env_step == world.unique_env_steps() >= 1_500
 

@@ -15,7 +15,7 @@ from remuda.buffer.chunk import read_meta
 from remuda.client import Client
 from remuda.tests.cluster.conftest import SlurmRun, Starter
 from remuda.tests.cluster.slurm_cluster import SlurmCluster
-from remuda.tests.parallel.game_folder import HELD_GAME, TWO, make_game_folder
+from remuda.tests.parallel.game_folder import HELD_GAME, make_game_folder
 from remuda.tests.parallel.reading import Joined, index, joined, pids, texts
 from remuda.tests.parallel.user_folder import ENDLESS, HELD, UserFolder
 from remuda.tests.patience import until
@@ -27,6 +27,11 @@ CHUNK, VECTOR = 32, 4
 """Environment steps of a chunk, and environments of a collector."""
 LONG: dict[str, dict[str, object]] = {**ENDLESS, "buffer": {"capacity": 10**6}}
 """Nothing is evicted, so that all payloads can be counted at the end."""
+TWO: dict[str, object] = {
+    "little": {"agents": ["small"]},
+    "long": {"agents": ["tall"], "learner": {"learning_rate": 0.004}},
+}
+"""`policies`: one for each agent."""
 
 
 def user_of(tmp_path: Path, changes: dict[str, dict[str, object]] | None = None) -> UserFolder:

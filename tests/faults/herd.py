@@ -124,11 +124,14 @@ class Herd:
         own = ("--runs-dir", self.runs, "--connection-file", self.connection_file, *self.options)
         return self.start("coordinator", *verb, *own, env=env)
 
-    def workers(self, *, collectors: int = 2, evaluators: int = 1, learners: int = 1) -> subprocess.Popen[bytes]:
-        """Start a nanny with workers of several roles: as three `remuda worker`, with torch imported once."""
+    def workers(
+        self, *, collectors: int = 2, evaluators: int = 1, learners: int = 1, inference: int = 0
+    ) -> subprocess.Popen[bytes]:
+        """Start a nanny with workers of several roles: as several `remuda worker`, with torch imported once."""
         counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
+        helpers = ("--inference", inference)
         own = ("--connection-file", self.workers_file, "--runs-dir", self.runs, *self._patience)
-        return self.start("nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, *own)
+        return self.start("nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, *helpers, *own)
 
     def hidden(
         self,
@@ -164,12 +167,12 @@ class Herd:
         own = ("--connection-file", self.workers_file, "--runs-dir", self.runs, *self._patience)
         return self.start(role, REMUDA, "worker", role, "--count", count, *own)
 
-    def gather(self) -> subprocess.Popen[bytes]:
-        """Start a coordinator and a nanny with the four workers that an experiment wants; returns the coordinator once
-        all of them have joined."""
+    def gather(self, *, inference: int = 0) -> subprocess.Popen[bytes]:
+        """Start a coordinator and a nanny with the four workers that an experiment wants, and inference workers;
+        returns the coordinator once all of them have joined."""
         coordinator = self.coordinator()
-        self.workers()
-        self.wait_members(4)
+        self.workers(inference=inference)
+        self.wait_members(4 + inference)
         return coordinator
 
     def start(

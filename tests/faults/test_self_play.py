@@ -1,5 +1,5 @@
-"""A league, with workers that do not see the runs folder: collector, learner, evaluator and coordinator are killed, and
-the run is resumed."""
+"""A league with shared inference, and with workers that do not see the runs folder: a worker of each role and the
+coordinator are killed, and the run is resumed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from remuda.tests.faults.sizes import PAUSE_S
 from remuda.tests.parallel.game_folder import HELD_GAME, make_game_folder
 from remuda.tests.parallel.reading import assert_rows_are_there_once, index, texts
 from remuda.tests.patience import until
+from remuda.wire.messages import Role
 
 pytestmark = pytest.mark.processes
 pytest.importorskip("openskill", reason="a league rates with openskill: pip install 'remuda[league]'")
 
 POLICIES = ("hunter", "main")
+ROLES: tuple[Role, ...] = ("collector", "evaluator", "learner", "inference")
 POOL, EPISODES = 4, 8
 """Checkpoints that play against newer policies; games of an evaluation."""
 
@@ -33,17 +35,18 @@ def test_a_league_goes_on_from_the_same_moment_against_the_same_opponents(tmp_pa
         "evaluator": {"episodes": EPISODES, "interval_env_steps": 500},
         "self_play": {"share": 0.5, "league": {"pool": POOL, "exploiters": {"hunter": {"reset_env_steps": 500}}}},
         "checkpoint": {"keep": 0},
+        "inference": {"count": 1},
         "stop": {"max_env_steps": 10_000_000},
     }
     policies: dict[str, object] = {name: {"agents": ["*"]} for name in POLICIES}
     user, herd = make_game_folder(tmp_path / "user", policies, changes), herds()
     coordinator = herd.coordinator()
-    herd.workers(collectors=1, evaluators=0, learners=2)
+    herd.workers(collectors=1, evaluators=0, learners=2, inference=1)
     herd.hidden(collectors=1, evaluators=1)  # without the runs folder
-    herd.wait_members(5)
+    herd.wait_members(6)
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
-    for role in ("collector", "evaluator", "learner"):
+    for role in ROLES:
         herd.kill_worker(role, "horse")
     until(lambda: all(any(play) for play in playing(run)), "collectors play against learned checkpoints")
     before, incarnations = league(run), len(herd.incarnations())
@@ -51,7 +54,7 @@ def test_a_league_goes_on_from_the_same_moment_against_the_same_opponents(tmp_pa
     coordinator.wait()
     time.sleep(1.0)  # chunks pile up, and beats go unanswered
     herd.coordinator()
-    herd.wait_members(5)
+    herd.wait_members(6)
     until(lambda: league(run)["games"] > before["games"], "more games are played")
     until(lambda: len(league(run)["resets"]) > len(before["resets"]), "the exploiter begins again")
     assert len(herd.incarnations()) == incarnations, "no worker had to restart"
@@ -59,6 +62,7 @@ def test_a_league_goes_on_from_the_same_moment_against_the_same_opponents(tmp_pa
     stopped = league(run)
     assert_games_and_lineage(run, before, stopped)
     assert_checkpoints_play(run)
+    assert all(texts(log, "computed ") for log in (run / "log" / "inference").iterdir()), "each has worked"
     assert all(one.train_iter > 0 for one in first.policies)
 
     herd.submit(user, "horse", 0, f"stop.max_env_steps={first.env_step + 1_000}", resume=True)

@@ -25,10 +25,10 @@ from remuda.wire.messages import Role
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults_long]
 
-VICTIMS: tuple[Role | None, ...] = ("collector", "collector", "evaluator", "learner", None)
+VICTIMS: tuple[Role | None, ...] = ("collector", "inference", "evaluator", "learner", None)
 """None: the coordinator."""
-PROCESSES = 6
-"""Coordinator, nanny and four workers."""
+PROCESSES = 7
+"""Coordinator, nanny and five workers."""
 SAMPLE_S = 1.0
 MOST_DESCRIPTORS, MOST_THREADS = 80, 24
 """Of one process, however often others were killed."""
@@ -73,13 +73,14 @@ def test_whoever_is_killed_the_run_goes_on_and_the_counters_are_exact(tmp_path: 
             **ENDLESS,
             "buffer": {**CONFIG["buffer"], "capacity": 2_000},
             "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 2_000, "episodes": 10},
+            "inference": {"count": 1},
             "stop": {"max_env_steps": 1_000_000_000},
         },
     )
     samples = Samples()
     with Unreliable(seed=40, latest_s=0.01, mean_s=SOAK_MEAN_S, partition_s=3.0) as network:
         herd = herds(network=network)
-        coordinator = herd.gather()
+        coordinator = herd.gather(inference=1)
         run = herd.submit(user)
         herd.wait_env_step("horse", 500)
         kills = _kill_at_random(herd, coordinator, SOAK_S, samples)

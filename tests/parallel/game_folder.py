@@ -78,11 +78,6 @@ HELD_GAME: dict[str, dict[str, object]] = {
     "stop": {"max_env_steps": 5000},
 }
 """All agents share a policy that learns all there is, and no payload file is deleted."""
-TWO: dict[str, object] = {
-    "little": {"agents": ["small"]},
-    "long": {"agents": ["tall"], "learner": {"learning_rate": 0.004}},
-}
-"""`policies`: one for each agent."""
 
 
 def make_game_folder(

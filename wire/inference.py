@@ -167,7 +167,7 @@ class InferenceRouter(RouterSocket):
 
     def let_in(self, news: InferenceCallers) -> None:
         """Let in the collectors of this message."""
-        if news.anew:
+        if news.whole:
             self._callers.keys.clear()
         self._callers.keys.difference_update(news.gone)
         self._callers.keys.update(news.keys)

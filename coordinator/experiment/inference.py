@@ -27,7 +27,7 @@ class InferenceBook:
         if lease.role == "inference" and message.server is not None:
             is_new = self._servers.get(lease.number) != message.server
             self._servers[lease.number] = message.server
-            everybody = InferenceCallers(lease.number, sorted(self._callers.values()), anew=True)
+            everybody = InferenceCallers(lease.number, sorted(self._callers.values()), whole=True)
             return [SendToLease(lease.number, everybody), *(self._tell_callers() if is_new else [])]
         return []
 

@@ -122,7 +122,7 @@ def test_each_answer_is_by_the_version_that_was_asked_for_or_a_newer_one_and_say
 def test_only_collectors_of_the_run_are_let_in(tmp_path: Path, gone: bool) -> None:
     work, server = Run(tmp_path).inference(1)
     keys = new_pair("stranger")
-    work.handle(InferenceCallers(1, [new_pair("collector").public, *([keys.public] if gone else [])], anew=True))
+    work.handle(InferenceCallers(1, [new_pair("collector").public, *([keys.public] if gone else [])], whole=True))
     work.handle(InferenceCallers(1, [], [keys.public]))
     stranger = InferenceDealer(server, keys)
     refusals: list[str] = []

@@ -621,7 +621,7 @@ class InferenceWork:
             case Registered():
                 self.join()
             case InferenceCallers():
-                kept = set[str]() if message.anew else self.let_in - {*message.gone}
+                kept = set[str]() if message.whole else self.let_in - {*message.gone}
                 self.let_in = kept | {*message.keys}
             case Drain():
                 self.worker.drained()

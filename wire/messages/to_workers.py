@@ -169,7 +169,7 @@ class InferenceCallers(Message, frozen=True):
     """May ask from now on."""
     gone: Annotated[list[Sha256], Meta(max_length=100_000)] = field(default_factory=list[Sha256])
     """May no longer ask."""
-    anew: bool = False
+    whole: bool = False
     """Nobody else may ask."""
 
 

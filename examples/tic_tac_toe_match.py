@@ -2,16 +2,20 @@
 moves. One opponent is perfect, and makes any of its best moves; the second opponent makes any move at all.
 
 python examples/tic_tac_toe_match.py runs/tic_tac_toe [checkpoint]
+
+The run is of tic_tac_toe_muzero.yaml or tic_tac_toe_league.yaml.
 """
 
 import copy
+import json
 import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from tic_tac_toe import LINES, TicTacToe
 
-from remuda.policy.files.functions import load_policy
+from remuda.policy.files.functions import load_action
 
 
 def perfect(env):
@@ -65,11 +69,38 @@ def match(get_action, opponent, *, begins):
     return results.count(1), results.count(0), results.count(-1)
 
 
+def mistakes(get_action):
+    """Return the number of positions in which the policy's move gives a better result away, and the number of all
+    positions that the policy can meet."""
+    met = {}
+
+    def judged(observation, legal_actions):
+        move = int(get_action(observation, legal_actions=legal_actions))
+        moves = values(tuple(observation[0].ravel().tolist()), tuple(observation[1].ravel().tolist()))
+        met[observation.tobytes()] = moves[move] < max(moves.values())
+        return move
+
+    for begins in (True, False):
+        play(judged, anyone, begins=begins)
+    return sum(met.values()), len(met)
+
+
+def policy_of(run_dir, which):
+    """Load a policy. In PettingZoo's tictactoe_v3 the two sides are the last dimension of an observation."""
+    get_action = load_action(run_dir, int(which) if which.isdigit() else which)
+    if json.loads((Path(run_dir) / "config.json").read_text())["env"]["kind"] != "pettingzoo":
+        return get_action
+    return lambda observation, legal_actions: get_action(
+        np.moveaxis(observation, 0, -1).astype(np.int8), legal_actions=legal_actions
+    )
+
+
 if __name__ == "__main__":
-    run_dir, which = [*sys.argv[1:], "last"][:2]
-    _, get_action = load_policy(run_dir, int(which) if which.isdigit() else which)
+    policy = policy_of(*[*sys.argv[1:], "last"][:2])
     print("opponent  begins     won  drawn  lost")
     for opponent in (perfect, anyone):
         for begins in (True, False):
-            won, drawn, lost = match(get_action, opponent, begins=begins)
+            won, drawn, lost = match(policy, opponent, begins=begins)
             print(f"{opponent.__name__:9} {'policy' if begins else 'opponent':9} {won:4} {drawn:6} {lost:5}")
+    wrong, all_met = mistakes(policy)
+    print(f"mistakes: in {wrong} of {all_met} positions")

@@ -44,6 +44,7 @@ def test_the_perfect_player_draws_with_itself_and_loses_to_nobody(match: Any, be
     won, drawn, lost = match.match(perfect, match.anyone, begins=begins)
     assert lost == 0
     assert won > drawn
+    assert match.mistakes(perfect)[0] == 0 < match.mistakes(first_square)[0]
     won, drawn, lost = match.match(first_square, match.perfect, begins=begins)
     assert won == 0
     assert lost > 0

@@ -24,7 +24,7 @@ def ran(*command: object) -> str:
 
 def results(table: str) -> dict[tuple[str, str], tuple[int, ...]]:
     """Games won, drawn and lost, by opponent and by who begins."""
-    rows = [line.split() for line in table.splitlines()[1:]]
+    rows = [line.split() for line in table.splitlines()[1:5]]
     return {(opponent, begins): tuple(int(count) for count in counts) for opponent, begins, *counts in rows}
 
 

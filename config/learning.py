@@ -325,8 +325,8 @@ class SelfPlayConfig(Section):
     evaluated checkpoint counts as the best, because returns then say little about strength, and evaluations also report
     the result of an agent of each policy against older checkpoints (`against_past`)."""
     keep: Annotated[Positive, Field(le=MOST_OPPONENTS)] = 5
-    """Number of newest checkpoints per policy from which opponents are drawn, one per policy and episode. At most
-    `checkpoint.keep`. Without a league."""
+    """Number of newest checkpoints per policy from which opponents are drawn, one per policy and episode. Their
+    files stay, whatever `checkpoint.keep`. Without a league."""
     league: LeagueConfig | None = None
     """Opponents are drawn from a pool by rating, and each of several policies acts for all agents by turns; see
     leagues.md."""

@@ -196,11 +196,6 @@ class ExperimentConfig(Section):
             raise ValueError(f"{setting} is for environments with several agents: set env.kind to pettingzoo")
         if self.self_play.league is not None:
             self._check_league(self.self_play.league)
-        elif self.self_play.share and 0 < self.checkpoint.keep < self.self_play.keep:
-            raise ValueError(
-                f"self_play.keep ({self.self_play.keep}) is more than checkpoint.keep ({self.checkpoint.keep}): older "
-                "checkpoints would be gone"
-            )
         for name in self.policies:
             try:
                 self.of_policy(name)

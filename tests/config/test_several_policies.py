@@ -96,7 +96,6 @@ def test_a_resumed_run_tells_the_settings_that_have_changed(tmp_path: Path) -> N
             {"policies": {"a": {"agents": ["a"], "policy": {"type": "dqn"}, "buffer": {"capacity": 10}}}},
             r"policies.a: buffer.min_rows \(1000\) is more than buffer.capacity \(10\)",
         ),
-        ({"self_play": {"share": 0.5, "keep": 6}}, r"self_play.keep \(6\) is more than checkpoint.keep \(5\)"),
         ({"env": {"kind": "pettingzoo", "make": "m:f", "vectorization": "native"}}, "env.vectorization is native"),
     ],
 )

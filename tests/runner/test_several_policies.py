@@ -196,7 +196,8 @@ def test_self_play_against_older_checkpoints(tmp_path: Path, shared: bool) -> No
     opponents again."""
     policies = {} if shared else {"one": {"agents": ["a0"]}, "two": {"agents": ["a1", "a2"]}}
     config = several_config(
-        tmp_path / "user", "self_play.share=1.0", "self_play.keep=2", "stop.max_env_steps=250", "buffer.min_rows=10",
+        tmp_path / "user", "self_play.share=1.0", "self_play.keep=2", "checkpoint.keep=1", "stop.max_env_steps=250",
+        "buffer.min_rows=10",
         policies=policies,
     )  # fmt: skip
     forget_games()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -26,6 +27,8 @@ from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 __all__ = ["CheckpointError", "CheckpointState", "Progress", "load", "restore", "restore_rngs", "save"]
 
 _ALGORITHM = ("model", "target_model", "optimizer", "schedules")
+_MOST_REPLACED = 8
+"""Overwritten files that a checkpoint names. A learner would have to die as often between a save and its record."""
 
 
 class _Rngs(Struct):
@@ -47,6 +50,8 @@ class Saved(Struct):
     versions: dict[str, str]
     precision: Precision | None = None
     """Decision of `learner.precision: auto`."""
+    replaces: list[str] = []
+    """SHA-256 of the files that this one has overwritten, newest first."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def save(
         "best_reward": progress.best_reward,
         "normalisation": None,
         "precision": None if algorithm.products is None else algorithm.products.decided,
+        "replaces": _and_replaced(path),
         "rng": {"torch": torch.get_rng_state(), "numpy": {name: _rng(rng) for name, rng in (rngs or {}).items()}},
         "observation": asdict(algorithm.observation),
         "action": asdict(algorithm.action),
@@ -113,12 +119,21 @@ def save(
     return write(path, encode(parts, counters), counters, policy=progress.policy, now=now, replace=replace)
 
 
-def load(path: Path) -> CheckpointState:
-    """Read a checkpoint. Raises CheckpointError if it is missing, damaged, hostile or newer than this Remuda."""
+def load(path: Path, *, recorded: str | None = None) -> CheckpointState:
+    """Read a checkpoint. Raises CheckpointError if it is missing, damaged, hostile or newer than this Remuda, or not
+    the file with the SHA-256 `recorded`.
+
+    A file that has overwritten the recorded one is right, too: its learner died before its record was written.
+    """
     data = read(path)
     saved = typed(path, data, Saved)
     if not isinstance(saved.rng.torch, torch.Tensor):
         raise CheckpointError(f"{path}: rng.torch is not a tensor")
+    if recorded is not None and recorded not in ((found := _sha256(path)), *saved.replaces):
+        raise CheckpointError(
+            f"{path} has the SHA-256 {found}, and the record of this checkpoint says {recorded}: put that file back, "
+            "or begin a new run from this one with --initialize-from"
+        )
     return CheckpointState(path, {name: data[name] for name in _ALGORITHM if name in data}, saved)
 
 
@@ -148,6 +163,20 @@ def restore_rngs(state: CheckpointState, rngs: Mapping[str, np.random.Generator]
             raise CheckpointError(f"{state.path}: the random state of {name!r} is missing")
         rng.bit_generator.state = dict(state.rngs[name])
     torch.set_rng_state(cast("torch.Tensor", state.saved.rng.torch))
+
+
+def _and_replaced(path: Path) -> list[str]:
+    """Return the SHA-256 of the present file of this name, and of files that it has overwritten."""
+    try:
+        replaced = load(path).saved.replaces
+    except CheckpointError:
+        return []
+    return [_sha256(path), *replaced][:_MOST_REPLACED]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _rng(generator: np.random.Generator) -> dict[str, object]:

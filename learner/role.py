@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -31,6 +30,7 @@ from remuda.wire.messages import (
     Batches,
     CallCallbacks,
     ChangeSettings,
+    CheckpointFile,
     CheckpointRecord,
     CheckpointSaved,
     LearnerReport,
@@ -243,7 +243,7 @@ class LearnerRole:
 
     def _save(self, message: SaveCheckpoint) -> None:
         if message.weights is not None:
-            self._begin_again(self._outputs.run.ckpt / message.weights.file)
+            self._begin_again(message.weights)
         self._loop.require_finite()
         counters = msgspec.structs.replace(message.counters, train_iter=self._loop.train_iter)
         exploration = declaration(self._config).exploration_at(counters.env_step)
@@ -254,9 +254,10 @@ class LearnerRole:
             raise taken_over(error) from error
         self._link.send(CheckpointSaved(self._lease, message.request, message.reason, record))
 
-    def _begin_again(self, path: Path) -> None:
+    def _begin_again(self, weights: CheckpointFile) -> None:
         """Continue with weights and optimizer of a checkpoint. Raises CheckpointError."""
-        state = load(path)
+        path = self._outputs.run.ckpt / weights.file
+        state = load(path, recorded=weights.sha256)
         restore(state, self._algorithm)
         self._outputs.logbook.say("learner", f"begins again with the weights of {path}")
         self._publish_due = not self._on_policy  # on-policy every update publishes

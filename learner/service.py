@@ -141,10 +141,11 @@ class LearnerWork(LearnerRole):
 
         The log is opened afterwards: points of curves after the checkpoint, from an earlier learner, are cut off.
         """
-        path = None if self._assign.checkpoint is None else self._folder.ckpt / self._assign.checkpoint
-        if path is not None:
-            self._link.activity("preparing", f"loading {path.name}")
-        state, warnings = (None, []) if path is None else continue_from(path, self._algorithm, self._config)
+        state, warnings, path, start = None, list[str](), self._folder.ckpt, self._assign.checkpoint
+        if start is not None:
+            self._link.activity("preparing", f"loading {start.file}")
+            path /= start.file
+            state, warnings = continue_from(path, self._algorithm, self._config, recorded=start.sha256)
         for left in unlisted(self._folder.ckpt, beyond=-1 if state is None else state.progress.counters.train_iter):
             self._fence.remove(left)
         self._log = learner_logbook(self._folder, resumed=None if state is None else state.progress.counters)
@@ -153,7 +154,7 @@ class LearnerWork(LearnerRole):
             self._opened.callback(close)
         self._outputs = LearnerOutputs(self._folder, self._config, self._log, replace=self._fence.replacing)
         self._outputs.begin(self._algorithm)
-        if path is None or state is None:
+        if state is None:
             weights = self._config.learner.initialize_from
             if weights is not None:
                 take_weights(Path(weights), self._algorithm)

@@ -48,13 +48,15 @@ def take_weights(path: Path, algorithm: Algorithm) -> None:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def continue_from(path: Path, algorithm: Algorithm, config: ExperimentConfig) -> tuple[CheckpointState, list[str]]:
-    """Continue from a checkpoint: weights, optimizer, schedules and torch's generator.
+def continue_from(
+    path: Path, algorithm: Algorithm, config: ExperimentConfig, *, recorded: str
+) -> tuple[CheckpointState, list[str]]:
+    """Continue from a checkpoint with the SHA-256 `recorded`: weights, optimizer, schedules and torch's generator.
 
     Returns the checkpoint's state, and warnings about other package versions. Raises CheckpointError, with the
     differing settings if the checkpoint is of another network.
     """
-    state = load(path)
+    state = load(path, recorded=recorded)
     try:
         warnings = restore(state, algorithm)
     except CheckpointError as error:

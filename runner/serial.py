@@ -329,7 +329,7 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: Experi
         raise CheckpointError(
             f"{checkpoints.folder.parent} cannot be resumed: it has no checkpoint yet; start over with --force"
         )
-    state, warnings = continue_from(checkpoints.folder / record.file, algorithm, config)
+    state, warnings = continue_from(checkpoints.folder / record.file, algorithm, config, recorded=record.sha256)
     return _Continued(state, record, warnings)
 
 

@@ -17,7 +17,7 @@ from remuda.logbook.series import EventKind
 from remuda.training.effects import Happened, Level, LogLine
 from remuda.training.identity import Identity
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import ROLES, Assign, Drain, IndexedChunk, Role, StopTraining, Task, shortened
+from remuda.wire.messages import ROLES, Assign, CheckpointFile, Drain, IndexedChunk, Role, StopTraining, Task, shortened
 
 PATIENCE_S = 3.0
 """Time that an experiment waits for new workers before running experiments must return workers: long enough for a herd
@@ -265,13 +265,14 @@ class ExperimentWorkers:
         learner = self._leases.learner_of(policy.policy_index)
         return [] if learner is None else [SendToLease(learner.number, StopTraining(learner.number))]
 
-    def _start(self, policy: PolicyTraining) -> tuple[str | None, list[IndexedChunk], Sequence[Step]]:
+    def _start(self, policy: PolicyTraining) -> tuple[CheckpointFile | None, list[IndexedChunk], Sequence[Step]]:
         """Return the start of a learner: the newest checkpoint and all live replay."""
         record = policy.commander.last_record
         replay, steps = policy.flow.new_learner(0 if record is None else record.train_iter)
         if record is None:
             return None, replay, policy.own(steps)
-        return record.file, replay, policy.own([*steps, RewindCurves(self._identity.id, record.train_iter)])
+        start = CheckpointFile(record.file, record.sha256)
+        return start, replay, policy.own([*steps, RewindCurves(self._identity.id, record.train_iter)])
 
     def _lost(self, lease: Lease) -> bool:
         """Count a worker with an end before handing in all data; return True if data may be lost."""

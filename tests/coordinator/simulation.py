@@ -362,7 +362,9 @@ class LearnerWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
         world = worker.world
-        self.train_iter = 0 if assign.checkpoint is None else int(assign.checkpoint.rsplit("_", 1)[1].split(".")[0])
+        self.train_iter = (
+            0 if assign.checkpoint is None else int(assign.checkpoint.file.rsplit("_", 1)[1].split(".")[0])
+        )
         self.version = 0
         self.saved = 0
         self.told = self.train_iter

@@ -178,6 +178,20 @@ def test_a_part_that_is_missing_or_wrong_is_named(saved: Path, where: str, value
 # --- damage and malice
 
 
+def test_only_the_recorded_file_is_loaded_or_one_that_has_overwritten_it(path: Path) -> None:
+    """A learner may die between a save under the same name and the record of it, several times."""
+    first, *others = (save(path, trained(), PROGRESS, config=config()) for _ in range(3))
+    assert load(path, recorded=first.sha256).progress == PROGRESS
+    path.unlink()
+    foreign = save(path, dqn(seed=3), PROGRESS, config=config())
+    for record in (first, *others):
+        with pytest.raises(CheckpointError) as caught:
+            load(path, recorded=record.sha256)
+        assert str(caught.value).startswith(
+            f"{path} has the SHA-256 {foreign.sha256}, and the record of this checkpoint says {record.sha256}: "
+        )
+
+
 def test_a_zip_bomb_is_not_unpacked(saved: Path) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(saved) as source, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:

@@ -30,6 +30,7 @@ from remuda.tests.worker.recording_link import RecordingLink
 from remuda.wire.messages import (
     Batches,
     BatchRequest,
+    CheckpointFile,
     CheckpointReason,
     CheckpointRecord,
     CheckpointSaved,
@@ -245,10 +246,11 @@ def test_a_continued_learner_learns_as_the_first_would_have(coordinator: Coordin
 
     first = coordinator.begin()
     coordinator.train(first, 4)  # two whole answers
-    path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
+    record = coordinator.save(first, "interval").record
+    path, start = coordinator.run.ckpt / record.file, CheckpointFile(record.file, record.sha256)
     expected = weights_after(first, 1)
     progress = coordinator.link.progressed
-    second = coordinator.begin(epoch=2, checkpoint=path.name, replay=coordinator.chunks)
+    second = coordinator.begin(epoch=2, checkpoint=start, replay=coordinator.chunks)
     assert coordinator.link.progressed == progress + len(coordinator.chunks), "each file that is loaded is progress"
     assert coordinator.published[-1] == coordinator.in_file().ref == PolicyRef(2, 0, 4), "under its new epoch"
     assert f"loaded checkpoint {path}" in log_of(coordinator)

@@ -27,7 +27,7 @@ from remuda.learner.start import continue_from, new_algorithm
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.tests.policy.cases import dqn
-from remuda.wire.messages import Counters, PolicyRef
+from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 BOX, TWO = gymnasium.spaces.Box(-1.0, 1.0, (3,)), gymnasium.spaces.Discrete(2)
 
@@ -51,12 +51,11 @@ def weights(algorithm: Algorithm) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in algorithm.network.parameters()])
 
 
-def saved(path: Path, algorithm: Algorithm, settings: ExperimentConfig) -> Path:
+def saved(path: Path, algorithm: Algorithm, settings: ExperimentConfig) -> CheckpointRecord:
     progress = Progress(
         Counters(env_step=50, train_iter=7, policy_version=3), PolicyRef(2, 3, 7), {"epsilon": 0.5}, 1.5
     )
-    checkpoint.save(path, algorithm, progress, config=settings)
-    return path
+    return checkpoint.save(path, algorithm, progress, config=settings)
 
 
 def test_the_seed_decides_weights_and_torch_s_random_numbers() -> None:
@@ -85,10 +84,11 @@ def test_what_reads_images_is_compiled_where_the_config_says_so(monkeypatch: pyt
 
 
 def test_a_checkpoint_of_another_network_names_the_settings_that_differ(tmp_path: Path) -> None:
-    path = saved(tmp_path / "a.pth.tar", new_algorithm(config(), BOX, TWO), config())
+    path = tmp_path / "a.pth.tar"
+    record = saved(path, new_algorithm(config(), BOX, TWO), config())
     other = config(hidden=(16, 8), seed=5)
     with pytest.raises(CheckpointError) as caught:
-        continue_from(path, new_algorithm(other, BOX, TWO), other)
+        continue_from(path, new_algorithm(other, BOX, TWO), other, recorded=record.sha256)
     assert str(caught.value) == (
         f"{path} is of another network: policy.hidden is [16, 8] and was [8, 8]. Resume with the settings that it was "
         "trained with, or begin a new run in another folder"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from remuda.client.episodes import read_record
 from remuda.environments.seeding import generator
@@ -102,6 +104,9 @@ def test_a_checkpoint_of_the_parallel_mode_or_of_another_version_is_resumed(user
     content["rng"]["numpy"] = {}
     content["versions"] |= {"remuda": "0.0.1", "torch": "1.13"}
     torch.save(content, last)
+    index = CheckpointIndex(folder.ckpt)
+    assert index.last is not None
+    index.add(replace(index.last, sha256=hashlib.sha256(last.read_bytes()).hexdigest()))
     second = run_tiny(tiny_config(user, "stop.max_env_steps=500"), Start(tmp_path / "run", "resume"))
     assert second.reason == "max_env_steps"
     warnings = [line for line in folder.learner_log.read_text().splitlines() if "[WARNING]" in line]

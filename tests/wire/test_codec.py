@@ -140,7 +140,7 @@ def test_golden_bytes() -> None:
     assert as_bytes(
         encode(Envelope(7, 0, 6, ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})))
     ) == [
-        b"R\x13",
+        b"R\x14",
         b"\x94\x07\x00\x06\x88\xa4type\xadChunkAccepted"
         b"\xa5chunk\x83\xa6worker\xd9$" + UUID.encode() + b"\xabincarnation\x02\xa8sequence\x09"
         b"\xb0credit_env_steps\xcc\x80\xa6policy\x83\xa5epoch\x01\xa7version\x03\xaatrain_iter\x28"

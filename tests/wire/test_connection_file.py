@@ -35,7 +35,7 @@ def test_golden_text(tmp_path: Path) -> None:
     write(tmp_path / "connection.json", CONNECTION)
     assert (tmp_path / "connection.json").read_text() == (
         '{\n  "coordinator": "01234567-89ab-cdef-0123-456789abcdef",\n  "address": "tcp://127.0.0.1:4711",\n'
-        '  "protocol": 19,\n  "host": "node-7",\n  "pid": 123,\n  "epoch": 2,\n'
+        '  "protocol": 20,\n  "host": "node-7",\n  "pid": 123,\n  "epoch": 2,\n'
         f'  "server_key": "{"0123456789abcdef" * 4}",\n  "keys_dir": "/home/me/runs/.keys"\n}}\n'
     )
 

@@ -22,7 +22,7 @@ from remuda.wire.messages.to_clients import ToClient
 from remuda.wire.messages.to_workers import *
 from remuda.wire.messages.to_workers import ToWorker
 
-PROTOCOL_VERSION = 19
+PROTOCOL_VERSION = 20
 """Increased whenever a message changes; both sides must have the same version."""
 
 CoordinatorMessage = ToWorker | ToClient | Rejected

@@ -81,7 +81,7 @@ class Assign(Message, frozen=True):
     """Name inside the run folder's policy/."""
     epoch: Count
     """Epoch of a learner; higher than the epoch of any earlier learner."""
-    checkpoint: FileName | None = None
+    checkpoint: CheckpointFile | None = None
     """Checkpoint in the run folder's ckpt/ from which a learner starts; null starts from the beginning."""
     credit_env_steps: Count = 0
     """See Credit."""

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
+from remuda.buffer.chunk import read_chunk
+from remuda.buffer.minari_files import read_dataset
 from remuda.policy.files.policy_file import read_ref
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import ENDLESS, IN_WORK, Herd, assert_exact, customized, kill
+from remuda.tests.faults.herd import ENDLESS, IN_WORK, Herd, Journal, assert_exact, assert_exact_run, customized, kill
 from remuda.tests.faults.sizes import within
 from remuda.tests.parallel.reading import texts
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import until
+from remuda.tests.runner.test_offline import walked
 from remuda.wire.messages import PolicyRef, WorkerStatus
 
 pytestmark = pytest.mark.processes
 
 LOST_AFTER_S, BEAT_S = 4.0, 1.0
+UPDATES = 400
+OFFLINE: dict[str, dict[str, object]] = {
+    "learner": {"batch_size": 4096},  # an update takes some time, so that the learner dies before the last
+    "checkpoint": {"interval_env_steps": 50},
+    "stop": {"max_train_iters": UPDATES},
+}
 HASTY = """
 import sys
 from pathlib import Path
@@ -134,3 +145,52 @@ def no_worker_outlives_its_killed_nanny(herd: Herd, nanny: int) -> None:
     kill(nanny)
     until(lambda: len(herd.members()) == 4, "its collector has left")
     until(lambda: not any(child.is_running() for child in children), "its process is gone")
+
+
+def test_a_dataset_is_handed_in_once_whoever_dies(tmp_path: Path, herds: Herds) -> None:
+    """A collector dies while it reads, the next with the coordinator as soon as its rows are in data/, then the
+    learner."""
+    pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
+    dataset = walked(tmp_path / "walks-v0", 1_500, features=3)
+    user, herd = UserFolder.make(tmp_path / "user", OFFLINE), herds()
+    coordinator = herd.coordinator()
+    herd.workers(collectors=1)
+    herd.wait_members(3)
+    metadata = dataset / "data" / "metadata.json"
+    content = metadata.read_bytes()
+    metadata.unlink()
+    os.mkfifo(metadata)
+    run = herd.submit(user, "horse", 0, f"collector.dataset={dataset}")
+    pipe = opened_for_its_reader(metadata)
+    metadata.unlink()
+    metadata.write_bytes(content)
+    kill(herd.worker_of("collector", "horse").pid)
+    os.close(pipe)
+    until(lambda: [*(run / "data").glob("*.safetensors")], "the next collector has stored the rows")
+    kill(herd.worker_of("collector", "horse").pid)
+    coordinator.kill()
+    coordinator.wait()
+    herd.coordinator()
+    herd.wait_env_step("horse", 60)
+    herd.kill_worker("learner", "horse")
+    status = herd.wait_over("horse")
+    assert (status.train_iter, status.env_step) == (UPDATES, UPDATES), "updates count as steps, each once"
+    herd.shut_down()
+    assert_exact_run(run, all_kept=False)
+    (chunk,) = Journal.of(run).chunks
+    rows, episodes = read_chunk(run / "data" / chunk.meta.file, chunk.meta), read_dataset(dataset).episodes
+    np.testing.assert_array_equal(rows["obs"], episodes.observations[episodes.observed])
+    assert texts(run / "log" / "learner" / "learner_logger.txt", "loaded checkpoint")
+
+
+def opened_for_its_reader(pipe: Path) -> int:
+    """Open a pipe once somebody reads it, who then waits for its content."""
+    opened: list[int] = []
+
+    def is_read() -> bool:
+        with suppress(OSError):  # nobody reads
+            opened.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(opened)
+
+    until(is_read, f"somebody reads {pipe}")
+    return opened[0]

@@ -18,12 +18,12 @@ pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
 pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
 
 
-def walked(folder: Path, steps: int) -> Path:
+def walked(folder: Path, steps: int, *, features: int = 2) -> Path:
     rng = np.random.default_rng(0)
-    observations = rng.uniform(-6.0, 6.0, (steps + 1, 2)).astype(np.float32)
+    observations = rng.uniform(-6.0, 6.0, (steps + 1, features)).astype(np.float32)
     acted, rewards = rng.integers(2, size=steps), rng.standard_normal(steps).astype(np.float32)
     episodes = Episodes(observations, acted, rewards, np.zeros(steps, np.bool_), np.array([steps]))
-    space = spaces.Box(-20.0, 20.0, (2,), np.float32), spaces.Discrete(2)
+    space = spaces.Box(-20.0, 20.0, (features,), np.float32), spaces.Discrete(2)
     write_dataset(folder, episodes, spaces=space, env_spec=None, algorithm="by hand", text="")
     return folder
 

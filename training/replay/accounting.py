@@ -40,6 +40,10 @@ class Accepted(Struct, frozen=True):
     """Reason for refusal; None also for a repeated chunk."""
 
 
+class _FilledError(ValueError):
+    """The dataset of an offline run is in already: another collector has handed in the same rows."""
+
+
 class ReplayAccounting:
     """Counts chunks, samples rows, and knows the needed payload files. Opens no file and reads no clock."""
 
@@ -94,21 +98,29 @@ class ReplayAccounting:
     def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] | None = None) -> Accepted:
         """Count a chunk and make its rows available; a repeated chunk changes nothing. `check` raises
         ChunkTooLargeError; None: if this buffer can never hold the chunk."""
+        check = self._refuse_more if self.is_filled else check or self.index.check_fits
         try:
-            if not self.ledger.accept(meta, lease, check or self.index.check_fits):
+            if not self.ledger.accept(meta, lease, check):
                 return Accepted(fresh=False)
+        except _FilledError:
+            return Accepted(fresh=False, deletable=(meta.file,))
         except (ChunkTooLargeError, TooManyGapsError, UnknownLeaseError) as error:
             return Accepted(fresh=False, rejected=str(error))
         return self._insert(meta)
 
     def count_late(self, meta: ChunkMeta) -> Accepted:
         """Count an uncounted chunk of an earlier incarnation of the run."""
+        if self.is_filled:
+            return Accepted(fresh=False, deletable=(meta.file,))
         try:
             self.index.check_fits(meta)
         except ChunkTooLargeError as error:
             return Accepted(fresh=False, deletable=(meta.file,), rejected=str(error))
         self.ledger.add(meta)
         return self._insert(meta)
+
+    def _refuse_more(self, meta: ChunkMeta) -> None:
+        raise _FilledError(meta.file)
 
     def _insert(self, meta: ChunkMeta) -> Accepted:
         inserted = self.index.insert(meta)

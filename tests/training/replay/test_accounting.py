@@ -47,8 +47,14 @@ def test_offline_a_dataset_comes_once_and_updates_count_as_steps() -> None:
     )
     held = opened(ReplayAccounting(config, 0.0))
     assert (config.collector.count, held.is_filled, held.sampleable_batches(1)) == (1, False, 0)
-    assert held.accept(replace(meta_of(0, ROWS), env_steps=0), LEASE).fresh
+    meta = replace(meta_of(0, ROWS), env_steps=0)
+    again = replace(meta, chunk=replace(meta.chunk, incarnation=2), file="again")
+    assert held.accept(meta, LEASE).fresh
     assert held.is_filled
+    held.ledger.open(LEASE + 1, WORKER, 2)
+    assert held.accept(again, LEASE + 1) == held.count_late(again) == Accepted(fresh=False, deletable=("again",))
+    assert held.accept(meta, LEASE) == Accepted(fresh=False), "repeated, and its file is needed"
+    assert totals(held) == (0, ROWS, 0, frozenset({meta.file}))
     assert held.sampleable_batches(1) > 0, "buffer.min_rows is for runs that collect"
     assert held.batches_owed() is None
     held.note_updates(12)

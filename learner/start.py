@@ -49,9 +49,9 @@ def take_weights(path: Path, algorithm: Algorithm) -> None:
 
 
 def continue_from(
-    path: Path, algorithm: Algorithm, config: ExperimentConfig, *, recorded: str
+    path: Path, algorithm: Algorithm, config: ExperimentConfig, *, recorded: str | None = None
 ) -> tuple[CheckpointState, list[str]]:
-    """Continue from a checkpoint with the SHA-256 `recorded`: weights, optimizer, schedules and torch's generator.
+    """Continue from a checkpoint: weights, optimizer, schedules and torch's generator. `recorded`: see load.
 
     Returns the checkpoint's state, and warnings about other package versions. Raises CheckpointError, with the
     differing settings if the checkpoint is of another network.

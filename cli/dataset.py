@@ -47,7 +47,7 @@ def export(run_dir: RunArgument, dataset: To, best: Best = None) -> None:
 
     require_minari()
     config = _config(run_dir)
-    episodes, counted = _episodes(run_dir, config)
+    episodes, counted, missing = _episodes(run_dir, config)
     if (why := distrusted_environment(config.env, source_dir=config.source_dir, run_dir=run_dir)) is not None:
         raise InputError(why)
     chosen = episodes if best is None else episodes.best(best)
@@ -63,11 +63,7 @@ def export(run_dir: RunArgument, dataset: To, best: Best = None) -> None:
         env.close()
     print(f"{dataset}: {_summary(chosen)}")
     if len(episodes.lengths) < counted:
-        print(
-            f"left out   {counted - len(episodes.lengths)} of the run's {counted} episodes: data/ has the newest "
-            f"{config.buffer.capacity:,} rows (buffer.capacity) within {config.buffer.quota_bytes:,} bytes "
-            "(buffer.quota_bytes); a run with higher limits keeps more"
-        )
+        print(f"left out   {counted - len(episodes.lengths)} of the run's {counted} episodes: {missing}")
 
 
 @group.command(epilog=epilog(INFO_EXAMPLE))
@@ -76,7 +72,10 @@ def info(dataset: From, as_json: AsJson = False) -> None:
     import json
 
     from remuda.buffer.minari_files import read_dataset
+    from remuda.storage.run_folder import RunFolder
 
+    if RunFolder(dataset).config_json.is_file():
+        raise InputError(f"{dataset} is a run, and no dataset yet: remuda dataset export {dataset} NEW_FOLDER")
     found = read_dataset(dataset)
     if as_json:
         returns, lengths = found.episodes.returns.tolist(), found.episodes.lengths.tolist()
@@ -115,24 +114,31 @@ def _config(run_dir: Path) -> ExperimentConfig:
     return config
 
 
-def _episodes(run_dir: Path, config: ExperimentConfig) -> tuple[Episodes, int]:
-    """Return the whole episodes in data/, and the number of all counted episodes of the run. Raises InputError."""
+def _episodes(run_dir: Path, config: ExperimentConfig) -> tuple[Episodes, int, str]:
+    """Return the whole episodes in data/, the number of all counted episodes of the run, and why others are missing.
+    Raises InputError."""
     from remuda.buffer.episodes import NotStoredError, counted_episodes
 
     recovered = _recovered(run_dir)
     counted = recovered.snapshot.counters.episode
+    chunks, unreadable = _chunks(run_dir, recovered)
     try:
-        episodes, _ = counted_episodes(_chunks(run_dir, recovered))
+        episodes, _ = counted_episodes(chunks)
     except NotStoredError as error:
         raise InputError(f"{run_dir} cannot be exported: {error}") from error
     if not counted:
         raise InputError(f"{run_dir} has counted no episode: let it collect longer")
-    if episodes is None:
-        raise InputError(
-            f"{run_dir}/data has no whole episode of the run's {counted}: it keeps the newest "
-            f"{config.buffer.capacity:,} rows (buffer.capacity); a run with a higher limit keeps more"
+    missing = (
+        f"data/ keeps the newest {config.buffer.capacity:,} rows (buffer.capacity) within "
+        f"{config.buffer.quota_bytes:,} bytes (buffer.quota_bytes); a run with higher limits keeps more"
+    )
+    if unreadable:
+        missing += (
+            f"; {len(unreadable)} of its {len(recovered.chunks)} files cannot be read, the first: {unreadable[0]}"
         )
-    return episodes, counted
+    if episodes is None:
+        raise InputError(f"{run_dir} has no whole episode of the run's {counted}: {missing}")
+    return episodes, counted, missing
 
 
 def _recovered(run_dir: Path) -> Recovered:
@@ -152,20 +158,18 @@ def _recovered(run_dir: Path) -> Recovered:
     return recovered
 
 
-def _chunks(run_dir: Path, recovered: Recovered) -> list[tuple[ChunkMeta, Columns]]:
-    """Read the counted chunks in data/; unreadable ones are missing to their episodes, and named on standard error."""
-    import sys
-
+def _chunks(run_dir: Path, recovered: Recovered) -> tuple[list[tuple[ChunkMeta, Columns]], list[str]]:
+    """Read the counted chunks in data/; also returns what is wrong with unreadable files."""
     from remuda.buffer.chunk import ChunkError, read_chunk
     from remuda.storage.run_folder import RunFolder
 
-    found: list[tuple[ChunkMeta, Columns]] = []
+    found, unreadable = list[tuple["ChunkMeta", "Columns"]](), list[str]()
     for chunk in recovered.chunks:
         try:
             found.append((chunk.meta, read_chunk(RunFolder(run_dir).data / chunk.meta.file, chunk.meta)))
         except ChunkError as error:
-            print(f"warning: {error}", file=sys.stderr)
-    return found
+            unreadable.append(str(error))
+    return found, unreadable
 
 
 def _require_plain(observation: object, action: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,10 @@ def test_the_episodes_of_a_run_are_a_dataset_and_those_it_does_not_keep_are_coun
     assert best.code == 0, best.err
     chosen = json.loads(terminal.remuda("dataset", "info", tmp_path / "best", "--json").out)["returns"]
     assert sorted(chosen) == sorted(read["returns"])[-5:]
+    kept = shutil.copytree(tiny_run, tmp_path / "kept")
+    for path in sorted((kept / "data").iterdir())[2:4]:
+        path.unlink()
+    rest = terminal.remuda("dataset", "export", kept, tmp_path / "rest")
+    assert rest.code == 0, rest.err
+    assert "2 of its" in rest.out.splitlines()[-1], "one line says what is left out, and why"
+    assert terminal.remuda("dataset", "info", kept).code == 2

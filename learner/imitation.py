@@ -15,8 +15,11 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.batch_norm import BatchNorm
+from remuda.policy.networks.layouts import flat
+from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.tensors import to_tensor
+from remuda.policy.networks.torch_networks import RunningMoments
 from remuda.policy.spaces import ActionSpec, OutputName
 from remuda.policy.torch_distributions import categorical
 
@@ -38,6 +41,8 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
     episodes = fitting_episodes(Path(dataset), (seen.shape, seen.dtype), (acted.shape, acted.dtype))
     targets, observed = targets_of(policy.output_name, acted, episodes.actions), episodes.observed
     device = next(policy.network.parameters()).device
+    if policy.normalisation is not None and isinstance(moments := policy.network.observations, RunningMoments):
+        moments.store(Moments.of(flat(seen, episodes.observations[observed])))
     optimizer = torch.optim.Adam(policy.network.parameters(), lr=LEARNING_RATE)
     rng = generator(config.seed, "learner", 0, "demonstrations")
     losses: list[float] = []
@@ -60,14 +65,12 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
 def _clone(algorithm: Algorithm) -> Portable:
     """Return a copy of the acting side, to be trained apart. Raises DatasetError if imitation alone cannot make it."""
     shared = algorithm.portable()
-    moments = shared is not None and (
-        shared.normalisation is not None or any(isinstance(part, BatchNorm) for part in shared.network.modules())
-    )
-    if shared is None or shared.state_size or moments:
+    by_batch = shared is not None and any(isinstance(part, BatchNorm) for part in shared.network.modules())
+    if shared is None or shared.state_size or by_batch:
         raise DatasetError(
-            "learner.initialize_from_demonstrations: this policy remembers or normalises observations, or has no "
+            "learner.initialize_from_demonstrations: this policy remembers observations, normalises batches, or has no "
             "exported form, and cannot start from demonstrations; dqn, rainbow, ppo, impala, sac, td3 and iql can, "
-            "without policy.recurrent and policy.normalize_observations"
+            "without policy.recurrent"
         )
     clone = copy.deepcopy(shared).to(next(shared.network.parameters()).device).eval()  # its layers are then torch's own
     for parameter in clone.parameters():

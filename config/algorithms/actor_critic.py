@@ -353,6 +353,9 @@ class IqlConfig(TargetConfig):
     """How strongly the actor prefers actions of high value (beta): 0 imitates all actions alike. Advantages are first
     divided by their root mean square in the batch; the paper divides rewards by the range of returns instead, and has 3
     for locomotion and 10 for mazes."""
+    normalize_observations: bool = True
+    """Normalise observations to running mean 0 and standard deviation 1, clipped at 10, unless convolutions or an
+    `encoder` read them. Without, numbers of different size take the actor many more updates to tell apart."""
     largest_weight: PositiveFloat = 100.0
     """Bound of an action's weight in the loss of the actor."""
     exploration_noise: NonNegativeFloat = 0.1

@@ -50,6 +50,8 @@ class TwinCriticLayout:
     """Fixed returns [values] of categorical critics, in scaled rewards; None: outputs are values."""
     has_state_value: bool = False
     """True with a learned value of observations alone."""
+    normalizes: bool = False
+    """True to normalise observations that are read as one vector."""
 
     @property
     def scales_rewards(self) -> bool:
@@ -84,6 +86,8 @@ def least(values: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     return np.minimum(*values)
 
 
+FEATURES = "critic_features"
+"""Name of an output: what critics read of an observation, if modules or a normalisation come before."""
 RANDOM = "random"
 """Name of the exploration of Policy.act: the share of actions drawn uniformly from the legal actions."""
 
@@ -109,7 +113,7 @@ class TwinCriticPolicy(Policy):
         read = None if self._numbers is None else layout.critic(self._numbers)[0]
         critics = {f"critic_{index}": read for index in range(NUMBER_OF_CRITICS)}
         temperature = 1.0 if layout.has_temperature else None
-        inputs = critics if self._numbers is None else {"actor": self._numbers, **critics}
+        inputs = critics if self._numbers is None else {"actor": self._numbers, FEATURES: self._numbers, **critics}
         self._network = inference.network(
             "twin_critics", config, observation, action, layout, temperature, timed="actor", inputs=inputs
         )
@@ -171,8 +175,8 @@ class TwinCriticPolicy(Policy):
         """Minimum of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], if the
         critics read actions: float32 [n, values]."""
         seen = self._encoded(observations)
-        if self._numbers is None:
-            seen = self._network("critic_features", seen)
+        if self._numbers is None or self._layout.normalizes:
+            seen = self._network(FEATURES, seen)
         inputs = seen if actions is None else np.concatenate((seen, actions), axis=1)
         outputs, returns = [self._network(critic, inputs) for critic in self._critics], self._layout.returns
         if returns is None:
@@ -345,8 +349,9 @@ NOISE = "noise"
 def unit_layout(config: Td3Config | IqlConfig, action: ActionSpec) -> TwinCriticLayout:
     """The layers of an actor with actions in -1 … 1. Raises UnsupportedSpaceError."""
     action.bounded(by=config.type)
-    has_state_value = isinstance(config, IqlConfig)
-    return TwinCriticLayout(config.hidden, action.outputs, action.outputs, 1, False, has_state_value=has_state_value)
+    is_iql, outputs = isinstance(config, IqlConfig), action.outputs
+    normalizes = isinstance(config, IqlConfig) and config.normalize_observations
+    return TwinCriticLayout(config.hidden, outputs, outputs, 1, False, has_state_value=is_iql, normalizes=normalizes)
 
 
 def make_unit_policy(

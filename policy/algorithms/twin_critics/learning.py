@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Generic, TypeVar, cast
 
 import numpy as np
@@ -15,13 +16,14 @@ from remuda.config.algorithms.actor_critic import TargetConfig, TemperedConfig, 
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
-from remuda.policy.algorithms.twin_critics.entries import NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
+from remuda.policy.algorithms.twin_critics.entries import FEATURES, NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import NetworkLearner
 from remuda.policy.networks.batch_norm import normalised_perceptron
 from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
-from remuda.policy.networks.layouts import PartsLayout
+from remuda.policy.networks.layouts import PartsLayout, flat
+from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.optimizers import Optimizers, make_optimizer
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Lowers, Products
@@ -47,10 +49,13 @@ class TwinCriticNetwork(nn.Module):
         state_value: Stack | ReadingStack | None = None,
         *,
         scales_rewards: bool = False,
+        normalized: int | None = None,
     ) -> None:
         """`temperature`: initial temperature, if learned (by its logarithm). `state_value` reads observations.
-        `scales_rewards`: keep moments for a RewardScale."""
+        `scales_rewards`: keep moments for a RewardScale. `normalized`: numbers of an observation, all of whose readers
+        get it normalised; None: no normalisation."""
         super().__init__()
+        self.observations = None if normalized is None else RunningMoments(normalized)
         self.rewards = RunningMoments(1) if scales_rewards else None
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
         self.actor, self.critics, self.state_value = actor, critics, state_value
@@ -77,9 +82,10 @@ class TwinCriticNetwork(nn.Module):
         """See remuda.policy.networks.reading: outputs of the `actor`; `critic_features`, if a module reads
         observations; values of each critic, by features and actions."""
         (of_actor, actor), (of_critics, critics) = _parts(self.actor), _parts(self.critics)
-        outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*of_actor, _one(actor, 0))}
-        if of_critics:
-            outputs["critic_features"] = nn.Sequential(*of_critics)
+        first = [] if self.observations is None else [self.observations]
+        outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*first, *of_actor, _one(actor, 0))}
+        if first or of_critics:
+            outputs[FEATURES] = nn.Sequential(*first, *of_critics)
         return outputs | {f"critic_{index}": _one(critics, index) for index in range(NUMBER_OF_CRITICS)}
 
 
@@ -135,7 +141,10 @@ def make_network(
 
     actor, critics = perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic)
     state_value = perceptron(1, layout.state_value) if layout.has_state_value else None
-    return TwinCriticNetwork(actor, critics, temperature, state_value, scales_rewards=layout.scales_rewards)
+    normalized = numbers if layout.normalizes else None
+    return TwinCriticNetwork(
+        actor, critics, temperature, state_value, scales_rewards=layout.scales_rewards, normalized=normalized
+    )
 
 
 def _own(
@@ -195,7 +204,8 @@ class PortableTwinCritics(Portable):
         rewards: RewardScale | None = None,
     ) -> None:
         """`noise`: standard deviation of the noise in `sample`, for `unit_action`. `rewards`: scale of the values."""
-        super().__init__(network, observation, action, output_name, exploration=noise, rewards=rewards)
+        moments = network.observations
+        super().__init__(network, observation, action, output_name, exploration=noise, moments=moments, rewards=rewards)
         as_vector = bool(observation.parts) and not isinstance(network.actor, ReadingStack)
         self._parts = PartsTrunk(PartsLayout.of(observation, None)) if as_vector else None
         if action.is_box:
@@ -204,11 +214,11 @@ class PortableTwinCritics(Portable):
             self.register_buffer("box_half", torch.from_numpy(box.half), persistent=False)
 
     def encoded(self, observation: torch.Tensor) -> torch.Tensor:
-        """Same as `flat`, if observations are read as one vector."""
-        if self._parts is None:
-            return super().encoded(observation)
-        vectors: torch.Tensor = self._parts(observation)
-        return vectors
+        """Same as `flat`, if observations are read as one vector; normalised, if the network does so."""
+        encoded: torch.Tensor = super().encoded(observation) if self._parts is None else self._parts(observation)
+        assert isinstance(self.network, TwinCriticNetwork)
+        moments = self.network.observations
+        return encoded if moments is None else moments.normalised(encoded)
 
     def outputs(self, seen: torch.Tensor) -> torch.Tensor:
         """The actor's outputs, or actions in -1 … 1."""
@@ -301,6 +311,12 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
             {name: make_optimizer(config, part, learning_rate=self._rate(name)) for name, part in self._parts.items()}
         )
         super().__init__(observation, action, online=self._network, target=target, optimizer=optimizer)
+        self._loaded()
+
+    def _loaded(self) -> None:
+        super()._loaded()
+        observations = self._network.observations
+        self._seen = None if observations is None else observations.load()
 
     def adjust(self, config: ExperimentConfig) -> None:
         super().adjust(config)
@@ -315,8 +331,14 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
     # --- parts of an update
 
     def _rows(self, batch: Arrays) -> Transitions:
-        """Move a batch to the device."""
-        return Transitions.of(batch, self.observation, self.action, self._device, as_vector=self._as_vector)
+        """Move a batch to the device. Observations are normalised, if at all, by moments that include the batch."""
+        rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=self._as_vector)
+        moments = self._network.observations
+        if moments is None or self._seen is None:
+            return rows
+        self._seen = self._seen.joined(Moments.of_all(self.ranks, flat(self.observation, batch["obs"])))
+        moments.store(self._seen)
+        return replace(rows, obs=moments.normalised(rows.obs), next_obs=moments.normalised(rows.next_obs))
 
     def _normal(self, rows: int, each: int) -> torch.Tensor:
         """Draw normal numbers float32 [rows, each] for this update: the same after a resume, and split by rows between

@@ -145,16 +145,20 @@ def test_an_update_of_counted_actions_equals_the_textbook_in_plain_torch(masks: 
 
 
 def test_an_update_of_iql_equals_the_textbook_in_plain_torch() -> None:
-    """An expectile of the critics' values, critics that bootstrap by it, and a weighted imitation."""
+    """An expectile of the critics' values, critics that bootstrap by it, and a weighted imitation; observations are
+    normalised by all so far."""
     algorithm = made(IqlConfig(hidden=SMALL, target_share=0.1, expectile=0.8, advantage_weight=2.0, largest_weight=1.5))
     online, target = cases.networks(algorithm)
     assert online.state_value is not None
     parts = (online.state_value, online.critics, online.actor)
     adams = [torch.optim.Adam(part.parameters(), lr=1e-2) for part in parts]
-    rng = np.random.default_rng(0)
+    rng, seen = np.random.default_rng(0), np.zeros((0, 3))
     for _ in range(6):
         rows = batch(rng)
-        t = cases.tensors(rows)
+        rows["obs"] = rows["obs"] * np.array([0.01, 1.0, 300.0], np.float32) + np.float32(2.0)
+        seen = np.concatenate((seen, rows["obs"]))
+        normal = {name: ((rows[name] - seen.mean(0)) / seen.std(0)).clip(-10.0, 10.0) for name in ("obs", "next_obs")}
+        t = cases.tensors({**rows, **{name: column.astype(np.float32) for name, column in normal.items()}})
         acted, v = cases.unit(t["action"]), online.state_value(t["obs"]).flatten()
         with torch.no_grad():
             y = t["reward"] + t["discount"] * online.state_value(t["next_obs"]).flatten()

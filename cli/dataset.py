@@ -104,6 +104,8 @@ def _config(run_dir: Path) -> ExperimentConfig:
     config = load_config(RunFolder(run_dir).config_json, import_algorithm=False).config
     if config.env.kind == "pettingzoo":
         raise InputError(f"{run_dir} is a run with several agents, whose episodes cannot be exported yet")
+    if config.collector.dataset is not None:
+        raise InputError(f"{run_dir} has taken no step: it learned from {config.collector.dataset}")
     declared = declaration(config)
     if not isinstance(declared.rows, Steps) or declared.reuse != "replay":
         kept = "uses every row once and deletes it" if declared.reuse == "once" else "stores sequences, not steps"

@@ -349,6 +349,9 @@ class IqlConfig(TargetConfig):
     expectile: Annotated[Fraction, MayChange()] = 0.7
     """Value of an observation among the values of the actions in the data: 0.5 is their mean, near 1 the best of them.
     Larger values put good pieces of different episodes together, and trust single lucky ones."""
+    target_share: Annotated[Share, MayChange()] = 0.05
+    """Share of the distance that the target critics move towards the critics after an update (tau). The paper has
+    0.005, for a million updates: in HalfCheetah values were then a third of their size after 10,000 updates."""
     advantage_weight: Annotated[NonNegativeFloat, MayChange()] = 1.0
     """How strongly the actor prefers actions of high value (beta): 0 imitates all actions alike. Advantages are first
     divided by their root mean square in the batch; the paper divides rewards by the range of returns instead, and has 3

@@ -5,9 +5,11 @@ Effects of every chunk are Structs: creation takes a sixth of the time of a froz
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from traceback import format_exc
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -218,3 +220,27 @@ class Release:
 
 
 Step = Effect | SendToLease | Reply | SendToPeer | ForgetPeer | Release | Broken | Happened
+
+P = ParamSpec("P")
+
+
+class _Named(Protocol):
+    identity: Identity
+
+
+ExperimentT = TypeVar("ExperimentT", bound=_Named)
+
+
+def contained(
+    method: Callable[Concatenate[ExperimentT, P], list[Step]],
+) -> Callable[Concatenate[ExperimentT, P], list[Step]]:
+    """Let an error in a method of an experiment end only this experiment."""
+
+    @wraps(method)
+    def guarded(self: ExperimentT, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
+        try:
+            return method(self, *arguments, **named)
+        except Exception as error:
+            return [Broken.by(error, self.identity.id)]
+
+    return guarded

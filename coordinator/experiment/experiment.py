@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, CloseRun, Step
+from remuda.coordinator.effects import Broken, CloseRun, Step, contained
 from remuda.coordinator.experiment.collecting import Collecting
-from remuda.coordinator.experiment.containment import contained
 from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.meter import Meter

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
 from remuda.coordinator.experiment.collecting import Collecting
-from remuda.coordinator.experiment.inference import InferenceBook
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import Lease, LeaseBook, several
@@ -17,7 +16,21 @@ from remuda.logbook.series import EventKind
 from remuda.training.effects import Happened, Level, LogLine
 from remuda.training.identity import Identity
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import ROLES, Assign, CheckpointFile, Drain, IndexedChunk, Role, StopTraining, Task, shortened
+from remuda.wire.messages import (
+    ROLES,
+    Assign,
+    CheckpointFile,
+    Drain,
+    IndexedChunk,
+    InferenceCallers,
+    InferenceJoined,
+    InferenceServer,
+    InferenceServers,
+    Role,
+    StopTraining,
+    Task,
+    shortened,
+)
 
 PATIENCE_S = 3.0
 """Time that an experiment waits for new workers before running experiments must return workers: long enough for a herd
@@ -125,6 +138,48 @@ def may_be_overtaken(waited_s: float) -> bool:
         waited_s -= 2 * length_s
         length_s *= 2
     return waited_s < length_s
+
+
+class InferenceBook:
+    """Tells collectors where inference workers listen: all of them, with each change. Nothing of it is journaled.
+
+    Inference workers learn the keys of all collectors when they join, and each change. Whoever registers again joins
+    again, so a restarted coordinator knows all before long.
+    """
+
+    def __init__(self) -> None:
+        self._callers: dict[int, str] = {}
+        """Keys of collectors by lease."""
+        self._servers: dict[int, InferenceServer] = {}
+        """Inference workers by lease."""
+
+    def joined(self, lease: Lease, message: InferenceJoined) -> list[Step]:
+        """A collector or an inference worker has joined, perhaps not for the first time."""
+        if lease.role == "collector":
+            known, self._callers[lease.number] = self._callers.get(lease.number), message.key
+            news = [] if known == message.key else self._tell_servers([message.key], [known] if known else [])
+            return [*news, self._servers_for(lease.number)]
+        if lease.role == "inference" and message.server is not None:
+            is_new = self._servers.get(lease.number) != message.server
+            self._servers[lease.number] = message.server
+            everybody = InferenceCallers(lease.number, sorted(self._callers.values()), whole=True)
+            return [SendToLease(lease.number, everybody), *(self._tell_callers() if is_new else [])]
+        return []
+
+    def gone(self, lease: int) -> list[Step]:
+        """A lease is over."""
+        if (key := self._callers.pop(lease, None)) is not None:
+            return self._tell_servers([], [key])
+        return [] if self._servers.pop(lease, None) is None else self._tell_callers()
+
+    def _tell_servers(self, keys: list[str], gone: list[str]) -> list[Step]:
+        return [SendToLease(lease, InferenceCallers(lease, keys, gone)) for lease in sorted(self._servers)]
+
+    def _tell_callers(self) -> list[Step]:
+        return [self._servers_for(lease) for lease in sorted(self._callers)]
+
+    def _servers_for(self, lease: int) -> Step:
+        return SendToLease(lease, InferenceServers(lease, [server for _, server in sorted(self._servers.items())]))
 
 
 class ExperimentWorkers:

@@ -98,7 +98,8 @@ class ReplayAccounting:
     def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] | None = None) -> Accepted:
         """Count a chunk and make its rows available; a repeated chunk changes nothing. `check` raises
         ChunkTooLargeError; None: if this buffer can never hold the chunk."""
-        check = self._refuse_more if self.is_filled else check or self.index.check_fits
+        # is_filled alone would be one more call for each chunk
+        check = self._refuse_more if self.plan.offline and self.is_filled else check or self.index.check_fits
         try:
             if not self.ledger.accept(meta, lease, check):
                 return Accepted(fresh=False)

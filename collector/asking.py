@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from remuda.logbook.timers import Timers
 from remuda.policy.acting.network import Function
 from remuda.policy.base import Arrays
 from remuda.wire.inference import Ask, InferenceDealer, forms
@@ -32,10 +33,17 @@ class InferenceClient:
     that computed instead would need the network, and perhaps a GPU, and would hide that the workers are missing."""
 
     def __init__(
-        self, link: Link, lease: int, index: int, ending: Callable[[], bool], warn: Callable[[str], None]
+        self,
+        link: Link,
+        lease: int,
+        index: int,
+        ending: Callable[[], bool],
+        warn: Callable[[str], None],
+        timers: Timers,
     ) -> None:
         """`index` is the collector's: collectors are spread over the inference workers. `ending` is true if the process
         should end."""
+        self._timers = timers
         self._link, self._lease, self._index = link, lease, index
         self._ending, self._warn = ending, warn
         self._keys = new_pair("collector")
@@ -74,8 +82,9 @@ class InferenceClient:
         self._number += 1
         ask = Ask(self._number, policy_index, place, output, self.acting[policy_index], forms(arrays))
         self._send(ask, arrays)
-        answer = None if self._dealer is None else self._answer()
-        return self._late_answer(ask, arrays) if answer is None else answer
+        with self._timers("waiting for actions"):
+            answer = None if self._dealer is None else self._answer()
+            return self._late_answer(ask, arrays) if answer is None else answer
 
     def close(self) -> None:
         """Close the connection."""

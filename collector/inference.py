@@ -138,7 +138,8 @@ class InferenceWork:
         """Answer what collectors ask, together if possible; False while a policy is on its way."""
         now_s = time.monotonic()
         wait_s = min(self._gathering.due_s(now_s) - now_s, POLL_S)
-        self._socket.wait(wait_s)
+        with self.timers("waiting for collectors"):
+            self._socket.wait(wait_s)
         now_s = time.monotonic()
         self._socket.look_after(now_s)
         for peer, ask, arrays in self._socket.take():

@@ -146,7 +146,7 @@ class CollectorWork:
         self._draining = False
         self._inference: InferenceClient | None = None
         if config.shared_inference.workers:
-            self._inference = InferenceClient(link, assign.lease, assign.index, ending, log.warn)
+            self._inference = InferenceClient(link, assign.lease, assign.index, ending, log.warn, self.timers)
         try:
             if assign.index == 0:  # one collector describes it for all
                 for warning in self._env.describe(stores.folder):

@@ -52,6 +52,9 @@ _WORDS = {
 _WORDS_OF = {
     "evaluator": {"wait_batches": ("waits for an evaluation", "no checkpoint is due")},
     "reanalyzer": {"wait_batches": ("waits for rows", "there is nothing to compute again")},
+    "collector": {
+        "wait_policy": ("waits for a policy or for actions", "a policy is loaded, or an inference worker computes")
+    },
     "inference": {"wait_batches": ("waits for collectors", "they step environments, or wait for credit")},
     "coordinator": {"wait_other": ("waits for messages", "it has nothing to do")},
 }

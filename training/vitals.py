@@ -26,6 +26,7 @@ _WAITS = {
     "waiting for chunks": "wait_data",
     "waiting for collectors": "wait_data",
     "load policy": "wait_policy",
+    "waiting for actions": "wait_policy",
     "publish policy": "wait_policy",
     "waiting for credit": "wait_credit",
     "step environments": "env",

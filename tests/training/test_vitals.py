@@ -33,6 +33,7 @@ def test_shares_by_what_a_block_means() -> None:
         "load policy": (1, 0.5),
         "collect": (5, 7.0),
         "collect/act": (5, 2.0),
+        "collect/act/waiting for actions": (5, 1.5),
         "collect/step environments": (5, 4.0),
         "waiting for credit": (2, 1.0),
         "waiting for acknowledgements": (2, 0.5),
@@ -40,8 +41,8 @@ def test_shares_by_what_a_block_means() -> None:
     vitals.add("collector", "c", said(1, 10.0, blocks, cpu_s=8.0, rss_mib=100))
     seen = role(vitals.due(COUNTERS, 60.0), "collector")
     assert (seen.processes, seen.cpu_cores, seen.rss_mib) == (1, 0.8, 100.0)
-    assert (seen.env, seen.wait_policy, seen.wait_credit, seen.wait_other, seen.wait_data) == (0.4, 0.05, 0.1, 0.05, 0)
-    assert seen.work == pytest.approx(0.4)  # acting, and what is in no block at all
+    assert (seen.env, seen.wait_policy, seen.wait_credit, seen.wait_other, seen.wait_data) == (0.4, 0.2, 0.1, 0.05, 0)
+    assert seen.work == pytest.approx(0.25)  # acting, and all that is in no block
 
 
 def test_a_report_is_of_what_came_since_the_one_before() -> None:

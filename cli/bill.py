@@ -196,6 +196,9 @@ def clear(account: Account, runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_fil
     """Remove weight and limits of a user or project."""
     quota = _quota(account)
     with connected(connection_file, runs_dir) as client:
+        limited = [each.quota.account for each in client.quotas() if not each.quota.is_empty]
+        if account not in limited:
+            raise InputError(f"{account} has no quota; accounts with a quota: {', '.join(limited) or 'none'}")
         client.set_quota(quota)
 
 

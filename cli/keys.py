@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from remuda.cli.connecting import ConnectionPath, connection_path
+from remuda.cli.connecting import WAIT_S, ConnectionPath, awaited
 from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, epilog, new_group
 
@@ -106,7 +106,7 @@ def invite(
         if file.exists():
             raise InputError(f"{file} exists: choose another name, or remove it first")
         try:
-            connection = connections.read(connection_path(connection_file, runs_dir))
+            connection = connections.read(awaited(connection_file, runs_dir, WAIT_S))
         except ConnectionFileError as error:
             raise InputError(f"{error}: the coordinator has to run, since its address is part of the file") from error
         pair = new_pair(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.connecting import ConnectionPath, connected, connection_path
+from remuda.cli.connecting import WAIT_S, ConnectionPath, connected, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, print_unused, with_run_options
 from remuda.cli.output import reserved_stdout
@@ -31,9 +31,6 @@ SUBMIT_EXAMPLE = "remuda submit examples/cartpole_dqn.yaml --set seed=3 --follow
 STOP_EXAMPLE = "remuda stop cartpole_dqn"
 PRIORITY_EXAMPLE = "remuda priority cartpole_dqn 5"
 SHUTDOWN_EXAMPLE = "remuda shutdown"
-
-WAIT_S = 30.0
-"""Longest wait for the connection file of a starting coordinator."""
 
 Priority = Annotated[int, typer.Option(metavar="N", help="Experiments with a higher priority get workers first.")]
 Follow = Annotated[

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.cli import keys
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.keys import connection_to
 from remuda.wire import connection_file
@@ -86,7 +87,10 @@ def test_an_invitation_is_a_private_connection_file_with_a_key_that_is_let_in(te
     assert folder.listed()[public].name == "two"
 
 
-def test_an_invitation_that_cannot_be_written_lets_nobody_in(terminal: Terminal, runs: Path) -> None:
+def test_an_invitation_that_cannot_be_written_lets_nobody_in(
+    terminal: Terminal, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "WAIT_S", 0.0)
     file = runs.parent / "two.json"
     ended = terminal.remuda("keys", "invite", "two", file, "--runs-dir", runs)
     assert ended.code == 2

@@ -33,10 +33,9 @@ class Charge:
             yield BillLine(identity.user, identity.project, identity.name, identity.id, date(day), 1, used)
 
 
-def by_hour(hours: Sequence[HourRow]) -> Mapping[int, Used]:
-    """Return the use in every hour, without hours of no use."""
+def by_hour(hours: Iterable[HourRow], before: Used = NOTHING) -> Mapping[int, Used]:
+    """Return the use in each hour, without hours of no use. `before`: the use before these hours."""
     used: dict[int, Used] = {}
-    before = NOTHING
     for row in sorted(hours, key=lambda row: row.hour):
         if row.used != before:
             used[row.hour] = row.used - before

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -18,7 +18,7 @@ from typing import cast
 import msgspec
 from msgspec.structs import astuple
 
-from remuda.coordinator.bill import date
+from remuda.coordinator.bill import by_hour, date
 from remuda.coordinator.disk.holds import HeldSince
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.events import RecoveredRun
@@ -42,36 +42,23 @@ FINISHED_SHOWN = 100
 """Number of finished runs shown by `status` after a restart: the last ones to end."""
 
 _LIST = "coordinator.sqlite"
-_USED_IN_HOUR = """select experiment, hour, name, user, project,
-  worker_us - lag(worker_us, 1, 0) over run as worker_us, gpu_us - lag(gpu_us, 1, 0) over run as gpu_us,
-  cpu_us - lag(cpu_us, 1, 0) over run as cpu_us, env_steps - lag(env_steps, 1, 0) over run as env_steps,
-  updates - lag(updates, 1, 0) over run as updates,
-  payload_bytes - lag(payload_bytes, 1, 0) over run as payload_bytes
-  from used {runs} window run as (partition by experiment order by hour)"""
-_OF_PERIOD = _USED_IN_HOUR.format(runs="where experiment in (select experiment from used where hour between ? and ?)")
-"""As the view, and reads only the runs of these hours: a view is computed for all runs of all years."""
-_TABLES = (
-    """
+_SUMS = "sum(worker_us), sum(gpu_us), sum(cpu_us), sum(env_steps), sum(updates), sum(payload_bytes)"
+_TABLES = """
 create table if not exists run
   (experiment text primary key, run_dir text not null, is_over integer not null default 0, last blob);
 create index if not exists run_by_folder on run (run_dir);
 create table if not exists held
   (experiment text primary key, since_s real not null, why text not null, room_bytes integer not null);
-create table if not exists used
+create table if not exists use_in_hour
   (experiment text not null, hour integer not null, name text not null, user text not null, project text not null,
   worker_us integer not null, gpu_us integer not null, cpu_us integer not null, env_steps integer not null,
   updates integer not null, payload_bytes integer not null, primary key (experiment, hour)) without rowid;
-create index if not exists used_by_hour on used (hour);
-create view if not exists used_in_hour as """
-    + _USED_IN_HOUR.format(runs="")
-    + """;
 create table if not exists quota (account text primary key, body blob not null) without rowid;
 create table if not exists start
   (epoch integer primary key autoincrement, address text);
 """
-)
 _LAST_H = 1 << 40
-"""After all hours, also those of a clock that was set back."""
+"""After all hours."""
 _STARTS_KEPT = 100
 _FINISHED = msgspec.msgpack.Decoder(FinishedRun)
 _QUOTA = msgspec.msgpack.Decoder(Quota)
@@ -233,20 +220,26 @@ class RunsFolder:
 
     # --- use and quotas ---
 
-    def _note_used(self, identity: Identity, hours: Iterable[HourRow]) -> None:
-        """Record the use of a run until the end of some hours. Repeated rows change nothing."""
-        names = identity.name, identity.user, identity.project
-        rows = [(identity.id, row.hour, *names, *astuple(row.used)) for row in hours]
-        self._db.executemany("insert or replace into used values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    def _note_used(self, identity: Identity, hours: Sequence[HourRow]) -> None:
+        """Record the use of a run from the first of these hours on, by the totals at their ends."""
+        experiment, names = identity.id, (identity.name, identity.user, identity.project)
+        first = min((row.hour for row in hours), default=_LAST_H)
+        self._db.execute("delete from use_in_hour where experiment = ? and hour >= ?", (experiment, first))
+        sums = self._db.execute(f"select {_SUMS} from use_in_hour where experiment = ?", (experiment,)).fetchone()
+        found = by_hour(hours, Used(*(amount or 0 for amount in sums)))
+        rows = [(experiment, hour, *names, *astuple(used)) for hour, used in found.items()]
+        self._db.executemany("insert into use_in_hour values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def used(self, since_hour: int, until_hour: int, without: Collection[str]) -> list[BillLine]:
-        """Return the use of each run and day in a period, `without` some experiments."""
+        """Return the use of each run and day in a period, `without` some experiments.
+
+        No second connection may read: the database is locked for this connection, see open_database.
+        """
         with self._lock:
             rows = self._db.execute(
-                "select experiment, name, user, project, hour / 24 as day, sum(worker_us), sum(gpu_us), sum(cpu_us), "
-                f"sum(env_steps), sum(updates), sum(payload_bytes) from ({_OF_PERIOD}) where hour between ? and ? "
-                "group by experiment, day",
-                (since_hour, until_hour - 1) * 2,
+                f"select experiment, name, user, project, hour / 24 as day, {_SUMS} from use_in_hour "
+                "where hour between ? and ? group by experiment, day",
+                (since_hour, until_hour - 1),
             ).fetchall()
         return [
             BillLine(user, project, name, experiment, date(day), 1, Used(*amounts))
@@ -259,10 +252,9 @@ class RunsFolder:
         now_h = int(time.time()) // 3_600
         with self._lock:
             rows = self._db.execute(
-                "select user, project, hour, sum(worker_us), sum(gpu_us), sum(cpu_us), sum(env_steps), sum(updates), "
-                f"sum(payload_bytes) from ({_OF_PERIOD}) where hour between ? and ? and experiment not in "
+                f"select user, project, hour, {_SUMS} from use_in_hour where hour > ? and experiment not in "
                 "(select experiment from run where not is_over) group by user, project, hour",
-                (now_h - LONGEST_H + 1, _LAST_H) * 2,
+                (now_h - LONGEST_H,),
             ).fetchall()
         return [Past(user, project, hour, Used(*amounts)) for user, project, hour, *amounts in rows]
 

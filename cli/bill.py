@@ -29,6 +29,10 @@ Since = Annotated[
     typer.Option(metavar="TIME", help="24h, 7d, 2026-11-28 or 2026-11-28T14 (UTC); default: all."),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="As --since: the hour after the last (default: now).")]
+Watts = Annotated[
+    tuple[float, float] | None,
+    typer.Option(metavar="CORE GPU", help="Watts of a busy core and of a leased GPU: adds kwh_estimated."),
+]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")]
 Account = Annotated[str, typer.Argument(metavar="ACCOUNT", help="user/NAME (the name of a key) or project/NAME.")]
 Weight = Annotated[
@@ -40,7 +44,6 @@ EnvSteps = Annotated[int | None, typer.Option(metavar="N", min=0, help="Most env
 Days = Annotated[int | None, typer.Option(metavar="D", min=1, max=366, help="Days until now for both limits (7).")]
 
 _HEADS = {"user": ("user",), "project": ("project",), "run": ("name", "experiment", "user", "project"), "day": ("day",)}
-_AMOUNTS = ("worker_s", "gpu_s", "cpu_s", "env_steps", "updates", "payload_bytes")
 
 group = new_group("Weights and limits of users and projects at a coordinator.", example="remuda quota show")
 
@@ -49,6 +52,7 @@ def report(
     by: By = "user",
     since: Since = None,
     until: Until = None,
+    watts: Watts = None,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
@@ -60,6 +64,10 @@ def report(
     """
     if as_csv and as_json:
         raise InputError("give only one of --csv and --json")
+    if watts is not None and not all(0 <= each < 1e6 for each in watts):
+        raise InputError(f"--watts {watts[0]:g} {watts[1]:g}: give the watts of a core and of a GPU, 0 or more")
+    from remuda.wire.messages import Used
+
     now_s = time.time()
     with connected(connection_file, runs_dir) as client:
         lines = client.bill(
@@ -67,14 +75,18 @@ def report(
             since_hour=0 if since is None else hour_of(since, now_s),
             until_hour=None if until is None else hour_of(until, now_s),
         )
+    rows = [_heads(line, by) | {"runs": line.runs} | _amounts(line.used, watts) for line in lines]
+    total = _amounts(sum((line.used for line in lines), Used()), watts)
     if as_json:
-        print(json.dumps([_heads(line, by) | _amounts(line.used) | {"runs": line.runs} for line in lines], indent=2))
+        print(json.dumps(rows, indent=2))
     elif as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow((*_HEADS[by], "runs", *_AMOUNTS))
-        writer.writerows((*_heads(line, by).values(), line.runs, *_amounts(line.used).values()) for line in lines)
+        writer = csv.DictWriter(sys.stdout, [*_HEADS[by], "runs", *total], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    elif not rows:
+        print("nothing was used in this time")
     else:
-        _print_table(lines, by)
+        _print_table(rows, total, _HEADS[by])
 
 
 def hour_of(text: str, now_s: float) -> int:
@@ -89,42 +101,35 @@ def hour_of(text: str, now_s: float) -> int:
     return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() // 3_600)
 
 
-def _heads(line: BillLine, by: str) -> dict[str, str]:
+def _heads(line: BillLine, by: str) -> dict[str, str | float]:
     return {head: getattr(line, head) for head in _HEADS[by]}
 
 
-def _amounts(used: Used) -> dict[str, float | int]:
+def _amounts(used: Used, watts: tuple[float, float] | None) -> dict[str, str | float]:
     """The amounts with their names, times in seconds."""
     times = {"worker_s": used.worker_us / 1e6, "gpu_s": used.gpu_us / 1e6, "cpu_s": used.cpu_us / 1e6}
-    return {**times, "env_steps": used.env_steps, "updates": used.updates, "payload_bytes": used.payload_bytes}
+    counts = {"env_steps": used.env_steps, "updates": used.updates, "payload_bytes": used.payload_bytes}
+    core, gpu = watts or (0.0, 0.0)
+    energy = {"kwh_estimated": (core * used.cpu_us + gpu * used.gpu_us) / 3.6e12}
+    return {**times, **counts, **(energy if watts is not None else {})}
 
 
-def _print_table(lines: Sequence[BillLine], by: str) -> None:
+def _print_table(rows: Sequence[dict[str, str | float]], total: dict[str, str | float], heads: Sequence[str]) -> None:
     from rich.console import Console
 
-    from remuda.wire.messages import Used
-
-    if not lines:
-        print("nothing was used in this time")
-        return
-    total = sum((line.used for line in lines), Used())
-    heads = [_heads(line, by) for line in lines]
-    if "experiment" in _HEADS[by]:
-        heads = [head | {"experiment": head["experiment"][:8]} for head in heads]
-    rows = [
-        [*(text or "-" for text in head.values()), f"{line.runs}", *_cells(line.used)]
-        for head, line in zip(heads, lines, strict=True)
-    ]
-    if len(lines) > 1:
-        rows.append(["all", *("" for _ in _HEADS[by][1:]), "", *_cells(total)])
+    lines = [[_cell(name, value) for name, value in row.items()] for row in rows]
+    if len(rows) > 1:
+        lines.append(["all", *[""] * len(heads), *(_cell(name, value) for name, value in total.items())])
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
-    console.print(table((*_HEADS[by], "runs", *_AMOUNTS), rows, narrow=False))
+    console.print(table([*rows[0]], lines, narrow=False))
 
 
-def _cells(used: Used) -> list[str]:
-    return [f"{amount:.1f}" if isinstance(amount, float) else f"{amount}" for amount in _amounts(used).values()]
+def _cell(name: str, value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.6f}" if name == "kwh_estimated" else f"{value:.1f}"
+    return (str(value)[:8] if name == "experiment" else str(value)) or "-"
 
 
 # --- quotas ---

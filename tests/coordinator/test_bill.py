@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from remuda.coordinator.bill import bill, by_hour
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
+from remuda.coordinator.leases import Lease
 from remuda.coordinator.scheduler import Demand, plan
 from remuda.coordinator.shares import US_PER_HOUR, Active, Past, Shares
 from remuda.tests.coordinator.configs import config, short_config
-from remuda.tests.coordinator.simulation import World
+from remuda.tests.coordinator.simulation import Worker, World
 from remuda.training.identity import Identity
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun
 from remuda.training.snapshot import HourRow, MeterSnapshot
 from remuda.wire.messages import Bill, BillKey, BillLine, BillRequest, Done, Quota, Role, SetQuota, Used
@@ -27,29 +29,72 @@ WEEK_H = 168
 
 
 class Leases:
-    """Watches all leases from outside: begin and end by the clock of the world."""
+    """Watches all leases from outside: begin and end by the clock of the world. The time between the last commit and a
+    crash counts for a worker that comes back."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
+        self.world, self.keep, self.crashes = world, world.keep, 0
+        self.committed: dict[str, float] = {}
         self.run_of: dict[int, str] = {}
+        self.role_of: dict[int, Role] = {}
         self.began: dict[int, float] = {}
         self.ended: dict[int, float] = {}
-        world.check = self.look
+        self.lost: dict[int, float] = {}
+        """Time between the last commit and the newest crash, until the next commit."""
+        self.absent: dict[int, float] = {}
+        """The same for earlier crashes, until the worker is back."""
+        self.back = set[int]()
+        """Workers seen again since the newest crash."""
+        world.check, world.keep = self.look, self.note
+
+    def note(self, entry: JournalEntry) -> None:
+        self.look_at_crash()
+        self.look_at_workers()
+        self.committed[entry.experiment] = self.world.now_s
+        for lease in [lease for lease in self.run_of if self.run_of[lease] == entry.experiment]:
+            self.absent[lease] = self.absent.get(lease, 0.0) + self.lost.pop(lease, 0.0)
+            if lease in self.back:
+                self.absent[lease] = 0.0
+        self.keep(entry)
+
+    def look_at_crash(self) -> None:
+        if self.world.crashes > self.crashes:
+            self.crashes = self.world.crashes
+            self.back.clear()
+            since = {lease: self.committed[run.identity.id] for run in runs_of(self.world) for lease in leases_of(run)}
+            self.lost = {lease: self.world.now_s - committed_s for lease, committed_s in since.items()}
+
+    def look_at_workers(self) -> None:
+        self.back |= {lease for lease, worker in self.world.coordinator.registry.holders.items() if worker.peer}
 
     def look(self) -> None:
-        runs = [run for run in self.world.coordinator.experiments if isinstance(run, Experiment)]
-        present = {lease: run.identity.id for run in runs for lease in run.leases.open_leases}
-        self.run_of |= present
-        for lease in self.run_of:
-            self.began.setdefault(lease, self.world.now_s)
-            if lease in present:
-                self.ended.pop(lease, None)  # it had let go, and a killed coordinator did not journal that
+        self.look_at_crash()
+        self.look_at_workers()
+        present = {number: (run, lease) for run in runs_of(self.world) for number, lease in leases_of(run).items()}
+        for number, (run, lease) in present.items():
+            self.run_of[number], self.role_of[number] = run.identity.id, lease.role
+        for number in self.run_of:
+            self.began.setdefault(number, self.world.now_s)
+            if number in present:
+                self.ended.pop(number, None)  # it had let go, and a killed coordinator did not journal that
             else:
-                self.ended.setdefault(lease, self.world.now_s)
+                self.ended.setdefault(number, self.world.now_s)
 
-    def seconds(self, experiment: str) -> float:
+    def seconds(self, experiment: str, times: Mapping[Role, int] | None = None) -> float:
+        """Of all leases of a run that is over; `times` a number by role."""
         own = [lease for lease, run in self.run_of.items() if run == experiment]
-        return sum(self.ended[lease] - self.began[lease] for lease in own)
+        weights = {lease: 1 if times is None else times.get(self.role_of[lease], 0) for lease in own}
+        return sum(
+            weights[lease] * (self.ended[lease] - self.began[lease] - self.absent.get(lease, 0.0)) for lease in own
+        )
+
+
+def leases_of(run: Experiment) -> dict[int, Lease]:
+    return run.leases.open_leases
+
+
+def runs_of(world: World) -> list[Experiment]:
+    return [run for run in world.coordinator.experiments if isinstance(run, Experiment)]
 
 
 def lines(world: World, by: BillKey) -> list[BillLine]:
@@ -63,23 +108,44 @@ def total(found: list[BillLine]) -> Used:
     return sum((line.used for line in found), Used())
 
 
-def test_the_bill_of_a_week_is_equal_to_the_journals() -> None:
-    """Runs of three projects in a week of short hours. The coordinator is killed and started again; workers work on."""
-    world, rng = World(short_config(stop={"max_env_steps": 500})), random.Random(4)
+def kill_and_restart(world: World, rng: random.Random, dead: list[tuple[float, Worker]]) -> None:
+    """Kill a worker. The next incarnation comes at once, or after the coordinator has missed the worker."""
+    killed = rng.choice([worker for worker in world.workers.values() if worker.alive])
+    world.kill(killed)
+    dead.append((world.now_s + rng.choice([0.0, 1.2 * world.limits.lost_after_s]), killed))
+    for due in [each for each in dead if each[0] <= world.now_s]:
+        world.restart(due[1])
+        dead.remove(due)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_bill_of_a_week_is_equal_to_the_journals(seed: int) -> None:
+    """Runs of three projects in a week of short hours; one project has GPUs. Coordinator, learners, collectors and
+    evaluators are killed again and again, and started again."""
+    world, rng = World(short_config(), seed=seed), random.Random(seed)
     world.hour_s, world.downtime_s = 0.1, 0.5
     leases = Leases(world)
     world.crash_at = lambda: rng.random() < 0.002
     world.herd(4, evaluators=2, learners=2)
-    begun_s, submitted = world.now_s, 0
+    gpus: dict[str, dict[str, object]] = {
+        "collector": {"chunk_env_steps": 16, "device": "cuda"},
+        "learner": {"batch_size": 8, "prefetch_batches": 2, "device": "cuda", "ranks": 2},
+    }
+    begun_s, submitted, dead = world.now_s, 0, list[tuple[float, Worker]]()
     while world.now_s < begun_s + WEEK_H * world.hour_s or submitted < 4:
         if sum(not run.over for run in world.coordinator.experiments) < 2:
-            world.config = short_config(stop={"max_env_steps": 500}, project=f"p{submitted % 3}")
+            project = submitted % 3
+            world.config = short_config(project=f"p{project}", stop={"max_env_steps": 500}, **(gpus if project else {}))
             world.submit(f"run{submitted}")
             submitted += 1
         world.steps(10)
+        if rng.random() < 0.4:
+            kill_and_restart(world, rng, dead)
     world.crash_at = lambda: False
+    for _, worker in dead:
+        world.restart(worker)
     world.run()
-    assert world.crashes > 5
+    assert min(world.crashes, world.deaths) > 5
     by_run = lines(world, "run")
     assert len(by_run) == submitted
     assert len({line.day for line in lines(world, "day")}) >= 7
@@ -89,8 +155,10 @@ def test_the_bill_of_a_week_is_equal_to_the_journals() -> None:
         own = [meta for meta in chunks if world.owner[meta.chunk] == line.experiment]
         assert line.used.payload_bytes == sum(meta.payload_bytes for meta in own)
         assert line.used.updates >= world.journal[line.experiment].recovered().snapshot.counters.train_iter
-    seconds = [(line.used.worker_us / 1e6, leases.seconds(line.experiment)) for line in by_run]
-    assert [counted for counted, _ in seconds] == pytest.approx([seen for _, seen in seconds], abs=1e-4)
+        has_gpus: dict[Role, int] = {} if line.project == "p0" else {"collector": 1, "learner": 2}
+        assert line.used.worker_us / 1e6 == pytest.approx(leases.seconds(line.experiment), abs=1e-4)
+        assert line.used.gpu_us / 1e6 == pytest.approx(leases.seconds(line.experiment, has_gpus), abs=1e-4)
+    assert total(by_run).updates <= len(world.used)
     assert len(lines(world, "project")) == 3
     keys: tuple[BillKey, ...] = ("user", "project", "day")
     assert {total(by_run)} == {total(lines(world, by)) for by in keys}
@@ -211,15 +279,14 @@ def test_a_quota_is_journaled_and_holds_back_a_run_until_it_is_raised() -> None:
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_preemptible_run_hands_in_waits_and_continues(dies: bool) -> None:
     """Nothing counted is lost, no update either, and the bill has no time of the wait; whatever dies."""
-    world, rng = (
-        World(config(inference={"count": 1}, preemptible=True, stop={"max_env_steps": 9_000})),
-        random.Random(2),
-    )
+    inference = {"count": 1, "device": "cuda"}
+    world = World(config(inference=inference, preemptible=True, stop={"max_env_steps": 9_000}))
+    rng = random.Random(2)
     leases = Leases(world)
     world.add("inference", 0)
     world.started().until_env_step(800)
     world.crash_at = lambda: dies and rng.random() < 0.001
-    world.config = config(inference={"count": 1})
+    world.config = config(inference=inference)
     world.submit("urgent", priority=5)
     world.until(lambda: len(world.status().experiments) == 2 and world.experiment(1).state == "running")
     waiting = world.experiment(0)
@@ -232,4 +299,6 @@ def test_a_preemptible_run_hands_in_waits_and_continues(dies: bool) -> None:
     assert world.experiment(0).wall_s < waiting.wall_s + 5.0
     world.run()
     assert world.experiment(0).state == "finished"
-    assert world.experiment(0).used.worker_us / 1e6 == pytest.approx(leases.seconds(waiting.id), abs=1e-4)
+    used = world.experiment(0).used
+    assert used.worker_us / 1e6 == pytest.approx(leases.seconds(waiting.id), abs=1e-4)
+    assert used.gpu_us / 1e6 == pytest.approx(leases.seconds(waiting.id, {"inference": 1}), abs=1e-4)

@@ -48,7 +48,7 @@ def weight_histograms(network: torch.nn.Module) -> dict[str, Histogram]:
     return found
 
 
-EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
+EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final", "preemption")
 """Kinds of checkpoints after which model/ is always written."""
 EXPORT_INTERVAL_S = 30.0
 EXPORT_SHARE = 0.01

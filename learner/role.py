@@ -128,6 +128,8 @@ class LearnerRole:
             case SaveCheckpoint():
                 if message.request > self._saved:  # after a break the coordinator repeats itself
                     self._saved = message.request
+                    if message.reason == "preemption":
+                        self._stop_training()
                     with self.timers("save"), self._link.during("saving", "saving a checkpoint"):
                         self._save(message)
             case CallCallbacks():
@@ -140,12 +142,15 @@ class LearnerRole:
                 for request in self._prefetch.repeat():
                     self._link.send(request)
             case StopTraining():
-                self._training = False
-                if self._loop.has_metrics:
-                    self._report()
-                self._link.activity("waiting", "waiting for the end")
+                self._stop_training()
             case _:
                 pass
+
+    def _stop_training(self) -> None:
+        self._training = False
+        if self._loop.has_metrics:
+            self._report()
+        self._link.activity("waiting", "waiting for the end")
 
     def step(self) -> bool:
         """Make one update, if a batch is available."""

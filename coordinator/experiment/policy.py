@@ -173,6 +173,12 @@ class PolicyTraining:
             return []
         return self.own(self.dispatch.carry_out(self.commander.save_now(counters), counters, now_s))
 
+    def hand_in(self, now_s: float) -> Sequence[Step]:
+        """Have the learner, if ready, save and do no further update."""
+        steps = self.dispatch.carry_out(self.commander.hand_in(), self.counters(now_s), now_s)
+        self.flow.close()
+        return self.own(steps)
+
     def tick(self, now_s: float) -> Sequence[Step]:
         """Time has passed."""
         counters = self.counters(now_s)

@@ -51,15 +51,13 @@ class Preemption:
         return bool(self.by) and not len(self._leases)
 
     def begin(self, by: str, now_s: float) -> list[Step]:
-        """Have collectors hand in, and learners save."""
+        """Have collectors hand in, and learners save; a learner in preparation has nothing to save."""
         self.by = by
         reason = f"{by} has a higher priority"
         steps: list[Step] = [LogLine(self._experiment, f"hands in and gives all workers back: {reason}")]
         steps += [*self._workers.drain("collector", reason), *self._workers.drain("reanalyzer", reason)]
-        for policy in self._policies:
-            steps += [*self._workers.stop_training(policy), *policy.save_now(now_s)]
-            policy.flow.close()
-        return steps
+        steps += self._workers.drain("learner", reason, preparing=True)
+        return [*steps, *(step for policy in self._policies for step in policy.hand_in(now_s))]
 
     def holding(self, held: Holding, state: ExperimentState) -> Holding:
         """Add the workers that are leaving, or that a preemption would give back."""

@@ -245,9 +245,9 @@ class ExperimentWorkers:
             steps += [self._log(f"{role} {lease.worker} goes back to the herd: {reason}"), told]
         return steps
 
-    def drain(self, role: Role, reason: str) -> list[Step]:
-        """Ask all workers of a role to let go."""
-        return [self._send_drain(lease, reason) for lease in self._leases.of(role)]
+    def drain(self, role: Role, reason: str, *, preparing: bool = False) -> list[Step]:
+        """Ask all workers of a role to let go, or only those still `preparing`."""
+        return [self._send_drain(lease, reason) for lease in self._leases.of(role) if not (preparing and lease.ready)]
 
     def drained(self, lease: Lease) -> list[Step]:
         """A worker has let go."""

@@ -442,6 +442,7 @@ class LearnerWork:
                     self.worker.say(request)
             case SaveCheckpoint():
                 self.saved = message.request
+                self.stopped = self.stopped or message.reason == "preemption"
                 self.worker.world.check_weights(self.policy, message)
                 record = CheckpointRecord(
                     self.train_iter,

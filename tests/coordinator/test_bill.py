@@ -23,7 +23,8 @@ from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun
 from remuda.training.snapshot import HourRow, MeterSnapshot
-from remuda.wire.messages import Bill, BillKey, BillLine, BillRequest, Done, Quota, Role, SetQuota, Used
+from remuda.wire.codec import Envelope
+from remuda.wire.messages import Bill, BillKey, BillLine, BillRequest, Done, Quota, Ready, Role, SetQuota, Used
 
 WEEK_H = 168
 
@@ -95,6 +96,11 @@ def leases_of(run: Experiment) -> dict[int, Lease]:
 
 def runs_of(world: World) -> list[Experiment]:
     return [run for run in world.coordinator.experiments if isinstance(run, Experiment)]
+
+
+def has_let_go(world: World) -> bool:
+    """True once the first run has no workers."""
+    return any(run.identity.name == "x" and not len(run.leases) for run in runs_of(world))
 
 
 def lines(world: World, by: BillKey) -> list[BillLine]:
@@ -278,27 +284,55 @@ def test_a_quota_is_journaled_and_holds_back_a_run_until_it_is_raised() -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_preemptible_run_hands_in_waits_and_continues(dies: bool) -> None:
-    """Nothing counted is lost, no update either, and the bill has no time of the wait; whatever dies."""
+    """Nothing counted is lost, no update either, and the bill has no time of the wait; also where the coordinator is
+    killed again and again, from the order to hand in on."""
     inference = {"count": 1, "device": "cuda"}
     world = World(config(inference=inference, preemptible=True, stop={"max_env_steps": 9_000}))
     rng = random.Random(2)
     leases = Leases(world)
     world.add("inference", 0)
     world.started().until_env_step(800)
-    world.crash_at = lambda: dies and rng.random() < 0.001
+    world.crash_at = lambda: (
+        dies and world.crashes < 6 and any("hands in" in text for _, text in world.said) and rng.random() < 0.2
+    )
     world.config = config(inference=inference)
     world.submit("urgent", priority=5)
+    world.until(lambda: has_let_go(world))
+    assert max(world.records) == len(world.used)
+    assert world.crashes == (6 if dies else 0)
+    world.crash_at = lambda: dies and rng.random() < 0.001
     world.until(lambda: len(world.status().experiments) == 2 and world.experiment(1).state == "running")
     waiting = world.experiment(0)
     assert (waiting.state, waiting.env_step >= 800) == ("starting", True)
     assert "preempted by urgent" in (waiting.waiting_for or "")
     assert waiting.env_step == world.unique_env_steps(waiting.id)
-    saved = max(world.records)
+    assert waiting.train_iter == max(world.records)
     world.until(lambda: world.experiment(1).state == "finished" and world.experiment(0).state == "running")
-    assert world.experiment(0).train_iter >= waiting.train_iter == saved or dies
+    assert world.experiment(0).train_iter >= waiting.train_iter
     assert world.experiment(0).wall_s < waiting.wall_s + 5.0
     world.run()
     assert world.experiment(0).state == "finished"
     used = world.experiment(0).used
     assert used.worker_us / 1e6 == pytest.approx(leases.seconds(waiting.id), abs=1e-4)
     assert used.gpu_us / 1e6 == pytest.approx(leases.seconds(waiting.id, {"inference": 1}), abs=1e-4)
+
+
+def test_a_learner_in_preparation_learns_nothing_while_its_run_hands_in() -> None:
+    """Nothing would save its updates."""
+    world = World(config(preemptible=True, stop={"max_env_steps": 9_000})).started().until_env_step(800)
+    send, held, collectors = world.to_coordinator, list[tuple[bytes, Envelope]](), world.of("collector")
+    world.restart(world.of("learner")[0])
+    world.to_coordinator = lambda *sent: held.append(sent) if isinstance(sent[1].message, Ready) else send(*sent)
+    for worker in collectors:
+        worker.deaf = True
+    world.until(lambda: runs_of(world)[0].leases.learner_of(0) is not None)
+    world.submit("urgent", priority=5)
+    world.until(lambda: "preempted by urgent" in (world.experiment(0).waiting_for or ""))
+    updates, world.to_coordinator = len(world.used), send
+    for sent in held:
+        send(*sent)
+    world.steps(50)
+    for worker in collectors:
+        worker.deaf = False
+    world.until(lambda: has_let_go(world))
+    assert len(world.used) == updates

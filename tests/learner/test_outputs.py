@@ -57,7 +57,8 @@ def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(
         (0.1, "interval", 4),
         (0.1, "evaluation", 4),
         (gap_s + 3.0, "evaluation", 6),
-        (0.1, "final", 7),
+        (0.1, "preemption", 7),
+        (0.1, "final", 8),
     ]
     clock = Clock()
     with learner_logbook(run) as book:
@@ -68,8 +69,8 @@ def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(
             clock.look_s = 0.0
             assert exported(run) == expected
     kept = {path.name for path in run.model.glob("iteration_*.pt")}
-    assert kept == {f"iteration_{train_iter}.pt" for train_iter in (0, 1, 3, 4, 6, 7)}
-    assert run.model_of(7).samefile(run.model / "model.pt")
+    assert kept == {f"iteration_{train_iter}.pt" for train_iter in (0, 1, 3, 4, 6, 7, 8)}
+    assert run.model_of(8).samefile(run.model / "model.pt")
 
 
 def exported(run: RunFolder) -> int:

@@ -223,15 +223,19 @@ def test_its_beats_say_when_it_prepares_trains_and_saves(
     assert seen == ["preparing", "working", "saving", "working"]
 
 
-def test_told_to_stop_it_trains_no_further_but_still_saves(coordinator: Coordinator) -> None:
+@pytest.mark.parametrize("reason", ["final", "preemption"])
+def test_told_to_stop_it_trains_no_further_but_still_saves(coordinator: Coordinator, reason: CheckpointReason) -> None:
+    """In a preemption the request to save tells it."""
     work = coordinator.begin()
     coordinator.train(work, 3)
     work.step()
     coordinator.answer(work)  # batches are there
     done = coordinator.link.progressed
-    work.handle(StopTraining(1))
+    if reason == "final":
+        work.handle(StopTraining(1))
+        assert not work.step()
+    assert coordinator.save(work, reason).record.train_iter == done
     assert not work.step()
-    assert coordinator.save(work, "final").record.train_iter == done
     assert not work.drained
 
 

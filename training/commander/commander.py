@@ -213,6 +213,10 @@ class Commander:
             return []
         return self._save("interval", counters.env_step)
 
+    def hand_in(self) -> list[Decision]:
+        """Save all updates and do no more, for a preemption; an earlier save under way may lack the newest updates."""
+        return self._save("preemption")
+
     def use_newest_checkpoint(self) -> list[Decision]:
         """Use the newest checkpoint as the last, since no learner is ready to save."""
         self.saving, self.final_saved = None, True

@@ -14,7 +14,7 @@ ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer", "i
 Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
 """Activity of a worker, which decides its time limit without progress. `preparing`: building environments or networks,
 or loading; `waiting`: for other processes, without a limit."""
-CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt", "reset"]
+CheckpointReason = Literal["initial", "interval", "evaluation", "final", "preemption", "reset"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 _LARGEST = 1.7976931348623157e308

@@ -193,7 +193,8 @@ class Batches(Message, frozen=True):
 
 
 class SaveCheckpoint(Message, frozen=True):
-    """The learner saves ckpt/iteration_<train_iter>.pth.tar with these counters. Answered by CheckpointSaved."""
+    """The learner saves ckpt/iteration_<train_iter>.pth.tar with these counters. Answered by CheckpointSaved. In a
+    preemption the learner does no further update."""
 
     lease: Count
     request: Count

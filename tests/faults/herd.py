@@ -233,13 +233,20 @@ class Herd:
         return found[0]
 
     def submit(
-        self, config: UserFolder | Path, name: str = "horse", priority: int = 0, *overrides: str, resume: bool = False
+        self,
+        config: UserFolder | Path,
+        name: str = "horse",
+        priority: int = 0,
+        *overrides: str,
+        resume: bool = False,
+        by: Path | None = None,
     ) -> Path:
-        """Hand a config, or a user's, in under this name, changed by `--set` overrides; returns the run folder."""
+        """Hand a config, or a user's, in under this name, changed by `--set` overrides; returns the run folder.
+        `by`: the connection file of somebody who was invited."""
         path = config if isinstance(config, Path) else config.config
         loaded = with_agents(load_config(path, overrides=[f"name={name}", *overrides]).config)
         on_exists: Literal["resume", "error"] = "resume" if resume else "error"
-        with self.client() as client:
+        with Client(by or self.connection_file) as client:
             return Path(client.submit(loaded, run_dir=name, priority=priority, on_exists=on_exists).run_dir)
 
     def wait_members(self, count: int) -> None:

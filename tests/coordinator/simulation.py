@@ -867,6 +867,8 @@ class World:
         """Of each connection, up and down: the envelope that arrived of those that were sent last."""
         self.check: Callable[[], None] = lambda: None
         """Called after each turn of the coordinator."""
+        self.before_journal: Callable[[JournalEntry], None] = lambda entry: None
+        """Called with each entry before it is in a journal."""
         self.noted: Callable[[fx.DiskEffect], None] = lambda effect: None
         """Called with all that is done to the disk and the logs."""
 
@@ -994,6 +996,7 @@ class World:
                 turn = run_thread[0]
                 if turn.entry is not None:
                     self._may_crash()
+                    self.before_journal(turn.entry)
                     self.keep(turn.entry)
                     self.accepted.update(turn.accepted)
                     self._note_adopted(experiment)

@@ -34,7 +34,7 @@ class Leases:
     crash counts for a worker that comes back."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.keep, self.crashes = world, world.keep, 0
+        self.world, self.crashes = world, 0
         self.committed: dict[str, float] = {}
         self.run_of: dict[int, str] = {}
         self.role_of: dict[int, Role] = {}
@@ -46,7 +46,7 @@ class Leases:
         """The same for earlier crashes, until the worker is back."""
         self.back = set[int]()
         """Workers seen again since the newest crash."""
-        world.check, world.keep = self.look, self.note
+        world.check, world.before_journal = self.look, self.note
 
     def note(self, entry: JournalEntry) -> None:
         self.look_at_crash()
@@ -56,7 +56,6 @@ class Leases:
             self.absent[lease] = self.absent.get(lease, 0.0) + self.lost.pop(lease, 0.0)
             if lease in self.back:
                 self.absent[lease] = 0.0
-        self.keep(entry)
 
     def look_at_crash(self) -> None:
         if self.world.crashes > self.crashes:
@@ -317,22 +316,34 @@ def test_a_preemptible_run_hands_in_waits_and_continues(dies: bool) -> None:
     assert used.gpu_us / 1e6 == pytest.approx(leases.seconds(waiting.id, {"inference": 1}), abs=1e-4)
 
 
+class SlowWorld(World):
+    """A world whose workers take long to prepare while `held` is a list, which gets what says that they are ready."""
+
+    held: list[tuple[bytes, Envelope]] | None = None
+
+    def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
+        if self.held is not None and isinstance(envelope.message, Ready):
+            self.held.append((peer, envelope))
+        else:
+            super().to_coordinator(peer, envelope)
+
+
 def test_a_learner_in_preparation_learns_nothing_while_its_run_hands_in() -> None:
     """Nothing would save its updates."""
-    world = World(config(preemptible=True, stop={"max_env_steps": 9_000})).started().until_env_step(800)
-    send, held, collectors = world.to_coordinator, list[tuple[bytes, Envelope]](), world.of("collector")
+    world = SlowWorld(config(preemptible=True, stop={"max_env_steps": 9_000})).started().until_env_step(800)
     world.restart(world.of("learner")[0])
-    world.to_coordinator = lambda *sent: held.append(sent) if isinstance(sent[1].message, Ready) else send(*sent)
+    world.held, collectors = [], world.of("collector")
     for worker in collectors:
         worker.deaf = True
     world.until(lambda: runs_of(world)[0].leases.learner_of(0) is not None)
     world.submit("urgent", priority=5)
     world.until(lambda: "preempted by urgent" in (world.experiment(0).waiting_for or ""))
-    updates, world.to_coordinator = len(world.used), send
-    for sent in held:
-        send(*sent)
+    updates, held, world.held = len(world.used), world.held, None
+    for peer, envelope in held:
+        world.to_coordinator(peer, envelope)
     world.steps(50)
     for worker in collectors:
         worker.deaf = False
     world.until(lambda: has_let_go(world))
+    assert held
     assert len(world.used) == updates

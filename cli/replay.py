@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +59,7 @@ def replay(
         raise InputError("--steps and --record need a choice of episodes: --worst N, --best N or --episode ID")
     from remuda.client.episodes import ReplayError, read_record
     from remuda.client.replaying import Replayer
+    from remuda.client.replaying import replay as played
 
     with reserved_stdout(alone=as_json) as output:
         try:
@@ -64,9 +67,15 @@ def replay(
         except ReplayError as error:
             raise InputError(str(error)) from error
         chosen = _chosen(found, episode or (), worst, best)
-        outcomes = _outcomes(Replayer(found, trust_code=trust_code), chosen)
-        extras = _watched(found, outcomes, steps=steps, record=record, trust_code=trust_code)
-        shown = _json(found, outcomes, *extras) if as_json else _text(found, outcomes, *extras)
+        replayer = Replayer(found, trust_code=trust_code, render_mode=None if record is None else "rgb_array")
+        listed: dict[str, list[Step]] = {}
+        films: list[Path] = []
+        with _failures_of_environments():
+            if steps or record is not None:
+                outcomes = [_watched(replayer, one, record, listed.setdefault(one.id, []), films) for one in chosen]
+            else:
+                outcomes = played(replayer, chosen, partial(_progress, len(chosen)))
+        shown = (_json if as_json else _text)(found, outcomes, listed if steps else {}, films)
         print(shown, file=output, flush=True)
     if any(one.difference is not None for one in outcomes):
         raise typer.Exit(FAILED)
@@ -84,16 +93,12 @@ def _chosen(found: Record, ids: Sequence[str], worst: int | None, best: int | No
     return list({one.id: one for one in chosen}.values())
 
 
-def _outcomes(replayer: Replayer, chosen: Sequence[Episode]) -> list[Outcome]:
-    from remuda.client.replaying import replay as played
-
-    def progressed(count: int) -> None:
-        if count < len(chosen):
-            print(f"{count} of {len(chosen)} episodes", file=sys.stderr, flush=True)
-
+@contextmanager
+def _failures_of_environments() -> Generator[None]:
+    """Name the environment in errors that it raises: any may come."""
     try:
-        return played(replayer, chosen, progressed)
-    except Exception as error:  # the environment may raise anything
+        yield
+    except Exception as error:
         from remuda.cli.errors import exit_code
 
         if exit_code(error) is not None:
@@ -101,38 +106,33 @@ def _outcomes(replayer: Replayer, chosen: Sequence[Episode]) -> list[Outcome]:
         raise RunFailedError(f"the environment failed: {type(error).__name__}: {error}") from error
 
 
+def _progress(of: int, count: int) -> None:
+    if count < of:
+        print(f"{count} of {of} episodes", file=sys.stderr, flush=True)
+
+
 def _watched(
-    found: Record, outcomes: Sequence[Outcome], *, steps: bool, record: Path | None, trust_code: bool
-) -> tuple[dict[str, list[Step]], list[Path]]:
-    """Play the chosen episodes once more, for their steps and films."""
-    from remuda.client.replaying import Replayer
+    replayer: Replayer, episode: Episode, record: Path | None, steps: list[Step], films: list[Path]
+) -> Outcome:
+    """Play an episode, and append its steps and its film, if there is a folder for films."""
+    from remuda.client.replaying import watch
     from remuda.environments.films import EpisodeFilms, draw_unseen
 
-    listed: dict[str, list[Step]] = {}
-    films: list[Path] = []
-    if record is not None:
-        draw_unseen()
-    watching = Replayer(found, trust_code=trust_code, render_mode=None if record is None else "rgb_array")
-    for one in outcomes if steps or record is not None else ():
-        episode, made = one.episode, list[EpisodeFilms]()
+    if record is None:
+        return watch(replayer, episode, steps.append)
+    draw_unseen()
+    made: list[EpisodeFilms] = []
 
-        def camera(rendered: object, title: str = episode.id, made: list[EpisodeFilms] = made) -> EpisodeFilms:
-            assert record is not None
-            made.append(EpisodeFilms(rendered, record))  # type: ignore[arg-type]
-            made[0].begin(title)
-            return made[0]
+    def camera(rendered: object) -> EpisodeFilms:
+        made.append(EpisodeFilms(rendered, record))  # type: ignore[arg-type]
+        made[0].begin(episode.id)
+        return made[0]
 
-        own = listed[episode.id] = []
-        watching.play(
-            episode.part,
-            episode.end + 1,
-            [episode.copy],
-            watched=episode,
-            camera=None if record is None else camera,
-            stepped=own.append,
-        )
-        films += [path for film in made for path in film.written]
-    return (listed if steps else {}), films
+    outcome = watch(replayer, episode, steps.append, camera=camera)
+    for film in made:
+        film.cut()  # of an episode that ends with a difference
+        films += film.written
+    return outcome
 
 
 def _json(found: Record, outcomes: Sequence[Outcome], steps: dict[str, list[Step]], films: Sequence[Path]) -> str:
@@ -162,6 +162,8 @@ def _json(found: Record, outcomes: Sequence[Outcome], steps: dict[str, list[Step
 
 
 def _text(found: Record, outcomes: Sequence[Outcome], steps: dict[str, list[Step]], films: Sequence[Path]) -> str:
+    from remuda.client.replaying import blamed
+
     counted = sum(one.counted for one in found.episodes)
     equal = [one for one in outcomes if one.difference is None]
     lines = [f"recorded   {len(found.episodes)} episodes, {counted} of them counted"]
@@ -182,18 +184,15 @@ def _text(found: Record, outcomes: Sequence[Outcome], steps: dict[str, list[Step
     if len(equal) == len(outcomes):
         verdict = f"All {len(equal)} episodes are equal to the last bit: {compared} steps."
     else:
-        env = found.config.env.id or found.config.env.make
-        verdict = (
-            f"{len(equal)} of {len(outcomes)} episodes are equal to the last bit. {env} does not repeat itself here: "
-            "it is not deterministic, or its code or packages have changed (manifest.json)."
-        )
+        verdict = f"{len(equal)} of {len(outcomes)} episodes are equal to the last bit. {blamed(found)}"
     return "\n".join([*lines, "", verdict])
 
 
 def _step_line(step: Step) -> str:
     parts = [
-        f"{agent + ': ' if len(step.actions) > 1 else ''}action {json.dumps(step.actions[agent])}  "
-        f"reward {step.rewards[agent]:g}  observation {json.dumps(step.observations[agent])[:100]}"
-        for agent in step.actions
+        f"{agent + ': ' if len(step.observations) > 1 else ''}"
+        + (f"action {json.dumps(step.actions[agent])}  reward {step.rewards[agent]:g}  " if step.actions else "reset  ")
+        + f"observation {json.dumps(observation)[:100]}"
+        for agent, observation in step.observations.items()
     ]
     return f"  {step.number:5}  " + "  |  ".join(parts)

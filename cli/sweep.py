@@ -118,9 +118,10 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
 def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> Literal["herd", "local"]:
     """Return the place of an existing sweep. A new sweep runs on the herd if a coordinator is running, unless `jobs` is
     given."""
-    from remuda.client.sweeps.record import recorded_mode
+    from remuda.client.sweeps.record import read_sweep
 
-    mode = recorded_mode(folder)
+    known = read_sweep(folder)
+    mode = None if known is None else known.mode
     if mode is not None:
         return "local" if mode == "serial" else "herd"
     if connection_file is None and (jobs > 1 or not connection_path(None, runs_dir).exists()):

@@ -28,7 +28,7 @@ from remuda.client.sweeps.lineage import ORIGINS
 from remuda.client.sweeps.local import LocalRuns
 from remuda.client.sweeps.plan import Executor, Task, plan_trial, tasks
 from remuda.client.sweeps.population import problems
-from remuda.client.sweeps.record import RunRecord, SweepBook, recorded_mode
+from remuda.client.sweeps.record import RunRecord, SweepBook, read_sweep
 from remuda.client.sweeps.results import best_of, draw, failures, json_text, results_json, trials_table
 from remuda.client.sweeps.search import SearchLoop
 from remuda.client.sweeps.space import Search
@@ -107,7 +107,7 @@ def _require_answer(client: Client, folder: Path) -> None:
     try:
         client.status()
     except UnreachableError as error:
-        here = "" if recorded_mode(folder) else "; --on local runs the sweep without a coordinator"
+        here = "" if read_sweep(folder) else "; --on local runs the sweep without a coordinator"
         raise RunFailedError(f"{error}{here}") from error
 
 

@@ -146,7 +146,6 @@ def _episode(
         for at, agent in enumerate(policy.agents):
             paid = policy.steps.reward[begin + 1 : end + 1, copy * len(policy.agents) + at]
             returns[agent] = float(np.cumsum(paid)[-1])
-    ends = np.cumsum([slots for *_, slots, _ in part.chunks])
-    first, last = (part.chunks[int(np.searchsorted(ends, slot, side="right"))] for slot in (begin + 1, end))
+    first, last = part.chunk_of(begin + 1), part.chunk_of(end)
     name = f"{part.index}.{part.generation}.{copy}.{number}"
     return Episode(name, part, copy, begin, end, returns, (first[4], last[4]), counts(*last[:3]))

@@ -55,13 +55,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of an episode, as played again."""
+    """A step of an episode, as played again, by agent."""
 
     number: int
+    """0 is the reset, which has neither actions nor rewards."""
     actions: Mapping[str, object]
     rewards: Mapping[str, float]
     observations: Mapping[str, object]
     """After the step."""
+    policy_version: int
+    """Of the first policy."""
 
 
 class Replayer:
@@ -88,6 +91,7 @@ class Replayer:
         watched: Episode | None = None,
         camera: Callable[[Any], Camera] | None = None,
         stepped: Callable[[Step], None] = lambda step: None,
+        progressed: Callable[[int], None] = lambda slot: None,
     ) -> Mapping[int, Difference]:
         """Play the slots up to `end`, and return the first difference of each copy that differs.
 
@@ -97,14 +101,15 @@ class Replayer:
             only: copies to play; None: all. Vectors in C play all copies.
             watched: an episode for `camera` and `stepped`.
             camera: makes a camera for what `watched` renders.
-            stepped: receives each step of `watched`.
+            stepped: receives the reset and each step of `watched`, after its picture was taken.
+            progressed: receives the number of played slots, now and then.
 
         Raises EnvironmentBuildError, and errors of the environment.
         """
         copies, chosen = self._copies(part, only)
         try:
             seen = _Watch(copies, chosen, watched, camera, stepped)
-            return _played(self._seeds(part), part, copies, chosen, end, seen)
+            return _played(self._seeds(part), part, copies, chosen, end, seen, progressed)
         finally:
             copies.close()
 
@@ -165,11 +170,10 @@ class _Watch:
         episode = self._episode
         if episode is None or not episode.begin <= slot <= episode.end:
             return
-        if slot == episode.begin:
-            if self._camera is not None:
-                self._camera.began()
-            return
-        if self._camera is not None:
+        is_reset = slot == episode.begin
+        if self._camera is not None and is_reset:
+            self._camera.began()
+        elif self._camera is not None:
             self._camera.stepped(over=slot == episode.end)
         lanes = [
             (agent, lane, one, actions)
@@ -179,9 +183,10 @@ class _Watch:
         self._stepped(
             Step(
                 slot - episode.begin,
-                {agent: actions[lane].tolist() for agent, lane, _, actions in lanes},
-                {agent: float(one.reward[lane]) for agent, lane, one, _ in lanes},
+                {} if is_reset else {agent: actions[lane].tolist() for agent, lane, _, actions in lanes},
+                {} if is_reset else {agent: float(one.reward[lane]) for agent, lane, one, _ in lanes},
                 {agent: one.observations[lane].tolist() for agent, lane, one, _ in lanes},
+                episode.part.chunk_of(slot)[4],
             )
         )
 
@@ -211,7 +216,13 @@ def _rendered(copies: Copies, at: int) -> Any:
 
 
 def _played(
-    seeds: Sequence[int], part: Part, copies: Copies, chosen: Sequence[int], end: int, watch: _Watch
+    seeds: Sequence[int],
+    part: Part,
+    copies: Copies,
+    chosen: Sequence[int],
+    end: int,
+    watch: _Watch,
+    progressed: Callable[[int], None],
 ) -> Mapping[int, Difference]:
     """Play the slots before `end`; return the first difference of each copy, by its number in the part."""
     lanes_of = [_lanes(chosen, len(one.agents)) for one in part.policies]
@@ -241,6 +252,7 @@ def _played(
             for copy, difference in _differences(recorded[at].part(begin, stop), now, begin, chosen, agents):
                 if copy not in found or difference.slot < found[copy].slot:
                     found[copy] = difference
+        progressed(stop)
         if len(found) == len(chosen):
             break  # nothing is left to compare
     return found
@@ -330,6 +342,36 @@ def replay(replayer: Replayer, episodes: Sequence[Episode], progressed: Callable
         progressed(len(outcomes))
     order = {one.id: at for at, one in enumerate(episodes)}
     return sorted(outcomes, key=lambda one: order[one.episode.id])
+
+
+def watch(
+    replayer: Replayer,
+    episode: Episode,
+    stepped: Callable[[Step], None],
+    *,
+    camera: Callable[[Any], Camera] | None = None,
+    progressed: Callable[[int], None] = lambda slot: None,
+) -> Outcome:
+    """Play an episode again, as `replay` does, and look at it; see `Replayer.play`. Ends soon after a difference."""
+    found = replayer.play(
+        episode.part,
+        episode.end + 1,
+        [episode.copy],
+        watched=episode,
+        camera=camera,
+        stepped=stepped,
+        progressed=progressed,
+    )
+    return _outcome(episode, found.get(episode.copy), replayer.record)
+
+
+def blamed(record: Record) -> str:
+    """Return a sentence about the reason of differences."""
+    env = record.config.env.id or record.config.env.make
+    return (
+        f"{env} does not repeat itself here: it is not deterministic, or its code or packages have changed "
+        "(manifest.json)."
+    )
 
 
 def _outcome(episode: Episode, difference: Difference | None, record: Record) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -271,6 +272,14 @@ class Part:
     def slots(self) -> int:
         """Slots of time."""
         return len(self.policies[0].steps.flags)
+
+    def chunk_of(self, slot: int) -> tuple[str, int, int, int, int]:
+        """Return the entry of `chunks` with this slot."""
+        return self.chunks[int(np.searchsorted(self._chunk_ends, slot, side="right"))]
+
+    @cached_property
+    def _chunk_ends(self) -> NDArray[np.int64]:
+        return np.cumsum([slots for *_, slots, _ in self.chunks])
 
 
 def by_copy(part: Part) -> tuple[Bools, Bools]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_text
 from remuda.coordinator.rights import MAY_SAY
-from remuda.page.commands import BrokenOffError, Commands, OutputSizeError, RequestedEvaluation
+from remuda.page.commands import BrokenOffError, CommandError, Commands, RequestedEvaluation
 from remuda.page.coordinator_link import NoCoordinatorError
 from remuda.page.process import PageRight
 from remuda.page.run_ids import whole_run
@@ -44,15 +44,19 @@ NEEDS: Mapping[str, type[AnyMessage]] = {
     "stop": StopExperiment,
     "priority": Prioritize,
     "evaluate": Submit,
+    "replay": Submit,
     "resume": Submit,
     "note": Submit,
 }
 """Message that the user of an action must have the right to send, by action."""
-_LOCAL = frozenset({"evaluate", "note"})
+_LOCAL = frozenset({"evaluate", "replay", "note"})
 """Actions without need of a coordinator."""
 SUBMIT_S = 300.0
 """Most seconds of a submission, which builds the environment once."""
+REPLAY_S = 600.0
+"""Most seconds of a replay."""
 _AT_ONCE = 2
+"""Submissions; and replays."""
 _REFUSED = 3
 _WRONG_INPUT = 2
 _Text = Annotated[str, Meta(max_length=200_000)]
@@ -169,6 +173,14 @@ class EvaluateBody(Struct, frozen=True, forbid_unknown_fields=True):
     deterministic: bool = True
 
 
+class ReplayBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of /api/replay."""
+
+    run: _Short
+    episode: _Short | None = None
+    """None: the list of all episodes."""
+
+
 class NoteBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of /api/note."""
 
@@ -208,7 +220,7 @@ class Actions:
         self._views = views
         self._connection_file = connection_file
         self._folder = Path.cwd()
-        self._submissions = threading.BoundedSemaphore(_AT_ONCE)
+        self._submissions, self._replays = (threading.BoundedSemaphore(_AT_ONCE) for _ in range(2))
         self._commands = Commands()
 
     def close(self) -> None:
@@ -269,6 +281,23 @@ class Actions:
             raise BusyError("too many evaluations are running: wait for the end of one")
         return found
 
+    def replay(self, body: ReplayBody) -> Generator[bytes]:
+        """Play an episode again, or list the episodes: lines as of `page.replaying`. Raises UnknownRunError."""
+        folder = self._views.ids.folder(whole_run(body.run))
+        which = [] if body.episode is None else [f"--episode={body.episode}"]
+        return self._replayed(program("remuda.page.replaying", str(folder.root), *which))
+
+    def _replayed(self, command: Sequence[str]) -> Generator[bytes]:
+        if not self._replays.acquire(blocking=False):
+            yield _failed("too many replays are running: try again in a moment")
+            return
+        try:
+            yield from self._commands.follow(command, within_s=REPLAY_S)
+        except (CommandError, OSError) as error:
+            yield _failed(str(error))
+        finally:
+            self._replays.release()
+
     def note(self, body: NoteBody) -> Notes:
         """Replace the notes of a run and return them. Raises NotesError, UnknownRunError."""
         folder, notes = self._views.ids.folder(whole_run(body.run)), valid_notes(body.note, body.tags)
@@ -289,15 +318,13 @@ class Actions:
             ended = self._commands.run(
                 command("submit", str(config), *where, *options, *sets_), folder=self._folder, within_s=SUBMIT_S
             )
-        except OutputSizeError as error:
-            raise RefusedByCommandError(str(error)) from error
-        except subprocess.TimeoutExpired as error:
-            raise RefusedByCommandError(f"the submission took longer than {SUBMIT_S:g} s") from error
         except BrokenOffError as error:
             text = (
                 "the page ended during the submission: if `remuda status` does not list the experiment, submit it again"
             )
             raise BrokenOffError(text) from error
+        except CommandError as error:
+            raise RefusedByCommandError(str(error)) from error
         finally:
             self._submissions.release()
         return self._outcome(ended, config)
@@ -318,4 +345,14 @@ class Actions:
 def command(*arguments: str) -> list[str]:
     """Return a command of Remuda for a separate process, which keeps the code of a config or an environment out of the
     page."""
-    return [sys.executable, "-P", "-m", "remuda.cli", *arguments]
+    return program("remuda.cli", *arguments)
+
+
+def program(module: str, *arguments: str) -> list[str]:
+    """Return a command that runs a module."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def _failed(text: str) -> bytes:
+    """Return the last line of a replay."""
+    return json.dumps({"error": text}).encode() + b"\n"

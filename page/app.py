@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -60,7 +60,7 @@ STATIC = Path(__file__).resolve().parent / "static"
 """The files of the browser side."""
 MOST_STREAMS = 64
 MOST_DOWNLOADS = 4
-"""CSV tables sent at the same time."""
+"""CSV tables sent at the same time, beside replays."""
 ROUND_S = 1.0
 """Between two rounds of a stream."""
 KEEP_ALIVE_S = 15.0
@@ -148,7 +148,14 @@ class Page:
         if body is None:
             text = f"the body is larger than {LONGEST_BODY_BYTES} bytes"
             return failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "large", text)
-        return await self._answered(lambda: json(write.carry_out(self._actions, body), write.status))
+
+        def carried_out() -> Response:
+            answer = write.carry_out(self._actions, body)
+            if isinstance(answer, Generator):
+                return StreamingResponse(self._sent(answer), media_type="application/x-ndjson")
+            return json(answer, write.status)
+
+        return await self._answered(carried_out)
 
     async def _film(self, request: Request) -> Response:
         query = _query(request)
@@ -175,14 +182,16 @@ class Page:
 
         return await self._answered(begun)
 
-    async def _sent(self, pieces: Iterator[bytes]) -> AsyncGenerator[bytes]:
-        """Send the pieces at the pace of the reader. An error breaks off the answer, to show a missing rest."""
+    async def _sent(self, pieces: Generator[bytes]) -> AsyncGenerator[bytes]:
+        """Send the pieces at the pace of the reader, who may leave. An error breaks off the answer, to show a missing
+        rest."""
         self._downloads += 1
         try:
             while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:
                 yield piece
         finally:
             self._downloads -= 1
+            pieces.close()
 
     async def _events(self, request: Request) -> Response:
         if request.method != "GET":

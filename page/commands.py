@@ -1,16 +1,17 @@
-"""Commands started by operators on the page: submissions, which block a request, and evaluations."""
+"""Commands started by operators on the page: submissions, which block a request, replays, and evaluations."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -28,17 +29,23 @@ KEPT = 100
 LONGEST_S = 3_600.0
 MOST_RETURNS = 1_000
 MOST_OUTPUT_BYTES = 16 << 20
+MOST_FOLLOWED_BYTES = 128 << 20
 _MOST_ERROR_BYTES = 64 << 10
 """Bytes read from the end of standard error."""
 _TAIL_LINES = 3
+_LOOK_S = 1.0
+"""Most seconds between two looks at a silent command."""
+_END_S = 10.0
+"""Most seconds from the end of the output of a command to its own end."""
+_PIECE_BYTES = 64 << 10
 
 
-class BrokenOffError(Exception):
-    """The page ended before the command; the text is for the waiting user."""
+class CommandError(Exception):
+    """The command took too long, printed too much or failed; the text is for the waiting user."""
 
 
-class OutputSizeError(Exception):
-    """The command printed too much."""
+class BrokenOffError(CommandError):
+    """The page ended before the command."""
 
 
 class Commands:
@@ -54,18 +61,33 @@ class Commands:
     ) -> Callable[[float], subprocess.CompletedProcess[str]]:
         """Start a command in a folder. The result waits for the command, and kills it after the given seconds.
 
-        Raises BrokenOffError once closed, and OSError if the command cannot start. The result raises BrokenOffError,
-        subprocess.TimeoutExpired, and OutputSizeError.
+        Raises BrokenOffError once closed, and OSError if the command cannot start. The result raises CommandError.
         """
-        with self._lock, ExitStack() as opened:
-            if self._closed.is_set():
-                raise BrokenOffError("the page's server is ending: the command was not started")
+        with ExitStack() as opened:
             output, errors = (opened.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-            process = subprocess.Popen(
-                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
-            )
-            self._running.add(process)
+            process = self._started(command, folder, output, errors)
             return partial(self._wait, process, output, errors, opened.pop_all())
+
+    def follow(self, command: Sequence[str], *, within_s: float) -> Generator[bytes]:
+        """Start a command, and yield its whole lines as they come, and b"" for each second of silence. The command is
+        killed when the reader leaves. Raises as `start` and its result."""
+        end_s, left, rest, silent = time.monotonic() + within_s, MOST_FOLLOWED_BYTES, b"", True
+        with tempfile.TemporaryFile() as errors:
+            process = self._started(command, None, subprocess.PIPE, errors)
+            with self._reaped(process), cast("IO[bytes]", process.stdout) as output:
+                ready = select.poll()
+                ready.register(output, select.POLLIN)
+                while (piece := b"" if silent else os.read(output.fileno(), _PIECE_BYTES)) or silent:
+                    whole, end, rest = (rest + piece).rpartition(b"\n")
+                    yield whole + end
+                    left -= len(piece)
+                    if time.monotonic() > end_s or left < 0:
+                        raise _too_long(within_s) if left >= 0 else _too_much(MOST_FOLLOWED_BYTES)
+                    silent = not ready.poll(1_000 * _LOOK_S)
+                code = end_within(process, _END_S)
+            self._require_open(code)
+            if code:
+                raise CommandError(_last_words(_end_of(errors, _MOST_ERROR_BYTES), code))
 
     def run(self, command: Sequence[str], *, folder: Path, within_s: float) -> subprocess.CompletedProcess[str]:
         """Run a command to completion; see `start`."""
@@ -78,24 +100,60 @@ class Commands:
             for process in self._running:
                 _kill_group(process)
 
+    def _started(
+        self, command: Sequence[str], folder: Path | None, output: IO[bytes] | int, errors: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._closed.is_set():
+                raise BrokenOffError("the page's server is ending: the command was not started")
+            process = subprocess.Popen(
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+            )
+            self._running.add(process)
+            return process
+
+    @contextlib.contextmanager
+    def _reaped(self, process: subprocess.Popen[bytes]) -> Generator[None]:
+        """Kill the process if the body fails."""
+        try:
+            yield
+        except BaseException:
+            _kill_group(process)
+            end_within(process, 0.0)
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+    def _require_open(self, code: int | None) -> None:
+        if self._closed.is_set() and code == -signal.SIGKILL:
+            raise BrokenOffError("the page's server ended before the command")
+
     def _wait(
         self, process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes], opened: ExitStack, within_s: float
     ) -> subprocess.CompletedProcess[str]:
         with opened:
             try:
-                code = process.wait(within_s)
-            except BaseException:
-                _kill_group(process)
-                end_within(process, 0.0)
-                raise
-            finally:
-                with self._lock:
-                    self._running.discard(process)
-            if self._closed.is_set() and code == -signal.SIGKILL:
-                raise BrokenOffError("the page's server ended before the command")
+                with self._reaped(process):
+                    code = process.wait(within_s)
+            except subprocess.TimeoutExpired:
+                raise _too_long(within_s) from None
+            self._require_open(code)
             if output.seek(0, os.SEEK_END) > MOST_OUTPUT_BYTES:
-                raise OutputSizeError(f"the command printed more than {MOST_OUTPUT_BYTES >> 20} MiB")
+                raise _too_much(MOST_OUTPUT_BYTES)
             return subprocess.CompletedProcess(process.args, code, _end_of(output), _end_of(errors, _MOST_ERROR_BYTES))
+
+
+def _too_long(within_s: float) -> CommandError:
+    return CommandError(f"it took longer than {within_s:g} s")
+
+
+def _too_much(most_bytes: int) -> CommandError:
+    return CommandError(f"the command printed more than {most_bytes >> 20} MiB")
+
+
+def _last_words(errors: str, code: int) -> str:
+    return "\n".join(errors.strip().splitlines()[-_TAIL_LINES:]) or f"the command ended with {code}"
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -191,9 +249,7 @@ class Evaluations:
         try:
             ended = wait(LONGEST_S)
             found = outcome(evaluation, ended.returncode, ended.stdout, ended.stderr)
-        except subprocess.TimeoutExpired:
-            found = structs.replace(evaluation, state="failed", message=f"it took longer than {LONGEST_S:g} s")
-        except (BrokenOffError, OutputSizeError) as error:
+        except CommandError as error:
             found = structs.replace(evaluation, state="failed", message=str(error))
         with self._lock:
             del self._threads[evaluation.id]
@@ -208,8 +264,7 @@ def outcome(evaluation: RequestedEvaluation, code: int, output: str, errors: str
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:]) or f"the command ended with {code}"
-        return structs.replace(evaluation, state="failed", message=tail)
+        return structs.replace(evaluation, state="failed", message=_last_words(errors, code))
     result = cast("dict[str, object]", content)
     if isinstance(result.get("policies"), dict):
         return _of_policies(evaluation, cast("dict[str, dict[str, object]]", result["policies"]))

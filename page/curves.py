@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -246,7 +246,7 @@ def _group(name: str, members: Sequence[RunCurve]) -> GroupCurve:
     )
 
 
-def csv_pieces(runs: Sequence[tuple[str, RunFolder]], quantity: Quantity) -> Iterator[bytes]:
+def csv_pieces(runs: Sequence[tuple[str, RunFolder]], quantity: Quantity) -> Generator[bytes]:
     """Yield the header, and a row for each value of each run, in the order of the file. Missing values have no row,
     missing counters an empty cell. A run without the file has no rows. Raises OSError."""
     yield _text([HEADER])

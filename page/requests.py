@@ -22,6 +22,7 @@ from remuda.page.actions import (
     NoteBody,
     PriorityBody,
     RefusedByCommandError,
+    ReplayBody,
     ResumeBody,
     StopBody,
     SubmitBody,
@@ -241,6 +242,7 @@ READS: dict[str, Read] = {
     "/api/checkpoints": lambda views, query: views.checkpoints(query.text("run")),
     "/api/config": lambda views, query: views.settings(query.some("run", most=MOST_SETTINGS_RUNS)),
     "/api/compare": lambda views, query: views.compared(query.texts("run", most=MOST_CURVES), query.optional("sweep")),
+    "/api/lineage": lambda views, query: views.lineage(query.text("sweep")),
     "/api/examples": lambda views, query: Examples([Example(name, text) for name, text in views.examples()]),
 }
 """By path. The answers become JSON."""
@@ -253,7 +255,7 @@ class Write:
     action: str
     """Name of the needed permission in NEEDS."""
     carry_out: Callable[[Actions, bytes], object]
-    """Takes the body; the answer becomes JSON."""
+    """Takes the body; the answer becomes JSON, and pieces are sent as they come."""
     status: HTTPStatus = HTTPStatus.OK
 
     @classmethod
@@ -274,6 +276,7 @@ WRITES: Mapping[str, Write] = {
     "/api/resume": Write.of("resume", ResumeBody, Actions.resume),
     "/api/stop": Write.of("stop", StopBody, Actions.stop),
     "/api/priority": Write.of("priority", PriorityBody, Actions.prioritize),
+    "/api/replay": Write.of("replay", ReplayBody, Actions.replay),
     "/api/note": Write.of("note", NoteBody, Actions.note),
     "/api/evaluate": Write.of("evaluate", EvaluateBody, Actions.evaluate, HTTPStatus.ACCEPTED),
 }

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
@@ -14,6 +14,7 @@ from shlex import quote
 from msgspec import Struct
 from pydantic import JsonValue
 
+from remuda.client.sweeps.record import SweepFileError, read_sweep
 from remuda.config.algorithms.base import EXAMPLES
 from remuda.page import log_files
 from remuda.page.checkpoints import Checkpoints, Films, checkpoints
@@ -23,6 +24,7 @@ from remuda.page.coordinator_link import CoordinatorLink, Presence
 from remuda.page.curves import Charts, Quantity, csv_pieces, curves
 from remuda.page.herd import Failure, Herd, LedgerView, Queue, failures_of, herd, ledger_view, newest, queue
 from remuda.page.library import REQUEST_S, Budget, Library
+from remuda.page.lineage import Family, family
 from remuda.page.process import PageRight
 from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError, whole_run
 from remuda.page.run_rows import run_ids, run_rows, with_headline
@@ -249,7 +251,7 @@ class Views:
                     logged.update(dict.fromkeys(reader.logged))
         return {**found, "callback": [*logged]} if logged else found
 
-    def csv(self, runs: Sequence[str], quantity: Quantity) -> Iterator[bytes]:
+    def csv(self, runs: Sequence[str], quantity: Quantity) -> Generator[bytes]:
         """Returns all values of these runs as a CSV table, in pieces. Raises UnknownRunError."""
         return csv_pieces([(run, self.ids.folder(run)) for run in self._each_policy(runs)], quantity)
 
@@ -300,6 +302,17 @@ class Views:
             rows = [row for row in rows if row.sweep == sweep]
         rows = rows[:MOST_RUNS]
         return compared(rows, {row.run: self._settings_of(row.run) for row in rows if row.run is not None})
+
+    def lineage(self, sweep: str) -> Family:
+        """Return the lineage of a sweep's population. Raises UnknownRunError."""
+        if sweep not in self.stored.sweeps():
+            raise UnknownRunError(f"there is no sweep {sweep[:100]!r}")
+        try:
+            content = read_sweep(self.ids.runs_dir / sweep, follow_link=False)
+        except (SweepFileError, OSError) as error:
+            return Family(problem=str(error))
+        rows = run_rows(self.stored.all(), self.link.recent_status(), self.ids)
+        return Family() if content is None else family(sweep, content, {row.run: row for row in rows if row.run})
 
     def examples(self) -> list[tuple[str, str]]:
         """Names and texts of configs to begin with."""

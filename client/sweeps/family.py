@@ -30,6 +30,8 @@ class Relative:
     birth: Origin
     ends: list[CheckpointRecord | None] = field(default_factory=list[CheckpointRecord | None])
     """Last checkpoint of each interval; None for an interval that failed."""
+    until_env_steps: list[int] = field(default_factory=list[int])
+    """Planned end of each interval, also of an interval under way, which has no entry in `ends`."""
     children: list[Relative] = field(default_factory=list["Relative"])
     """In the order of their births."""
     is_member: bool = False
@@ -51,6 +53,7 @@ def relatives(lineage: Lineage) -> list[Relative]:
                 found[origin.run] = Relative(origin)
                 if origin.parent is not None:
                     found[origin.parent].children.append(found[origin.run])
+            found[origin.run].until_env_steps.append(interval.until_env_step)
             if interval.ends:
                 found[origin.run].ends.append(end)
     for origin in lineage.intervals[-1].origins if lineage.intervals else ():

@@ -51,19 +51,15 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         return self.state in OVER
 
 
-class _SweepFile(Struct, frozen=True, omit_defaults=True):
+class SweepFile(Struct, frozen=True, omit_defaults=True):
+    """Content of sweep.json."""
+
     format: Literal[1]
     name: str
     mode: Mode
     runs: tuple[RunRecord, ...]
     lineage: Lineage | None = None
     """Of a population."""
-
-
-def recorded_mode(folder: Path) -> Mode | None:
-    """Return the mode of the sweep in a folder, or None. Raises SweepFileError."""
-    content = _read(folder / FILE)
-    return None if content is None else content.mode
 
 
 class SweepBook:
@@ -88,11 +84,11 @@ class SweepBook:
         """Replace the records with the same names by these, and the lineage unless None, both at once."""
         self.runs |= {record.name: record for record in records}
         self.lineage = lineage or self.lineage
-        content = _SweepFile(1, self._name, self._mode, tuple(self.runs.values()), self.lineage)
+        content = SweepFile(1, self._name, self._mode, tuple(self.runs.values()), self.lineage)
         write_bytes(self._path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", durable=True)
 
-    def _read(self) -> _SweepFile | None:
-        content = _read(self._path)
+    def _read(self) -> SweepFile | None:
+        content = read_sweep(self._path.parent)
         if content is None:
             return None
         if content.name != self._name:
@@ -103,9 +99,12 @@ class SweepBook:
         return content
 
 
-def _read(path: Path) -> _SweepFile | None:
+def read_sweep(folder: Path, *, follow_link: bool = True) -> SweepFile | None:
+    """Return the content of sweep.json in a folder; None without one. Raises SweepFileError."""
+    path = folder / FILE
     try:
-        return msgspec.json.decode(read_bounded(path, most_bytes=_MOST_BYTES), type=_SweepFile)
+        content = read_bounded(path, most_bytes=_MOST_BYTES, follow_link=follow_link)
+        return msgspec.json.decode(content, type=SweepFile)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, NotOrdinaryError) as error:

@@ -4,9 +4,12 @@ import { runAddress } from "./api.js";
 import { charts } from "./charts.js";
 import { badge, h, runLink } from "./dom.js";
 import { count, digits, duration, plural, spread, written } from "./format.js";
+import { lineage } from "./lineage.js";
 import { column, table } from "./table.js";
 
-export async function view({ api }, route) {
+const CALM_MS = 3000;
+
+export async function view({ api, go }, route) {
 	const [asked, sweep] = [route.query.getAll("run"), route.query.get("sweep")];
 	const answer = await api.get("api/compare", { run: asked, sweep });
 	const names = answer.columns.map(({ name }) => name);
@@ -23,13 +26,34 @@ export async function view({ api }, route) {
 	], { key: ({ group }) => group, order: { key: "best_mean", descending: true } });
 	variants.show(answer.variants);
 	const curves = charts(api, () => runs);
+	const tree = lineage(go);
+	const family = sweep ? await api.get("api/lineage", { sweep }) : { members: 0, runs: [] };
+	tree.show(family);
+	let [timer, closed] = [0, false];
+
+	// A population under way grows.
+	function grown() {
+		timer ||= setTimeout(async () => {
+			const newer = await api.get("api/lineage", { sweep }).catch(() => null);
+			timer = 0;
+			if (newer && !closed) tree.show(newer);
+		}, CALM_MS);
+	}
+
 	const title = sweep ? `Sweep ${sweep}` : "Compare";
 	const which = asked.length || sweep ? `${plural(runs.length, "run")}.` : `All runs: ${count(runs.length)}. Tick some under Runs.`;
 	return {
 		title,
-		element: [h("h1", title), h("p.quiet", which), curves.element, h("section.card.flush", h("h2", "Variants: mean ± deviation"), variants.element),
+		element: [h("h1", title), h("p.quiet", which), tree.element, curves.element, h("section.card.flush", h("h2", "Variants: mean ± deviation"), variants.element),
 			h("section.card.flush", h("h2", "Runs"), rows.element)],
-		close: curves.close,
+		stream: () => ({ runs: family.members ? 1 : null }),
+		on: { runs: grown },
+		close() {
+			closed = true;
+			clearTimeout(timer);
+			tree.close();
+			curves.close();
+		},
 	};
 }
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from remuda.buffer.chunk import AnyPayload, ChunkError, Column, read_chunk, read_meta, reanalysis_name, write_chunk
 from remuda.client.plots.runs import PlotError, find_runs
-from remuda.client.sweeps.record import SweepFileError, recorded_mode
+from remuda.client.sweeps.record import SweepFileError, read_sweep
 from remuda.collector.steps import StepsError, read_steps
 from remuda.config.dump import changed_settings
 from remuda.config.errors import ConfigError
@@ -482,5 +482,5 @@ DECODERS = (
         _generation,
         lambda path: decoded(read_bounded(path, most_bytes=1 << 20)),
     ),
-    Decoder("sweep.json", "sweep.json", (SweepFileError,), _sweep, lambda path: recorded_mode(path.parent)),
+    Decoder("sweep.json", "sweep.json", (SweepFileError,), _sweep, lambda path: read_sweep(path.parent)),
 )

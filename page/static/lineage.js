@@ -1,0 +1,152 @@
+// The lineage of a population: a row per member over environment steps, a bar per interval in the colour of its return,
+// and an arrow from each copied checkpoint to the run that went on from it.
+
+import { runAddress } from "./api.js";
+import { fill, h, runLink, svg } from "./dom.js";
+import { count, digits, number, plural, short, written } from "./format.js";
+
+// The bars of an answer of /api/lineage: its stretches, each with its run as `kin`.
+export const barsOf = ({ runs }) => runs.flatMap((kin) => kin.stretches.map((one) => ({ ...one, kin, return_mean: one.checkpoint?.return_mean ?? null })));
+
+// The bars from new weights to this one: those of its run, and those of each ancestor up to the copied checkpoint.
+export function ancestry(bars, { kin: last, end: latest }) {
+	const named = new Map(bars.map(({ kin }) => [kin.name, kin]));
+	const found = new Set();
+	for (let [kin, until] = [last, latest]; kin; [until, kin] = [kin.origin?.env_step, named.get(kin.parent)]) {
+		for (const bar of bars) if (bar.kin === kin && bar.end <= until) found.add(bar);
+	}
+	return found;
+}
+
+// The newest bar of the member with the highest return.
+export function bestOf(bars) {
+	const newest = new Map(bars.map((bar) => [bar.kin.member, bar]));
+	const rank = ({ return_mean, kin }) => return_mean ?? kin.origin?.return_mean ?? -Infinity;
+	return [...newest.values()].reduce((a, b) => (rank(b) > rank(a) ? b : a));
+}
+
+// Round marks from 0 to `most`, about six.
+export function marks(most) {
+	const size = 10 ** Math.floor(Math.log10(Math.max(most, 6) / 6));
+	const step = [1, 2, 5, 10].find((times) => most / (times * size) <= 6) * size;
+	return Array.from({ length: Math.floor(most / step) + 1 }, (_, at) => at * step);
+}
+
+const [LABEL, RIGHT, AXIS, GAP, TEXT] = [44, 16, 22, 18, 44]; // pixels
+const brief = (name) => /m\d+_g\d+$/.exec(name)?.[0] ?? name;
+const told = (settings) => Object.entries(settings).map(([key, value]) => `${key} ${value}`).join(", ");
+const value = (one) => (typeof one === "number" ? digits(one) : written(one));
+
+export function lineage(go) {
+	const head = h("p.quiet");
+	const picture = svg("svg", { class: "lineage", tabindex: "0", role: "img", onkeydown: moved, onclick: (event) => choose(under(event)),
+		onpointermove: (event) => point(under(event) ?? chosen), onpointerleave: () => point(chosen) });
+	const place = h("div", picture);
+	const about = h("div", { "aria-live": "polite" });
+	const element = h("section.card", { hidden: true }, h("h2", "Who went on from whom"), head, place, about);
+	let [answer, bars, chosen, asked, shown, scale, drawn] = [null, [], null, null, null, null, new Map()];
+
+	const middle = (member) => (member + 0.5) * scale.row;
+
+	function draw() {
+		if (!bars.length || !place.clientWidth) return;
+		const { members, until_env_step: until } = answer;
+		const row = members <= 16 ? 34 : members <= 50 ? 20 : 12;
+		const wide = Math.max(place.clientWidth, 320) - LABEL - RIGHT;
+		scale = { row, wide, x: (step) => LABEL + (wide * step) / until, gap: Math.min(GAP, (0.35 * wide * bars[0].end) / until || GAP) };
+		for (const [name, size] of [["width", wide + LABEL + RIGHT], ["height", members * row + AXIS]]) picture.setAttribute(name, size);
+		drawn = new Map(bars.map((bar) => [bar, parts(bar)]));
+		const every = Math.ceil(14 / row);
+		fill(picture,
+			marks(until).map((mark) => [svg("line", { class: "grid", x1: scale.x(mark), x2: scale.x(mark), y1: 0, y2: members * row }),
+				svg("text", { x: scale.x(mark), y: members * row + 15, class: "mark" }, short(mark))]),
+			Array.from({ length: members }, (_, member) => member % every === 0 && svg("text", { x: LABEL - 8, y: middle(member) + 4, class: "name" }, `m${String(member).padStart(2, "0")}`)),
+			[...drawn.values()].flatMap(({ link }) => link), [...drawn.values()].flatMap(({ bar }) => bar));
+		point(chosen);
+	}
+
+	// A bar, and the link to it: a line from the run itself, or an arrow from its parent.
+	function parts(bar) {
+		const { begin, end, kin, return_mean, state } = bar;
+		const { x, gap, row } = scale;
+		const [from, to, y] = [x(begin) + (begin ? gap : 0), x(end), middle(kin.member)];
+		const [wide, tall] = [Math.max(to - from, 3), 0.66 * row];
+		const [least, most] = answer.range;
+		const part = return_mean === null ? 0 : (return_mean - least) / (most - least || 1);
+		const paint = `color-mix(in oklab, var(--accent) ${Math.round(8 + 92 * part)}%, var(--sunk))`;
+		const rect = svg("rect", { x: from, y: y - tall / 2, width: wide, height: tall, rx: 2, class: return_mean === null ? state.replace(" ", "-") : null, style: return_mean === null ? {} : { fill: paint } });
+		const text = row > 30 && wide > TEXT && return_mean !== null && svg("text", { x: from + wide / 2, y: y + 4, class: "value", style: { fill: part > 0.55 ? "var(--on-accent)" : "var(--ink)" } }, short(return_mean));
+		const parent = kin.stretches[0].begin === begin && answer.runs.find(({ name }) => name === kin.parent);
+		const y0 = parent ? middle(parent.member) : y;
+		const tip = Math.min(5, gap / 2);
+		return { bar: [rect, text], link: begin ? [svg("path", { d: `M${x(begin)} ${y0}L${from} ${y}`, class: parent ? "copy" : "same" }),
+			parent && svg("path", { d: `M${from + 1} ${y}l${-tip} ${-0.7 * tip}v${1.4 * tip}z`, class: "tip" })] : [] };
+	}
+
+	const under = ({ clientX, clientY }) => {
+		const { left, top } = picture.getBoundingClientRect();
+		return scale && at(Math.floor((clientY - top) / scale.row), ((clientX - left - LABEL) / scale.wide) * answer.until_env_step);
+	};
+	const at = (member, step) => bars.find(({ kin, begin, end }) => kin.member === member && begin <= step && step <= Math.max(end, begin + 1));
+
+	function choose(bar) {
+		if (!bar) return;
+		[chosen, asked] = [bar, bar];
+		point(bar);
+	}
+
+	function moved(event) {
+		if (event.altKey || event.ctrlKey || event.metaKey || !chosen) return;
+		const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] ?? [0, 0];
+		if (event.key === "Enter") go(runAddress(chosen.kin.run));
+		else if (dx) {
+			const row = bars.filter(({ kin }) => kin.member === chosen.kin.member);
+			choose(row[row.indexOf(chosen) + dx]);
+		} else if (dy) choose(at(chosen.kin.member + dy, (chosen.begin + chosen.end) / 2));
+		else return;
+		event.preventDefault();
+	}
+
+	function point(bar) {
+		if (!bar || !scale) return;
+		const line = ancestry(bars, bar);
+		for (const [one, { bar: own, link }] of drawn) {
+			for (const part of [...own, ...link]) if (part) part.classList.toggle("line", line.has(one));
+		}
+		if (shown === bar) return;
+		shown = bar;
+		const { kin, begin, end, checkpoint, state } = bar;
+		const names = [...new Set([...line].map(({ kin: { name } }) => brief(name)))].reverse();
+		const changed = Object.fromEntries(Object.entries(kin.changed).map(([key, [before, after]]) => [key, `${value(before)} → ${value(after)}`]));
+		const settings = Object.fromEntries(Object.entries(kin.settings).map(([key, one]) => [key, value(one)]));
+		const { origin } = kin;
+		fill(about,
+			h("p", h("strong", runLink(kin.run, brief(kin.name))), `, steps ${count(begin)} to ${count(end)}: `,
+				checkpoint ? [`return ${number(checkpoint.return_mean)}, `, h("code", checkpoint.file)] : state, kin.replaced && ", replaced later", "."),
+			h("p.quiet", origin
+				? [`It went on from ${brief(kin.parent)} at step ${count(origin.env_step)} (return ${number(origin.return_mean)}, `, h("code", { title: `SHA-256 ${origin.sha256}` }, origin.file), `) with ${told(changed) || "the same settings"}.`]
+				: `It began with new weights and ${told(settings)}.`, names.length > 1 && ` Its line: ${names.join(" → ")}.`));
+	}
+
+	const sized = new ResizeObserver(draw);
+	sized.observe(place);
+	return {
+		element,
+		show(newer) {
+			const found = barsOf(newer);
+			const known = found.map(({ return_mean }) => return_mean).filter(Number.isFinite);
+			answer = { ...newer, range: [Math.min(...known), Math.max(...known)] };
+			element.hidden = !found.length && !newer.problem;
+			bars = found.sort((a, b) => a.begin - b.begin);
+			const copies = newer.runs.filter(({ parent }) => parent).length;
+			fill(head, newer.problem ?? [`${plural(newer.members, "member")}, ${plural(copies, "copy").replace("copys", "copies")}. Colour is the return at the end of an interval: `,
+				known.length > 0 && [`${short(answer.range[0])} `, h("span.ramp"), ` ${short(answer.range[1])}`], ". An arrow is a copied checkpoint, with changed settings. Point at a bar, or use the arrow keys; Enter opens the run."]);
+			if (!bars.length) return;
+			chosen = (asked && bars.find(({ kin, begin }) => kin.name === asked.kin.name && begin === asked.begin)) ?? bestOf(bars);
+			const best = bestOf(bars);
+			picture.setAttribute("aria-label", `Lineage of ${plural(newer.members, "member")}. The best is ${brief(best.kin.name)} with ${number(best.return_mean)}. The arrow keys read it.`);
+			draw();
+		},
+		close: () => sized.disconnect(),
+	};
+}

@@ -61,8 +61,27 @@ export class Api {
 	}
 
 	async post(path, body, signal) {
-		return (await this.raw(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal })).json();
+		return (await this.sent(path, body, signal)).json();
 	}
+
+	// Objects, one in each line of the answer, as they come.
+	async *lines(path, body, signal) {
+		let rest = "";
+		for await (const piece of pieces(await this.sent(path, body, signal))) {
+			const lines = (rest + piece).split("\n");
+			rest = lines.pop();
+			yield* lines.map((line) => JSON.parse(line));
+		}
+	}
+
+	sent(path, body, signal) {
+		return this.raw(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal });
+	}
+}
+
+async function* pieces(answer) {
+	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+	for (let piece = await reader.read(); !piece.done; piece = await reader.read()) yield piece.value;
 }
 
 // "#/run/NAME/logs?file=x" and back. Names may hold slashes; they are encoded.
@@ -139,11 +158,10 @@ async function* connection(api, address, last, signal, silence_ms) {
 		const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
 		const answer = await api.raw(address, { headers, signal: AbortSignal.any([signal, silent.signal]) });
 		yield null;
-		const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
 		const parser = new Parser();
-		for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+		for await (const piece of pieces(answer)) {
 			listen();
-			yield* parser.feed(piece.value);
+			yield* parser.feed(piece);
 		}
 	} finally {
 		clearTimeout(timer);

@@ -9,11 +9,11 @@ import { count, digits, number, plural, short, written } from "./format.js";
 export const barsOf = ({ runs }) => runs.flatMap((kin) => kin.stretches.map((one) => ({ ...one, kin, return_mean: one.checkpoint?.return_mean ?? null })));
 
 // The bars from new weights to this one: those of its run, and those of each ancestor up to the copied checkpoint.
-export function ancestry(bars, { kin: last, end: latest }) {
+export function ancestry(bars, last) {
 	const named = new Map(bars.map(({ kin }) => [kin.name, kin]));
-	const found = new Set();
-	for (let [kin, until] = [last, latest]; kin; [until, kin] = [kin.origin?.env_step, named.get(kin.parent)]) {
-		for (const bar of bars) if (bar.kin === kin && bar.end <= until) found.add(bar);
+	const found = new Set([last]);
+	for (let [kin, until] = [last.kin, last.begin]; kin; [until, kin] = [kin.origin?.env_step, named.get(kin.parent)]) {
+		for (const bar of bars) if (bar.kin === kin && bar.begin < until && bar.end <= until) found.add(bar);
 	}
 	return found;
 }
@@ -42,9 +42,9 @@ export function lineage(go) {
 	const picture = svg("svg", { class: "lineage", tabindex: "0", role: "img", onkeydown: moved, onclick: (event) => choose(under(event)),
 		onpointermove: (event) => point(under(event) ?? chosen), onpointerleave: () => point(chosen) });
 	const place = h("div", picture);
-	const about = h("div", { "aria-live": "polite" });
-	const element = h("section.card", { hidden: true }, h("h2", "Who went on from whom"), head, place, about);
-	let [answer, bars, chosen, asked, shown, scale, drawn] = [null, [], null, null, null, null, new Map()];
+	const about = h("div.told", { "aria-live": "polite" });
+	const element = h("section.card", { hidden: true }, h("h2", "Who went on from whom, over environment steps"), head, place, about);
+	let [answer, bars, chosen, asked, shown, scale, drawn, marked] = [null, [], null, null, null, null, new Map(), new Set()];
 
 	const middle = (member) => (member + 0.5) * scale.row;
 
@@ -56,12 +56,13 @@ export function lineage(go) {
 		scale = { row, wide, x: (step) => LABEL + (wide * step) / until, gap: Math.min(GAP, (0.35 * wide * bars[0].end) / until || GAP) };
 		for (const [name, size] of [["width", wide + LABEL + RIGHT], ["height", members * row + AXIS]]) picture.setAttribute(name, size);
 		drawn = new Map(bars.map((bar) => [bar, parts(bar)]));
+		picture.classList.toggle("dense", row < 20);
 		const every = Math.ceil(14 / row);
 		fill(picture,
 			marks(until).map((mark) => [svg("line", { class: "grid", x1: scale.x(mark), x2: scale.x(mark), y1: 0, y2: members * row }),
 				svg("text", { x: scale.x(mark), y: members * row + 15, class: "mark" }, short(mark))]),
 			Array.from({ length: members }, (_, member) => member % every === 0 && svg("text", { x: LABEL - 8, y: middle(member) + 4, class: "name" }, `m${String(member).padStart(2, "0")}`)),
-			[...drawn.values()].flatMap(({ link }) => link), [...drawn.values()].flatMap(({ bar }) => bar));
+			[...drawn.values()]);
 		point(chosen);
 	}
 
@@ -79,8 +80,8 @@ export function lineage(go) {
 		const parent = kin.stretches[0].begin === begin && answer.runs.find(({ name }) => name === kin.parent);
 		const y0 = parent ? middle(parent.member) : y;
 		const tip = Math.min(5, gap / 2);
-		return { bar: [rect, text], link: begin ? [svg("path", { d: `M${x(begin)} ${y0}L${from} ${y}`, class: parent ? "copy" : "same" }),
-			parent && svg("path", { d: `M${from + 1} ${y}l${-tip} ${-0.7 * tip}v${1.4 * tip}z`, class: "tip" })] : [] };
+		return [rect, text, begin && svg("path", { d: `M${x(begin)} ${y0}L${from} ${y}`, class: parent ? null : "same" }),
+			parent && svg("path", { d: `M${from + 1} ${y}l${-tip} ${-0.7 * tip}v${1.4 * tip}z`, class: "tip" })].filter(Boolean);
 	}
 
 	const under = ({ clientX, clientY }) => {
@@ -110,9 +111,10 @@ export function lineage(go) {
 	function point(bar) {
 		if (!bar || !scale) return;
 		const line = ancestry(bars, bar);
-		for (const [one, { bar: own, link }] of drawn) {
-			for (const part of [...own, ...link]) if (part) part.classList.toggle("line", line.has(one));
+		for (const one of new Set([...marked, ...line])) {
+			for (const part of drawn.get(one) ?? []) part.classList.toggle("line", line.has(one));
 		}
+		marked = line;
 		if (shown === bar) return;
 		shown = bar;
 		const { kin, begin, end, checkpoint, state } = bar;

@@ -5,7 +5,7 @@ import { load, runAddress } from "./api.js";
 import { choose } from "./dialog.js";
 import { action, badge, fill, h, OVER, say } from "./dom.js";
 
-const PARTS = { "": "Overview", logs: "Logs", checkpoints: "Checkpoints", config: "Config" };
+const PARTS = { "": "Overview", logs: "Logs", checkpoints: "Checkpoints", config: "Config", episodes: "Episodes" };
 const module = (part) => load(`run_${part || "overview"}`);
 for (const part in PARTS) module(part).catch(() => null);
 

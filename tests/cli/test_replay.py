@@ -24,8 +24,9 @@ def test_the_worst_episodes_are_found_and_shown_step_by_step(terminal: Terminal,
     assert (worst.code, told["counted"], told["equal"]) == (0, last.episode, True)
     first, second = told["episodes"]
     assert first["returns"]["agent"] <= second["returns"]["agent"]
-    assert len(first["steps"]) == first["length"]
-    assert sum(step["rewards"]["agent"] for step in first["steps"]) == pytest.approx(first["returns"]["agent"])
+    reset, *steps = first["steps"]
+    assert (reset["number"], reset["rewards"], len(steps)) == (0, {}, first["length"])
+    assert sum(step["rewards"]["agent"] for step in steps) == pytest.approx(first["returns"]["agent"])
     assert first["id"] in every.out
     one = terminal.remuda("replay", tiny_run, "--episode", first["id"])
     assert "All 1 episodes are equal" in one.out

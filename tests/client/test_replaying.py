@@ -28,8 +28,9 @@ def test_every_episode_of_a_run_is_equal_and_its_steps_can_be_looked_at(tmp_path
     longest = max(record.episodes, key=lambda one: one.length)
     steps: list[Step] = []
     Replayer(record).play(longest.part, longest.end + 1, [longest.copy], watched=longest, stepped=steps.append)
-    assert [step.number for step in steps] == [*range(1, longest.length + 1)]
-    assert sum(step.rewards["agent"] for step in steps) == longest.returns["agent"]
+    assert [step.number for step in steps] == [*range(longest.length + 1)]
+    assert sum(step.rewards["agent"] for step in steps[1:]) == longest.returns["agent"]
+    assert (steps[0].actions, steps[1].policy_version, steps[-1].policy_version) == ({}, *longest.versions)
     assert [step.observations["agent"][1] for step in steps] == [float(step.number) for step in steps]  # type: ignore[index]
 
 

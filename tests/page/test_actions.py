@@ -124,7 +124,7 @@ def test_an_evaluation_is_what_the_command_says() -> None:
 def test_without_a_coordinator_evaluations_and_notes_are_left(tmp_path: Path) -> None:
     views = Views(tmp_path, CoordinatorLink(None))
     actions = Actions(views, None)
-    assert actions.names("operator") == ["evaluate", "note"]
+    assert actions.names("operator") == ["evaluate", "replay", "note"]
     with TestClient(make_app(views, actions, TOKENS)) as client:
         for path, body in (("/api/stop", {"experiment": "x"}), ("/api/submit", {"text": GOOD})):
             assert post(client, path, **body)[1]["error"]["code"] == "coordinator"

@@ -40,6 +40,7 @@ ERRORS: list[tuple[str, dict[str, Any], int, str]] = [
     ("/api/film", {"run": "a_s0"}, 400, "invalid"),
     ("/api/events", {"run": "none"}, 404, "unknown"),
     ("/api/none", {}, 404, "unknown"),
+    ("/api/lineage", {"sweep": ".."}, 404, "unknown"),
     ("/api/herd", {}, 503, "coordinator"),
     ("/api/queue", {}, 503, "coordinator"),
 ]

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from remuda.page import commands as module
-from remuda.page.commands import BrokenOffError, Commands, Evaluations, RequestedEvaluation
+from remuda.page.commands import BrokenOffError, CommandError, Commands, Evaluations, RequestedEvaluation
 from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes
@@ -47,6 +47,18 @@ def test_the_end_kills_it_with_all_that_it_has_started_and_lets_none_begin(comma
     until_gone(both)
     with pytest.raises(BrokenOffError, match="was not started"):
         run(commands, tmp_path, "")
+
+
+def test_what_it_prints_is_followed_until_the_reader_leaves_or_the_time_is_over(commands: Commands) -> None:
+    code = "import os, time; print(os.getpid(), flush=True); print('half', end='', flush=True); time.sleep(1_000)"
+    following = commands.follow([sys.executable, "-S", "-c", code], within_s=HANG_S)
+    process = psutil.Process(int(next(filter(None, following))))
+    following.close()
+    until_gone([process])
+    with pytest.raises(CommandError, match="it took longer than 0 s"):
+        list(commands.follow([sys.executable, "-S", "-c", code], within_s=0))
+    with pytest.raises(CommandError, match="three"):
+        list(commands.follow([sys.executable, "-S", "-c", "import sys; sys.exit('three')"], within_s=HANG_S))
 
 
 @pytest.fixture

@@ -1,0 +1,60 @@
+"""An episode is played again for the page, step by step; where this is impossible, a line has the reason."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+from starlette.testclient import TestClient
+
+from remuda.page.actions import Actions
+from remuda.page.app import make_app
+from remuda.page.coordinator_link import CoordinatorLink
+from remuda.page.process import Tokens
+from remuda.page.replaying import png
+from remuda.page.views import Views
+from remuda.runner.serial import Start
+from remuda.tests.page.folders import run_folder
+from remuda.tests.runner.runs import run_tiny, tiny_config
+
+TOKENS = Tokens.fresh()
+
+
+@pytest.mark.processes
+def test_an_episode_is_listed_played_and_judged(tmp_path: Path) -> None:
+    run_tiny(tiny_config(tmp_path / "user", "stop.max_env_steps=120"), Start(tmp_path / "runs" / "tiny"))
+    run_folder(tmp_path / "runs", "unkept", log={"steps": False})
+    views = Views(tmp_path / "runs", CoordinatorLink(None))
+    with TestClient(make_app(views, Actions(views, None), TOKENS)) as client:
+
+        def said(**body: str) -> list[dict[str, Any]]:
+            answer = client.post("/api/replay", json=body, headers={"Authorization": f"Bearer {TOKENS.operator}"})
+            return [json.loads(line) for line in answer.text.splitlines()]
+
+        (found,) = said(run="tiny")
+        returns = [one["return_mean"] for one in found["episodes"]]
+        assert (len(returns), returns) == (found["counted"], sorted(returns))
+        worst = found["episodes"][0]
+        *lines, verdict = said(run="tiny", episode=worst["id"])
+        steps = [line for line in lines if "number" in line]
+        assert [step["number"] for step in steps] == [*range(worst["length"] + 1)]
+        assert sum(step["rewards"]["agent"] for step in steps[1:]) == pytest.approx(worst["return_mean"])
+        assert [steps[1]["policy_version"], steps[-1]["policy_version"]] == worst["versions"]
+        assert steps[0]["picture"] is None, "it does not render"
+        assert verdict == {"difference": None}
+        assert said(run="tiny", episode="9.9.9.9") == [{"error": "there is no episode 9.9.9.9"}]
+        (error,) = said(run="unkept")
+        assert "log.steps = false" in error["error"]
+    views.close()
+
+
+def test_a_picture_is_a_png_file() -> None:
+    image = pytest.importorskip("PIL.Image", reason="pip install 'remuda[plot]'")
+    picture = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    assert (np.asarray(image.open(io.BytesIO(png(picture)))) == picture).all()

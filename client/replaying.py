@@ -102,7 +102,7 @@ class Replayer:
             watched: an episode for `camera` and `stepped`.
             camera: makes a camera for what `watched` renders.
             stepped: receives the reset and each step of `watched`, after its picture was taken.
-            progressed: receives the number of played slots, now and then.
+            progressed: receives the number of played slots, after each.
 
         Raises EnvironmentBuildError, and errors of the environment.
         """
@@ -246,13 +246,13 @@ def _played(
                 taken = _slot(copies, at, over[at], dtypes[at], by_reset=by_reset)
                 slots[at].append(taken)
                 over[at] = lanes.over.copy()
+            progressed(slot + 1)
         for at, played in enumerate(slots):
             now = [np.stack(column) for column in zip(*played, strict=True)]
             agents = len(part.policies[at].agents)
             for copy, difference in _differences(recorded[at].part(begin, stop), now, begin, chosen, agents):
                 if copy not in found or difference.slot < found[copy].slot:
                     found[copy] = difference
-        progressed(stop)
         if len(found) == len(chosen):
             break  # nothing is left to compare
     return found

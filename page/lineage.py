@@ -60,8 +60,8 @@ class Family(Struct, frozen=True, kw_only=True):
 
     members: int = 0
     """Without a population 0."""
-    until_env_step: int = 0
-    """Planned end of the newest interval."""
+    until_env_steps: list[int] = []
+    """Planned end of each interval."""
     runs: list[Kin] = []
     """In the order of their births."""
     problem: str | None = None
@@ -76,7 +76,9 @@ def family(sweep: str, content: SweepFile, rows: Mapping[str, RunRow]) -> Family
     runs = {record.name: f"{sweep}/{record.run_dir}" for record in content.runs}
     found = {one.birth.run: one for one in relatives(content.lineage)}
     kin = [_kin(one, found.get(one.birth.parent or ""), runs.get(name, ""), rows) for name, one in found.items()]
-    return Family(members=len(intervals[-1].origins), until_env_step=intervals[-1].until_env_step, runs=kin)
+    return Family(
+        members=len(intervals[-1].origins), until_env_steps=[one.until_env_step for one in intervals], runs=kin
+    )
 
 
 def _kin(one: Relative, parent: Relative | None, run: str, rows: Mapping[str, RunRow]) -> Kin:

@@ -43,7 +43,7 @@ class EpisodeList(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """Slots played of the copy."""
+    """Slots played of the copy, at each hundredth."""
 
     played: int
     of: int
@@ -126,6 +126,7 @@ def _played(
 ) -> Outcome:
     """Play an episode, with pictures if a mode is given. The numbers of its steps are appended to `begun`."""
     cameras: list[Pictures] = []
+    of = episode.end + 1
 
     def camera(rendered: Any) -> Pictures:
         cameras.append(Pictures(rendered))
@@ -137,12 +138,16 @@ def _played(
         say(StepView(step.number, step.actions, step.rewards, seen, step.policy_version, picture))
         begun.append(step.number)
 
+    def progressed(played: int) -> None:
+        if 100 * played // of > 100 * (played - 1) // of:
+            say(Progress(played, of))
+
     return watch(
         Replayer(record, render_mode=mode),
         episode,
         stepped,
         camera=None if mode is None else camera,
-        progressed=lambda slot: say(Progress(slot, episode.end + 1)),
+        progressed=progressed,
     )
 
 

@@ -151,5 +151,6 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 	event.preventDefault();
 	main.focus();
 });
+addEventListener("pageshow", ({ persisted }) => persisted && begin());
 addEventListener("hashchange", () => (letIn && !tokenIn(location.hash) ? show() : begin()));
 begin();

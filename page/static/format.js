@@ -76,6 +76,9 @@ export const list = (words) => new Intl.ListFormat("en-GB").format(words);
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-export const sentence = (text) => `${capital(text.trim()).replace(/[.\s]*$/, "")}.`;
+// With a capital and a point; names, such as env.make, stay.
+export const sentence = (text) => `${text.trim().replace(/^\w+ /, capital).replace(/[.\s]*$/, "")}.`;
 
 export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value ?? null));
+
+export const brief = (value) => (typeof value === "number" ? digits(value) : written(value));

@@ -3,10 +3,10 @@
 
 import { runAddress } from "./api.js";
 import { fill, h, runLink, svg } from "./dom.js";
-import { count, digits, number, plural, short, written } from "./format.js";
+import { brief, count, number, plural, short } from "./format.js";
 
 // The bars of an answer of /api/lineage: its stretches, each with its run as `kin`.
-export const barsOf = ({ runs }) => runs.flatMap((kin) => kin.stretches.map((one) => ({ ...one, kin, return_mean: one.checkpoint?.return_mean ?? null })));
+const barsOf = ({ runs }) => runs.flatMap((kin) => kin.stretches.map((one) => ({ ...one, kin, return_mean: one.checkpoint?.return_mean ?? null })));
 
 // The bars from new weights to this one: those of its run, and those of each ancestor up to the copied checkpoint.
 export function ancestry(bars, last) {
@@ -19,23 +19,16 @@ export function ancestry(bars, last) {
 }
 
 // The newest bar of the member with the highest return.
-export function bestOf(bars) {
+function bestOf(bars) {
 	const newest = new Map(bars.map((bar) => [bar.kin.member, bar]));
 	const rank = ({ return_mean, kin }) => return_mean ?? kin.origin?.return_mean ?? -Infinity;
 	return [...newest.values()].reduce((a, b) => (rank(b) > rank(a) ? b : a));
 }
 
-// Round marks from 0 to `most`, about six.
-export function marks(most) {
-	const size = 10 ** Math.floor(Math.log10(Math.max(most, 6) / 6));
-	const step = [1, 2, 5, 10].find((times) => most / (times * size) <= 6) * size;
-	return Array.from({ length: Math.floor(most / step) + 1 }, (_, at) => at * step);
-}
-
 const [LABEL, RIGHT, AXIS, GAP, TEXT] = [44, 16, 22, 18, 44]; // pixels
-const brief = (name) => /m\d+_g\d+$/.exec(name)?.[0] ?? name;
-const told = (settings) => Object.entries(settings).map(([key, value]) => `${key} ${value}`).join(", ");
-const value = (one) => (typeof one === "number" ? digits(one) : written(one));
+const MARKS = 6;
+const called = ({ name }) => /m\d+_g\d+$/.exec(name)?.[0] ?? name;
+const told = (settings) => Object.entries(settings).map(([key, values]) => `${key} ${[values].flat().map(brief).join(" → ")}`).join(", ");
 
 export function lineage(go) {
 	const head = h("p.quiet");
@@ -43,14 +36,14 @@ export function lineage(go) {
 		onpointermove: (event) => point(under(event) ?? chosen), onpointerleave: () => point(chosen) });
 	const place = h("div", picture);
 	const about = h("div.told", { "aria-live": "polite" });
-	const element = h("section.card", { hidden: true }, h("h2", "Who went on from whom, over environment steps"), head, place, about);
+	const element = h("section.card", { hidden: true }, h("h2", "Lineage over environment steps"), head, place, about);
 	let [answer, bars, chosen, asked, shown, scale, drawn, marked] = [null, [], null, null, null, null, new Map(), new Set()];
 
 	const middle = (member) => (member + 0.5) * scale.row;
 
 	function draw() {
 		if (!bars.length || !place.clientWidth) return;
-		const { members, until_env_step: until } = answer;
+		const { members, until, until_env_steps: untils } = answer;
 		const row = members <= 16 ? 34 : members <= 50 ? 20 : 12;
 		const wide = Math.max(place.clientWidth, 320) - LABEL - RIGHT;
 		scale = { row, wide, x: (step) => LABEL + (wide * step) / until, gap: Math.min(GAP, (0.35 * wide * bars[0].end) / until || GAP) };
@@ -58,9 +51,10 @@ export function lineage(go) {
 		drawn = new Map(bars.map((bar) => [bar, parts(bar)]));
 		picture.classList.toggle("dense", row < 20);
 		const every = Math.ceil(14 / row);
+		const marks = untils.filter((_, at) => (at + 1) % Math.ceil(untils.length / MARKS) === 0);
 		fill(picture,
-			marks(until).map((mark) => [svg("line", { class: "grid", x1: scale.x(mark), x2: scale.x(mark), y1: 0, y2: members * row }),
-				svg("text", { x: scale.x(mark), y: members * row + 15, class: "mark" }, short(mark))]),
+			[0, ...marks].map((mark) => [svg("path", { class: "grid", d: `M${scale.x(mark)} 0v${members * row}` }),
+				svg("text", { x: scale.x(mark), y: members * row + 15 }, short(mark))]),
 			Array.from({ length: members }, (_, member) => member % every === 0 && svg("text", { x: LABEL - 8, y: middle(member) + 4, class: "name" }, `m${String(member).padStart(2, "0")}`)),
 			[...drawn.values()]);
 		point(chosen);
@@ -76,7 +70,7 @@ export function lineage(go) {
 		const part = return_mean === null ? 0 : (return_mean - least) / (most - least || 1);
 		const paint = `color-mix(in oklab, var(--accent) ${Math.round(8 + 92 * part)}%, var(--sunk))`;
 		const rect = svg("rect", { x: from, y: y - tall / 2, width: wide, height: tall, rx: 2, class: return_mean === null ? state.replace(" ", "-") : null, style: return_mean === null ? {} : { fill: paint } });
-		const text = row > 30 && wide > TEXT && return_mean !== null && svg("text", { x: from + wide / 2, y: y + 4, class: "value", style: { fill: part > 0.55 ? "var(--on-accent)" : "var(--ink)" } }, short(return_mean));
+		const text = row > 30 && wide > TEXT && return_mean !== null && svg("text", { x: from + wide / 2, y: y + 4, style: { fill: `light-dark(var(--${part > 0.8 ? "on-accent" : "ink"}), var(--${part > 0.55 ? "on-accent" : "ink"}))` } }, short(return_mean));
 		const parent = kin.stretches[0].begin === begin && answer.runs.find(({ name }) => name === kin.parent);
 		const y0 = parent ? middle(parent.member) : y;
 		const tip = Math.min(5, gap / 2);
@@ -86,7 +80,7 @@ export function lineage(go) {
 
 	const under = ({ clientX, clientY }) => {
 		const { left, top } = picture.getBoundingClientRect();
-		return scale && at(Math.floor((clientY - top) / scale.row), ((clientX - left - LABEL) / scale.wide) * answer.until_env_step);
+		return scale && at(Math.floor((clientY - top) / scale.row), ((clientX - left - LABEL) / scale.wide) * answer.until);
 	};
 	const at = (member, step) => bars.find(({ kin, begin, end }) => kin.member === member && begin <= step && step <= Math.max(end, begin + 1));
 
@@ -118,16 +112,14 @@ export function lineage(go) {
 		if (shown === bar) return;
 		shown = bar;
 		const { kin, begin, end, checkpoint, state } = bar;
-		const names = [...new Set([...line].map(({ kin: { name } }) => brief(name)))].reverse();
-		const changed = Object.fromEntries(Object.entries(kin.changed).map(([key, [before, after]]) => [key, `${value(before)} → ${value(after)}`]));
-		const settings = Object.fromEntries(Object.entries(kin.settings).map(([key, one]) => [key, value(one)]));
+		const names = [...new Set([...line].map((one) => called(one.kin)))].reverse();
 		const { origin } = kin;
 		fill(about,
-			h("p", h("strong", runLink(kin.run, brief(kin.name))), `, steps ${count(begin)} to ${count(end)}: `,
+			h("p", h("strong", runLink(kin.run, called(kin))), `, steps ${count(begin)} to ${count(end)}: `,
 				checkpoint ? [`return ${number(checkpoint.return_mean)}, `, h("code", checkpoint.file)] : state, kin.replaced && ", replaced later", "."),
 			h("p.quiet", origin
-				? [`It went on from ${brief(kin.parent)} at step ${count(origin.env_step)} (return ${number(origin.return_mean)}, `, h("code", { title: `SHA-256 ${origin.sha256}` }, origin.file), `) with ${told(changed) || "the same settings"}.`]
-				: `It began with new weights and ${told(settings)}.`, names.length > 1 && ` Its line: ${names.join(" → ")}.`));
+				? [`It went on from ${called({ name: kin.parent })} at step ${count(origin.env_step)} (return ${number(origin.return_mean)}, `, h("code", { title: `SHA-256 ${origin.sha256}` }, origin.file), `) with ${told(kin.changed) || "the same settings"}.`]
+				: `It began with new weights and ${told(kin.settings)}.`, names.length > 1 && ` Its line: ${names.join(" → ")}.`));
 	}
 
 	const sized = new ResizeObserver(draw);
@@ -137,16 +129,15 @@ export function lineage(go) {
 		show(newer) {
 			const found = barsOf(newer);
 			const known = found.map(({ return_mean }) => return_mean).filter(Number.isFinite);
-			answer = { ...newer, range: [Math.min(...known), Math.max(...known)] };
-			element.hidden = !found.length && !newer.problem;
 			bars = found.sort((a, b) => a.begin - b.begin);
-			const copies = newer.runs.filter(({ parent }) => parent).length;
-			fill(head, newer.problem ?? [`${plural(newer.members, "member")}, ${plural(copies, "copy").replace("copys", "copies")}. Colour is the return at the end of an interval: `,
-				known.length > 0 && [`${short(answer.range[0])} `, h("span.ramp"), ` ${short(answer.range[1])}`], ". An arrow is a copied checkpoint, with changed settings. Point at a bar, or use the arrow keys; Enter opens the run."]);
+			answer = { ...newer, range: [Math.min(...known), Math.max(...known)], until: Math.max(newer.until_env_steps.at(-1), ...bars.map(({ end }) => end)) };
+			element.hidden = !bars.length && !newer.problem;
+			fill(head, newer.problem ?? [`${plural(newer.members, "member")}, ${count(newer.runs.filter(({ parent }) => parent).length)} replaced. Colour is the return at the end of an interval: ${short(answer.range[0])} `,
+				h("span.swatch.ramp"), `${short(answer.range[1])}. An arrow is a copied checkpoint, with changed settings. Point at a bar, or use the arrow keys; Enter opens the run.`]);
 			if (!bars.length) return;
-			chosen = (asked && bars.find(({ kin, begin }) => kin.name === asked.kin.name && begin === asked.begin)) ?? bestOf(bars);
 			const best = bestOf(bars);
-			picture.setAttribute("aria-label", `Lineage of ${plural(newer.members, "member")}. The best is ${brief(best.kin.name)} with ${number(best.return_mean)}. The arrow keys read it.`);
+			chosen = bars.find(({ kin, begin }) => kin.name === asked?.kin.name && begin === asked.begin) ?? best;
+			picture.setAttribute("aria-label", `Lineage of ${plural(newer.members, "member")}. The best is ${called(best.kin)} with ${number(best.return_mean)}. The arrow keys read it.`);
 			draw();
 		},
 		close: () => sized.disconnect(),

@@ -18,12 +18,12 @@ export async function section(context, about) {
 		updates, column("env_step", "Steps", count, "number"), column("return_mean", "Mean return", number, "number"),
 		column("best", "", (best, { last }) => [best && "★ best", last && "last"].filter(Boolean).join(", "), "plain"), column("wall_s", "Time", duration, "number wide"),
 		column("file", "File", (file) => (file ? h("code", file) : "removed"), "wide"), column("size_bytes", "Size", bytes, "number wide"), column("train_iter", "", offers, "title plain"),
-	], { key: ({ train_iter, file }) => file ?? train_iter, order: { key: "train_iter", descending: true }, empty: "No checkpoint has been saved yet." });
-	const evaluations = table("Evaluations", [
+	], { key: ({ train_iter, file }) => file ?? train_iter, order: { key: "train_iter", descending: true }, empty: "No checkpoint has been saved yet.", headed: true });
+	const evaluations = table("Evaluations that were asked for", [
 		column("began_s", "Asked for", (began_s) => ago(began_s), "number"), updates, column("episodes", "Episodes", count, "number"), column("state", "State", badge, "bare"),
 		column("return_mean", "Mean return", (mean, { return_std }) => spread(mean, return_std), "number"),
 		column("message", "", (message, { deterministic }) => message ?? (deterministic ? "best actions" : "with exploration"), "long plain"),
-	], { key: ({ id }) => id, empty: "Nobody has asked for one." });
+	], { key: ({ id }) => id, empty: "Nobody has asked for one.", headed: true });
 
 	async function load() {
 		const answer = await api.get("api/checkpoints", { run: its });
@@ -50,7 +50,7 @@ export async function section(context, about) {
 
 	await load();
 	return {
-		element: [film, h("section.card.flush", h("h2", "Checkpoints"), list.element), h("section.card.flush", h("h2", "Evaluations that were asked for"), evaluations.element)],
+		element: [film, list.element, evaluations.element],
 		on: { checkpoints: load, evaluation: (one) => one.run === run && load() },
 		close: () => URL.revokeObjectURL(source),
 	};

@@ -16,7 +16,7 @@ export async function section({ api }, { name: run }) {
 	const only = h("label", differing, " only what differs");
 	const told = h("p.quiet");
 	const text = h("pre.card.scroll", { tabindex: "0" });
-	const card = h("section.card.flush");
+	const card = h("div");
 	let [answer, settings] = [null, null];
 
 	const cell = (at) => (_, { values, missing, differs }) => (missing?.[at] ? h("span.quiet", "not set") : h(differs ? "code.wait" : "code", written(values[at])));

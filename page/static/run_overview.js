@@ -85,7 +85,7 @@ export async function section({ api }, about) {
 	numbers();
 	drawTime();
 	return {
-		element: [facts, wrong, policies && h("section.card.flush", policies.element), h("section.card", h("h2", "Where the time goes"), time.element), curves.element, rateCards,
+		element: [facts, wrong, policies?.element, h("section.card", h("h2", "Where the time goes"), time.element), curves.element, rateCards,
 			h("section", h("h2", "Events, the newest first"), events)],
 		on: { run: numbers, points: soon, curves: soon },
 		close() {

@@ -27,14 +27,14 @@ export const turned = (order, key, descending) =>
 // "long" (wraps), "plain" (does not sort). On phones "name" and "title" head a card, and "bare" has no head. It sorts by row[key].
 export const column = (key, head, show = (value) => value, kinds = "") => ({ key, head, show, kinds });
 
-// `key(row)` names a row; `link(row)` is where Enter leads.
-export function table(caption, columns, { key, order = null, link = null, empty = "Nothing here yet." }) {
+// `key(row)` names a row; `link(row)` is where Enter leads; `headed` shows the caption.
+export function table(caption, columns, { key, order = null, link = null, empty = "Nothing here yet.", headed = false }) {
 	let rows = [];
 	const heads = h("tr");
 	const body = h("tbody");
 	const nothing = h("p.quiet.empty", empty);
 	const grid = h("table", h("caption.unseen", caption), h("thead", heads), body);
-	const element = h("div", h("div.scroll", { tabindex: "0", role: "region", "aria-label": caption }, grid), nothing);
+	const element = h("section.card.flush", headed && h("h2", caption), h("div.scroll", { tabindex: "0", role: "region", "aria-label": caption }, grid), nothing);
 
 	function head() {
 		fill(heads, columns.map((one, at) => {

@@ -22,7 +22,7 @@ export async function view(context) {
 		column("host", "Host", undefined, "name"), column("workers", "Workers", count, "number"), column("roles", "Roles", said(plural), "long plain"),
 		column("states", "States", said((many, state) => `${count(many)} ${state}`), "long plain"), column("cpu_cores", "Cores used", (used, { cpus }) => of(digits(used, 3), cpus || "?"), "number"),
 		column("rss_bytes", "Memory", (used, host) => of(bytes(used), bytes(host.memory_bytes || null)), "number"), again("restarts"),
-	], { key: ({ host }) => host, empty: "No host has a worker." });
+	], { key: ({ host }) => host, empty: "No host has a worker.", headed: true });
 	const ofWorkers = table("Workers", [
 		column("uuid", "Worker", (uuid, { incarnation }) => h("code", { title: uuid }, `${uuid.slice(0, 8)}.${incarnation}`), "name"),
 		column("state", "State", badge, "bare"), column("role", "Role"),
@@ -32,7 +32,7 @@ export async function view(context) {
 		column("beat_age_s", "Heard", (seconds) => `${age(seconds)} ago`, "number wide"), again("restarts"),
 	], { key: ({ uuid }) => uuid, link: ({ run: name }) => name && runAddress(name), order: { key: "role" }, empty: "There is no such worker." });
 	const ofFailures = table("Failures", [column("time_s", "When", (time_s) => clock(time_s), "number"), run, column("text", "What", undefined, "long")],
-		{ key: (one) => `${one.time_s} ${one.worker} ${one.text}`, empty: "Nothing has failed." });
+		{ key: (one) => `${one.time_s} ${one.worker} ${one.text}`, empty: "Nothing has failed.", headed: true });
 
 	function show() {
 		const all = [...workers.values()];
@@ -71,8 +71,7 @@ export async function view(context) {
 	const timer = setInterval(failures, FAILURES_MS);
 	return {
 		title: "Herd",
-		element: [h("h1", "Herd"), facts, h("section.card.flush", h("h2", "Hosts"), ofHosts.element), h("div.row", h("h2", "Workers"), sought.element), head,
-			h("section.card.flush", ofWorkers.element), h("section.card.flush", h("h2", "Failures"), ofFailures.element)],
+		element: [h("h1", "Herd"), facts, ofHosts.element, h("div.row", h("h2", "Workers"), sought.element), head, ofWorkers.element, ofFailures.element],
 		stream: () => ({ herd: 1 }),
 		on: { herd: take },
 		close: () => clearInterval(timer),

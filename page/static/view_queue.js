@@ -21,7 +21,7 @@ export async function view(context) {
 		column("place", "Place", count, "number wide"), name, state, why("Why"), column("priority", "Priority", count, "number wide"),
 		steps, column("env_steps_per_s", "Steps/s", rate, "number wide"), best, column("wall_s", "Time", duration, "number wide"),
 	], { ...options, empty: "Nothing runs and nothing waits." });
-	const ended = table("Ended last", [column("run", "Run", (run, one) => runLink(run, run ?? one.name), "name"), state, why("Why it ended"), best, steps], { ...options, empty: "No run has ended yet." });
+	const ended = table("Ended last", [column("run", "Run", (run, one) => runLink(run, run ?? one.name), "name"), state, why("Why it ended"), best, steps], { ...options, empty: "No run has ended yet.", headed: true });
 	const { runs, take } = allRuns(show);
 
 	function show() {
@@ -43,7 +43,7 @@ export async function view(context) {
 	show();
 	return {
 		title: "Queue",
-		element: [h("h1", "Queue"), head, ofLaunch(context), h("section.card.flush", waits.element), h("section.card.flush", h("h2", "Ended last"), ended.element)],
+		element: [h("h1", "Queue"), head, ofLaunch(context), waits.element, ended.element],
 		stream: () => ({ runs: 1 }),
 		on: { queue: took, runs: take },
 	};

@@ -48,8 +48,7 @@ export async function view(context) {
 	offer();
 	return {
 		title: "Runs",
-		element: [h("h1", "Runs"), h("div.row", sought.element, compare),
-			sweeps, head, h("section.card.flush", listed.element)],
+		element: [h("h1", "Runs"), h("div.row", sought.element, compare), sweeps, head, listed.element],
 		stream: () => ({ runs: 1 }),
 		on: { runs: all.take },
 	};

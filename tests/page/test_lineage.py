@@ -10,7 +10,7 @@ from remuda.tests.page.folders import population
 def test_each_run_has_its_origin_its_changes_and_its_intervals() -> None:
     row = RunRow(run="pbt/v/m01_g1", name="m01_g1", group="", env_step=250)
     found = family("pbt", population("pbt"), {"pbt/v/m01_g1": row})
-    assert (found.members, found.until_env_step, found.problem) == (2, 300, None)
+    assert (found.members, found.until_env_steps, found.problem) == (2, [100, 200, 300], None)
     first, failed, copy = found.runs
     assert [(one.name, one.member, one.parent, one.replaced) for one in found.runs] == [
         ("m00_g0", 0, None, False),

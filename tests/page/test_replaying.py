@@ -43,6 +43,10 @@ def test_an_episode_is_listed_played_and_judged(tmp_path: Path) -> None:
         worst = found["episodes"][0]
         *lines, verdict = said(run="tiny", episode=worst["id"])
         steps = [line for line in lines if "number" in line]
+        progress = [line["played"] for line in lines if "of" in line]
+        assert progress == sorted({*progress})
+        assert len(progress) <= 100
+        assert progress[-1] == lines[-1]["of"]
         assert [step["number"] for step in steps] == [*range(worst["length"] + 1)]
         assert sum(step["rewards"]["agent"] for step in steps[1:]) == pytest.approx(worst["return_mean"])
         assert [steps[1]["policy_version"], steps[-1]["policy_version"]] == worst["versions"]

@@ -6,8 +6,11 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import psutil
@@ -107,3 +110,23 @@ class Stage:
 
     def _links(self) -> list[str]:
         return _LINK.findall(self.herd.said())
+
+
+class Served(NamedTuple):
+    """What `remuda page` serves."""
+
+    link: str
+    pid: int
+
+
+@contextmanager
+def served(runs: Path, said: Path, *options: str) -> Generator[Served]:
+    """Serve run folders that no coordinator has; the file `said` gets what the command prints."""
+    with said.open("wb") as err:
+        process = subprocess.Popen([REMUDA, "page", runs, *options], env=ENV, stdin=subprocess.DEVNULL, stderr=err)
+    try:
+        until(lambda: "#token=" in said.read_text(), "a link")
+        yield Served(said.read_text().split()[1], process.pid)
+    finally:
+        process.terminate()
+        process.wait(HANG_S)

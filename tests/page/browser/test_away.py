@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from remuda.tests.faults.herd import ENV
 from remuda.tests.page.browser.devtools import Page
-from remuda.tests.page.browser.stage import Stage
-from remuda.tests.patience import HANG_S, until
-from remuda.tests.warm.program import REMUDA
+from remuda.tests.page.browser.stage import Stage, served
+from remuda.tests.patience import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
@@ -100,15 +97,8 @@ def stored(stage: Stage) -> Generator[str]:
     folder = stage.folder / "stored"
     for name in ("done_1", "done_2"):
         shutil.copytree(stage.herd.runs / name, folder / name, dirs_exist_ok=True)
-    said = stage.folder / "page.err"
-    with said.open("wb") as err:
-        process = subprocess.Popen([REMUDA, "page", folder], env=ENV, stdin=subprocess.DEVNULL, stderr=err)
-    try:
-        until(lambda: "#token=" in said.read_text(), "a link")
-        yield said.read_text().split()[1]
-    finally:
-        process.terminate()
-        process.wait(HANG_S)
+    with served(folder, stage.folder / "page.err") as made:
+        yield made.link
 
 
 def test_runs_without_a_coordinator_are_shown_from_their_folders(tab: Page, stored: str, pictures: Path) -> None:

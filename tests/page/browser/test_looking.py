@@ -15,7 +15,7 @@ from remuda.tests.patience import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
-PARTS = ["", "logs", "checkpoints", "config"]
+PARTS = ["", "logs", "checkpoints", "config", "episodes"]
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 SCROLLS = "one.checkVisibility() && one.scrollWidth > one.clientWidth"
 GROUND = "getComputedStyle(document.body).backgroundColor"
@@ -34,6 +34,7 @@ READY = {
     "run/goes_on/logs": "document.querySelector('.log div')",
     "run/done_1/checkpoints": ROW,
     "run/done_1/config": ROW,
+    "run/done_1/episodes": ROW,
 }
 """Each view, and when it is all there."""
 
@@ -222,7 +223,7 @@ def test_everything_is_reached_by_keys(stage: Stage, tab: Page, pictures: Path) 
     tab.press("Enter")
     tab.until("location.hash === '#/run/done_1'")
     tab.until_text("done", within="h1")
-    for key, part in (("2", "/logs"), ("3", "/checkpoints"), ("4", "/config"), ("1", "")):
+    for key, part in (("2", "/logs"), ("3", "/checkpoints"), ("4", "/config"), ("5", "/episodes"), ("1", "")):
         tab.press(key)
         tab.until(f"location.hash === '#/run/done_1{part}'")
         tab.until(f"document.querySelector('.tabs a:nth-child({key})')?.ariaCurrent === 'page'")

@@ -75,6 +75,7 @@ def exports(module: str) -> list[str]:
         ("plural(1200, 'run')", "1,200 runs"),
         ("list(['a', 'b', 'c'])", "a, b and c"),
         ("sentence('waits for a learner. ')", "Waits for a learner."),
+        ("sentence('env.make cannot be imported')", "env.make cannot be imported."),
     ],
 )
 def test_numbers_are_written_for_people(modules: Page, expression: str, shown: str) -> None:

@@ -7,7 +7,7 @@ import base64
 import os
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class EpisodeList(Struct, frozen=True):
 
     episodes: list[EpisodeView]
     counted: int
+    notes: Sequence[str]
+    """Gaps in the record."""
 
 
 class Progress(Struct, frozen=True):
@@ -103,7 +105,7 @@ def listed(record: Record) -> EpisodeList:
     counted = sorted((one for one in record.episodes if one.counted), key=lambda one: one.mean_return)
     best = max(len(counted) - MOST_BEST, MOST_WORST)
     shown = [EpisodeView(one.id, one.mean_return, one.length, one.versions) for one in counted]
-    return EpisodeList(shown[:MOST_WORST] + shown[best:], len(counted))
+    return EpisodeList(shown[:MOST_WORST] + shown[best:], len(counted), record.notes)
 
 
 def _play(record: Record, id: str, say: Callable[[Struct], None]) -> None:

@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 
 export const SHORTCUTS = [
 	["g q", "queue: what waits, and why"], ["g r", "all runs"], ["g h", "herd: hosts and workers"], ["g c", "compare runs"],
-	["n", "submit an experiment"], ["1 … 5", "parts of a run: overview, logs, checkpoints, config, episodes"], ["j k", "next and former row"],
+	["n", "submit an experiment"], ["1 … 5", "parts of a run"], ["j k", "next and former row"],
 	["Enter", "open the row"], ["← →", "in a chart, timeline or lineage: from point to point; in an episode: a step"], ["/", "search"], ["f", "follow a log, or stop following"], ["?", "this list"], ["Esc", "close, or leave a field"],
 ];
 

@@ -44,10 +44,10 @@ function list(run) {
 	], { key: ({ id }) => id, link: address, order: { key: "return_mean", descending: false }, empty: "No episode has ended yet." });
 	const { element } = episodes;
 	element.hidden = true;
-	return { element, take({ episodes: found, counted }) {
+	return { element, take({ episodes: found, counted, notes }) {
 		element.hidden = false;
 		episodes.show(found);
-		return `${plural(counted, "episode")}, the worst first${found.length < counted ? `; the worst and the best ${count(found.length)} are shown` : ""}. Choose one to see each step.`;
+		return `${plural(counted, "episode")}, the worst first${found.length < counted ? `; the worst and the best ${count(found.length)} are shown` : ""}. Choose one to see each step. ${notes.map(sentence).join(" ")}`;
 	} };
 }
 

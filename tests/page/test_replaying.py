@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,11 +13,13 @@ import pytest
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
+from remuda.client.episodes import Episode, Record
+from remuda.collector.steps import Part
 from remuda.page.actions import Actions
 from remuda.page.app import make_app
 from remuda.page.coordinator_link import CoordinatorLink
 from remuda.page.process import Tokens
-from remuda.page.replaying import png
+from remuda.page.replaying import MOST_BEST, MOST_WORST, EpisodeView, listed, png
 from remuda.page.views import Views
 from remuda.runner.serial import Start
 from remuda.tests.page.folders import run_folder
@@ -38,6 +40,7 @@ def test_an_episode_is_listed_played_and_judged(tmp_path: Path) -> None:
             return [json.loads(line) for line in answer.text.splitlines()]
 
         (found,) = said(run="tiny")
+        assert found["notes"] == []
         returns = [one["return_mean"] for one in found["episodes"]]
         assert (len(returns), returns) == (found["counted"], sorted(returns))
         worst = found["episodes"][0]
@@ -56,6 +59,18 @@ def test_an_episode_is_listed_played_and_judged(tmp_path: Path) -> None:
         (error,) = said(run="unkept")
         assert "log.steps = false" in error["error"]
     views.close()
+
+
+def test_of_many_episodes_the_worst_and_the_best_are_listed(tmp_path: Path) -> None:
+    part = cast("Part", None)
+    episodes = [
+        Episode(str(number), part, 0, 0, 9, {"a": float(number), "b": 0.0}, (1, 2), counted=number != 5)
+        for number in reversed(range(1_201))
+    ]
+    found = listed(Record(tmp_path, tiny_config(tmp_path), [], episodes, ["a gap"]))
+    counted = [number for number in range(1_201) if number != 5]
+    assert [int(one.id) for one in found.episodes] == counted[:MOST_WORST] + counted[-MOST_BEST:]
+    assert (found.episodes[0], found.counted, found.notes) == (EpisodeView("0", 0.0, 9, (1, 2)), 1_200, ["a gap"])
 
 
 def test_a_picture_is_a_png_file() -> None:

@@ -152,7 +152,8 @@ class Page:
         def carried_out() -> Response:
             answer = write.carry_out(self._actions, body)
             if isinstance(answer, Generator):
-                return StreamingResponse(self._sent(answer), media_type="application/x-ndjson")
+                pieces = cast("Generator[bytes]", answer)
+                return StreamingResponse(self._sent(pieces), media_type="application/x-ndjson")
             return json(answer, write.status)
 
         return await self._answered(carried_out)

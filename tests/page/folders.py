@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from remuda.client.sweeps.lineage import Interval as Compared
 from remuda.client.sweeps.lineage import Lineage, Origin
 from remuda.client.sweeps.record import RunRecord, SweepFile
@@ -219,29 +221,17 @@ def population(name: str) -> SweepFile:
     in the third interval."""
     whole, half = {"lr": 0.1, "clip": 0.2}, {"lr": 0.05, "clip": 0.2}
     ends = [CheckpointRecord(n, n, 1.0, float(n), f"iteration_{n}.pth.tar", "0" * 64, "") for n in (105, 203, 207)]
-    first: dict[str, Any]
-    first, second, copy = (
-        {"member": 0, "generation": 0, "run": "m00_g0", "settings": whole},
-        {"member": 1, "generation": 0, "run": "m01_g0", "settings": whole},
-        {"member": 1, "generation": 1, "run": "m01_g1", "settings": half},
-    )
+    first = Origin(member=0, generation=0, run="m00_g0", settings=whole)
+    second = Origin(member=1, generation=0, run="m01_g0", settings=whole)
+    copy = Origin(member=1, generation=1, run="m01_g1", settings=half, parent="m00_g0", checkpoint=ends[0])
+    firsts = [replace(first, parent="m00_g0", checkpoint=one) for one in ends[:2]]
     intervals = (
-        Compared(until_env_step=100, origins=(Origin(**first), Origin(**second)), ends=(ends[0], None)),
-        Compared(
-            until_env_step=200,
-            origins=tuple(Origin(**one, parent="m00_g0", checkpoint=ends[0]) for one in (first, copy)),
-            ends=(ends[1], ends[2]),
-        ),
-        Compared(
-            until_env_step=300,
-            origins=(
-                Origin(**first, parent="m00_g0", checkpoint=ends[1]),
-                Origin(**copy, parent="m01_g1", checkpoint=ends[2]),
-            ),
-        ),
+        Compared(until_env_step=100, origins=(first, second), ends=(ends[0], None)),
+        Compared(until_env_step=200, origins=(firsts[0], copy), ends=(ends[1], ends[2])),
+        Compared(until_env_step=300, origins=(firsts[1], replace(copy, parent="m01_g1", checkpoint=ends[2]))),
     )
     runs = [
-        RunRecord(name=one["run"], variant=one["run"][:3], seed=1, settings=one["settings"], run_dir=f"v/{one['run']}")
+        RunRecord(name=one.run, variant=one.run[:3], seed=1, settings=one.settings, run_dir=f"v/{one.run}")
         for one in (first, second, copy)
     ]
     return SweepFile(1, name, "serial", tuple(runs), Lineage({}, intervals))

@@ -57,12 +57,12 @@ def test_a_league_goes_on_from_the_same_moment_against_the_same_opponents(tmp_pa
     herd.wait_members(6)
     until(lambda: league(run)["games"] > before["games"], "more games are played")
     until(lambda: len(league(run)["resets"]) > len(before["resets"]), "the exploiter begins again")
+    until(lambda: all(texts(log, "computed ") for log in (run / "log" / "inference").iterdir()), "each has worked")
     assert len(herd.incarnations()) == incarnations, "no worker had to restart"
     first = herd.stop()
     stopped = league(run)
     assert_games_and_lineage(run, before, stopped)
     assert_checkpoints_play(run)
-    assert all(texts(log, "computed ") for log in (run / "log" / "inference").iterdir()), "each has worked"
     assert all(one.train_iter > 0 for one in first.policies)
 
     herd.submit(user, "horse", 0, f"stop.max_env_steps={first.env_step + 1_000}", resume=True)

@@ -83,7 +83,7 @@ def launch(
     }
     with gc_frozen():  # what is imported stays
         sets = [f"{key}={value}" for key, value in short.items() if value is not None]
-        resolved = run.resolved(*named(name), *sets, opens=not dry_run)
+        resolved = run.resolved(*named(name), *sets, opens=not dry_run, launches=True)
         import_module("remuda.client.checking")  # which `_check` needs; it runs code of the user, too
     if dry_run:
         _check(resolved)

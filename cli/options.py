@@ -132,11 +132,11 @@ class RunOptions:
     inference: Inference = False
     offline: Offline = None
 
-    def resolved(self, *more_sets: str, opens: bool = True) -> ResolvedRun:
+    def resolved(self, *more_sets: str, opens: bool = True, launches: bool = False) -> ResolvedRun:
         """Combine the options; `more_sets` are further settings like --set, and override --set. Unless `opens`, a run
-        in a bucket is not opened, and nothing is restored.
+        in a bucket is not opened, and nothing is restored. `launches`: launch.on starts the processes of the run.
 
-        Raises InputError for contradicting options, ConfigError, and BucketError.
+        Raises InputError for contradicting options, ConfigError, UnusableError, and BucketError.
         """
         import json
 
@@ -149,23 +149,23 @@ class RunOptions:
         sets = [*(self.sets or ()), *more_sets, *beginning]
         config, bucket = self.config, None
         if config is None:
-            config, bucket = self._own_config(choice, opens=opens)
+            config, bucket = self._own_config(choice, _launcher_in(sets) if launches else None, opens=opens)
         if self.env is None:
             loaded = load(config, sets=sets, seed=self.seed, device=self.device)
         else:
             loaded = choose(str(config), self.env, sets=sets, seed=self.seed, device=self.device)
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name=loaded.config.name)
         if bucket is None:
-            bucket = _opened(folder, choice, opens=opens)
+            bucket = _opened(folder, choice, loaded.config.launch.on if launches else None, opens=opens)
         if bucket is not None:
             folder, choice = bucket.folder, bucket.on_exists
         if choice == "resume":
             loaded = with_former_settings(loaded, folder)
         return ResolvedRun(loaded, folder, choice, nullcontext() if bucket is None else bucket)
 
-    def _own_config(self, choice: OnExists, *, opens: bool) -> tuple[Path, Shipping | None]:
-        """Return the config of the continued run, and its bucket. Raises InputError if the options name no run, and
-        BucketError."""
+    def _own_config(self, choice: OnExists, launch_on: str | None, *, opens: bool) -> tuple[Path, Shipping | None]:
+        """Return the config of the continued run, and its bucket. Raises InputError if the options name no run,
+        UnusableError, and BucketError."""
         from remuda.storage.run_folder import RunFolder
 
         if self.env is not None:
@@ -173,7 +173,7 @@ class RunOptions:
         if choice != "resume" or (self.run_dir is None and self.run_id is None):
             raise InputError("name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN")
         folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name="")
-        bucket = _opened(folder, choice, opens=opens)
+        bucket = _opened(folder, choice, launch_on, opens=opens)
         config = RunFolder(folder if bucket is None else bucket.folder).config_json
         if not config.is_file():
             raise InputError(
@@ -316,10 +316,24 @@ def resolve_run_dir(run_dir: Path | None, run_id: str | None, *, runs_dir: Path,
     return given if address_of(given) else Path(os.path.abspath(given))
 
 
-def _opened(folder: Path, on_exists: OnExists, *, opens: bool) -> Shipping | None:
-    """Open the run's bucket, if the run has one. Raises BucketError."""
+def _launcher_in(sets: Sequence[str]) -> str | None:
+    """Return the launcher that settings name."""
+    from remuda.config.readers import parse_override
+
+    named = [str(one.value) for one in map(parse_override, sets) if one.loc == ("launch", "on")]
+    return named[-1] if named else None
+
+
+def _opened(folder: Path, on_exists: OnExists, launch_on: str | None, *, opens: bool) -> Shipping | None:
+    """Open the run's bucket, if the run has one. Raises UnusableError if the launcher starts processes elsewhere, and
+    BucketError."""
+    from remuda.storage.bucket.address import address_of_folder
     from remuda.storage.bucket.shipping import open_bucket
 
+    if launch_on is not None:
+        from remuda.client.checking import check_address
+
+        check_address(address_of_folder(folder), launch_on)
     return open_bucket(folder, on_exists, lambda text: print(text, file=sys.stderr, flush=True)) if opens else None
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -16,12 +16,13 @@ from pydantic import JsonValue
 
 from remuda.client import running
 from remuda.client.beginning import with_former_settings
-from remuda.client.checking import check_launch
+from remuda.client.checking import check_address, check_launch
 from remuda.client.progress import open_view
 from remuda.config.errors import Error
 from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.readers import Override
 from remuda.config.schema import ExperimentConfig
+from remuda.storage.bucket.address import address_of_folder
 from remuda.storage.bucket.shipping import Shipping, open_bucket
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder
@@ -176,7 +177,7 @@ def launch(
     """
     _require_main_thread("launch")
     launcher = {} if on is None else {"launch.on": on}
-    with _opened(config, {**overrides, **launcher}, run_dir, on_exists) as run:
+    with _opened(config, {**overrides, **launcher}, run_dir, on_exists, launches=True) as run:
         loaded, folder = run.loaded, run.folder
         loaded = with_former_settings(loaded, folder) if run.on_exists == "resume" else loaded
         check_launch(loaded, folder, run.on_exists)
@@ -235,15 +236,6 @@ def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:
     )
 
 
-def _config_or_former(config: Config | None, run_dir: str | os.PathLike[str] | None, on_exists: OnExists) -> Config:
-    """Return the config, or the config of the continued run. Raises TypeError if both are missing."""
-    if config is not None:
-        return config
-    if on_exists != "resume" or run_dir is None:
-        raise TypeError('give a config, or a run to continue: run_dir="runs/first", on_exists="resume"')
-    return RunFolder(Path(run_dir)).config_json
-
-
 def _loaded(config: Config, overrides: Mapping[str, object]) -> LoadedConfig:
     settings = [one for key, value in overrides.items() for one in _overrides(key, value)]
     if isinstance(config, ExperimentConfig | Mapping):
@@ -277,20 +269,23 @@ def _opened(
     overrides: Mapping[str, object],
     run_dir: str | os.PathLike[str] | None,
     on_exists: OnExists,
+    *,
+    launches: bool = False,
 ) -> Generator[_Opened]:
     """Load the config, and open the run's bucket if `run_dir` is an address; the bucket has all of the run afterwards.
     Without `run_dir`, the default is the same as for the commands."""
-    with ExitStack() as stack:
-        bucket = None if run_dir is None else open_bucket(run_dir, on_exists, _warn)
-        if bucket is not None:
-            run_dir = stack.enter_context(bucket).folder
-        loaded = _loaded(_config_or_former(config, run_dir, on_exists), overrides)
-        if run_dir is None:
-            run_dir = Path(os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR) / loaded.config.name
-            bucket = open_bucket(run_dir, on_exists, _warn)
-            if bucket is not None:
-                run_dir = stack.enter_context(bucket).folder
-        yield _Opened(loaded, Path(os.path.abspath(run_dir)), on_exists if bucket is None else bucket.on_exists, bucket)
+    loaded = None if config is None else _loaded(config, overrides)
+    if run_dir is None and loaded is not None:
+        run_dir = Path(os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR) / loaded.config.name
+    if run_dir is None or (loaded is None and on_exists != "resume"):
+        raise TypeError('give a config, or a run to continue: run_dir="runs/first", on_exists="resume"')
+    if launches and loaded is not None:
+        check_address(address_of_folder(run_dir), loaded.config.launch.on)
+    bucket = open_bucket(run_dir, on_exists, _warn)
+    with nullcontext() if bucket is None else bucket:
+        folder = Path(os.path.abspath(run_dir)) if bucket is None else bucket.folder
+        loaded = loaded or _loaded(RunFolder(folder).config_json, overrides)
+        yield _Opened(loaded, folder, on_exists if bucket is None else bucket.on_exists, bucket)
 
 
 def _warn(text: str) -> None:

@@ -21,6 +21,15 @@ class UnusableError(Error):
     reason."""
 
 
+def check_address(address: str | None, launch_on: str) -> None:
+    """Check the launcher of a run at an address. Raises UnusableError for processes on other machines."""
+    if address is not None and launch_on != LOCAL:
+        raise UnusableError(
+            f"{address} is copied from a folder of this machine, and launch.on is {launch_on}: leave out launch.on, or "
+            "give a run folder that the engine's machines see"
+        )
+
+
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Check a run with own workers; devices only for workers on this machine. Raises UnusableError, RunFolderError."""
     if loaded.config.launch.runs_dir_here:  # elsewhere only the coordinator sees the run folder, and checks it

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.client.beginning import size_request, with_former_settings, with_measured_sizes
-from remuda.client.checking import with_agents
+from remuda.client.checking import check_address, with_agents
 from remuda.client.client import Client
 from remuda.config.load import SETTINGS, LoadedConfig, load_config
 from remuda.config.schema import ExperimentConfig
@@ -127,19 +127,13 @@ def launch(
         nanny: a nanny that was started already, see LaunchRequest.
         bucket: the open bucket of the run folder; a run that was continued elsewhere ends.
 
-    Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
+    Raises LaunchError, UnusableError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
-    from remuda.config.launching import LOCAL
-    from remuda.deploy.launcher import LaunchError
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     given = _run_input(config, run_dir, overrides, on_exists)
     loaded, request = given.loaded, size_request(given.loaded, serial=False)
-    if bucket is not None and loaded.config.launch.on != LOCAL:
-        raise LaunchError(
-            f"{bucket.address} is copied from a folder of this machine, and launch.on is {loaded.config.launch.on}: "
-            "leave out launch.on, or give a run folder that the engine's machines see"
-        )
+    check_address(None if bucket is None else bucket.address, loaded.config.launch.on)
     launcher = _launcher(given, request, limits, profile, say, nanny)
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)

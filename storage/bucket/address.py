@@ -68,6 +68,15 @@ def write_mark(root: Path, mark: Mark) -> None:
     write_bytes(_mark_of(root), msgspec.json.encode(mark), durable=False, mode=0o600)
 
 
+def address_of_folder(run_dir: str | os.PathLike[str]) -> str | None:
+    """Return the address that is meant by an address, or by a local folder that stands for one. Raises BucketError."""
+    address = address_of(run_dir)
+    if address is None:
+        mark = read_mark(Path(os.path.abspath(run_dir)))
+        address = None if mark is None else mark.address
+    return address
+
+
 def shown(run_dir: str | Path) -> str:
     """Return how people name this run folder: by its address in a bucket, if it has one."""
     mark = read_mark(Path(run_dir))

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from remuda.storage.bucket.address import BucketError, NotShippedError, address_of, local_folder, read_mark
+from remuda.storage.bucket.address import BucketError, NotShippedError, address_of_folder, local_folder
 from remuda.storage.bucket.shipper import Shipped
 from remuda.storage.existing_folder import OnExists
 
@@ -48,10 +48,7 @@ _DECODER = msgspec.json.Decoder(Event)
 def open_bucket(run_dir: str | os.PathLike[str], on_exists: OnExists, say: Callable[[str], None]) -> Shipping | None:
     """Open the run at an address, or of a local folder that stands for an address; None for any other folder. Raises
     BucketError."""
-    address = address_of(run_dir)
-    if address is None:
-        mark = read_mark(Path(os.path.abspath(run_dir)))
-        address = None if mark is None else mark.address
+    address = address_of_folder(run_dir)
     return None if address is None else Shipping(address, on_exists, say)
 
 

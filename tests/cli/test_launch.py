@@ -90,6 +90,17 @@ def test_a_dry_run_prints_the_commands_and_starts_nothing(
     assert listing(folder) == before
 
 
+@pytest.mark.parametrize("given", [("good.yaml",), ("--resume",)])
+def test_an_engine_is_refused_at_an_address_before_the_run_is_claimed(
+    terminal: Terminal, folder: Path, given: tuple[str, ...]
+) -> None:
+    before = listing(folder)
+    ended = terminal.remuda("launch", *given, "--run-dir", f"file://{folder}/bucket/x", "--on", "slurm")
+    assert ended.code == 2
+    assert "launch.on is slurm" in ended.err
+    assert listing(folder) == before
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [

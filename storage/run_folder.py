@@ -9,6 +9,10 @@ from pathlib import Path
 
 MODEL, MODEL_INFO = "model.pt", "model_info.json"
 """The files in model/."""
+RUNS_LIST = "coordinator.sqlite"
+"""The list of all runs in the runs folder of a coordinator."""
+RUNS_OWNER = ".coordinator"
+"""Names the coordinator that has the runs folder open; exists only meanwhile."""
 _WORKER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 

@@ -158,6 +158,10 @@ class FinishedRun(Snapshot, frozen=True):
         """Return a finished run with its last status and its use; the config is in the run folder."""
         return FinishedRun(replace(identity, config_json=""), last, hours=[*hours])
 
+    def at(self, run_dir: str) -> FinishedRun:
+        """Return the run with its folder at this place."""
+        return replace(self, identity=replace(self.identity, run_dir=run_dir), last=replace(self.last, run_dir=run_dir))
+
     @property
     def state(self) -> ExperimentState:
         """State in the last status."""

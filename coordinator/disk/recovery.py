@@ -50,6 +50,14 @@ def curves_hold_until(policies: Sequence[RunSnapshot], index: int) -> Counters:
     return known if begins else structs.replace(known, train_iter=sys.maxsize)
 
 
+def found_in(recovered: Recovered, folder: RunFolder) -> Recovered:
+    """Return the recovered run of a folder, which may have been at another place when the journal was written."""
+    before = recovered.snapshot.identity
+    policy_file = folder.policy / os.path.basename(before.policy_file)
+    identity = structs.replace(before, run_dir=str(folder.root), policy_file=str(policy_file))
+    return replace(recovered, snapshot=structs.replace(recovered.snapshot, identity=identity))
+
+
 def with_payloads(recovered: Recovered, data: Path) -> Recovered:
     """Return the recovered run without the chunks whose payload file is gone."""
     files = set(os.listdir(data)) if data.is_dir() else set[str]()

@@ -24,6 +24,7 @@ from remuda.coordinator.disk.allowed_code import AllowedCode
 from remuda.coordinator.disk.recovery import (
     counters_after,
     curves_hold_until,
+    found_in,
     payload_files,
     policy_file_of,
     resumed_at,
@@ -214,8 +215,8 @@ class RunFolders:
             folders = [folder_of_policy(run_dir, name) for name in names]
             journals = open_journals(folder.journal, names)
             undo.callback(journals[0].close)
-            found = [each.read() for each in journals]
-            known = [one for one in found if one is not None]
+            found = [(own, each.read()) for own, each in zip(folders, journals, strict=True)]
+            known = [found_in(one, own) for own, one in found if one is not None]
             if len(known) < len(found):
                 raise JournalDamagedError(f"{folder.journal} is empty")
             recovered = _put_together(known)

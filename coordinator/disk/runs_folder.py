@@ -27,7 +27,7 @@ from remuda.coordinator.shares import LONGEST_H, Past
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import make_private
 from remuda.storage.ownership import FolderOwnedError, Ownership
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import RUNS_LIST, RUNS_OWNER, RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
 from remuda.training.identity import Identity
 from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
@@ -41,7 +41,6 @@ from remuda.wire.messages import OVER, BillLine, Quota, Used
 FINISHED_SHOWN = 100
 """Number of finished runs shown by `status` after a restart: the last ones to end."""
 
-_LIST = "coordinator.sqlite"
 _SUMS = "sum(worker_us), sum(gpu_us), sum(cpu_us), sum(env_steps), sum(updates), sum(payload_bytes)"
 _TABLES = """
 create table if not exists run
@@ -89,7 +88,7 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
 
     Empty if no readable list exists.
     """
-    path = (runs_dir / _LIST).absolute()
+    path = (runs_dir / RUNS_LIST).absolute()
     if not path.is_file():  # SQLite would wait for a pipe
         return []
     try:
@@ -98,7 +97,8 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
     except (sqlite3.Error, UnicodeDecodeError):
         return []
     return [
-        KnownRun(experiment, _name(last) or Path(run_dir).name, Path(run_dir)) for experiment, run_dir, last in rows
+        KnownRun(experiment, _name(last) or Path(run_dir).name, runs_dir / run_dir)
+        for experiment, run_dir, last in rows
     ]
 
 
@@ -112,14 +112,15 @@ def _name(last: bytes | None) -> str | None:
 
 
 class RunsFolder:
-    """Owns the runs folder while open. The list is `<runs-dir>/coordinator.sqlite`. For any thread."""
+    """Owns the runs folder while open. The list is `<runs-dir>/coordinator.sqlite`, with paths relative to the folder:
+    a folder that is moved, or restored on another machine, is continued there. For any thread."""
 
     def __init__(self, runs_dir: Path) -> None:
         """Take the folder, or make a new folder. Raises FolderOwnedError if a different coordinator owns the folder,
         JournalError if the list cannot be opened, and OSError."""
         make_private(runs_dir)
-        self._ownership = Ownership(runs_dir / ".coordinator")
-        self._path = runs_dir / _LIST
+        self._ownership = Ownership(runs_dir / RUNS_OWNER)
+        self._root, self._path = runs_dir, runs_dir / RUNS_LIST
         try:
             self._db = _open_whole(self._path)
         except JournalError:
@@ -147,13 +148,13 @@ class RunsFolder:
         """Return the last runs to end, in the order of the ends, from the rows."""
         with self._lock:
             rows = self._db.execute(
-                "select last from run where is_over and last is not null order by rowid desc limit ?",
+                "select run_dir, last from run where is_over and last is not null order by rowid desc limit ?",
                 (FINISHED_SHOWN,),
             ).fetchall()
         found: list[FinishedRun] = []
-        for (last,) in reversed(rows):
+        for run_dir, last in reversed(rows):
             with contextlib.suppress(msgspec.MsgspecError):  # a row of another version of Remuda: its folder is there
-                found.append(_FINISHED.decode(last))
+                found.append(_FINISHED.decode(last).at(str(self._root / run_dir)))
         return found
 
     def unfinished(self) -> list[ListedRun]:
@@ -163,7 +164,7 @@ class RunsFolder:
                 "select experiment, run_dir from run where rowid in (select max(rowid) from run group by run_dir) "
                 "and not is_over order by rowid"
             ).fetchall()
-        return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
+        return [ListedRun(experiment, self._root / run_dir) for experiment, run_dir in rows]
 
     def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> RecoveredRun | FinishedRun | None:
         """Recover an unfinished run. If impossible, log the reason and leave the run for the next start. None: a
@@ -204,6 +205,7 @@ class RunsFolder:
 
     def _note(self, experiment: str, run_dir: str, last: FinishedRun | None) -> None:
         is_over = last is not None
+        run_dir = run_dir.removeprefix(f"{self._root}/")
         values = (experiment, run_dir, is_over, None if last is None else msgspec.msgpack.encode(last))
         with self._lock:
             with committing(self._db, self._path):
@@ -308,7 +310,7 @@ def _open_whole(path: Path) -> sqlite3.Connection:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             problem = str(error)
         if problem == "ok":
-            _add_missing_column(db)
+            _update(db, f"{path.parent}/")
             return db
         db.close()
         raise JournalDamagedError(f"{path} is damaged: {problem.splitlines()[-1]}")
@@ -317,11 +319,12 @@ def _open_whole(path: Path) -> sqlite3.Connection:
         raise JournalDamagedError(f"{error}; {advice}") from error
 
 
-def _add_missing_column(db: sqlite3.Connection) -> None:
-    """Update the list of an older version of Remuda, which has no rows of finished runs."""
+def _update(db: sqlite3.Connection, start: str) -> None:
+    """Update the list of an older version of Remuda, which has no rows of finished runs, and absolute paths."""
     columns = [row[1] for row in db.execute("pragma table_info(run)")]
     if "last" not in columns:
         db.execute("alter table run add column last blob")
+    db.execute("update run set run_dir = substr(run_dir, length(?1) + 1) where instr(run_dir, ?1) = 1", (start,))
 
 
 def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> FinishedRun:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from remuda.buffer.chunk import chunk_name, write_chunk
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.disk.runs_folder import RunsFolder, unrecoverable_run
+from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs, unrecoverable_run
 from remuda.coordinator.effects import CloseRun, PrepareRun, Requester
 from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
@@ -225,6 +225,27 @@ def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pyte
     assert [run.experiment for run in herd.unfinished()] == [OTHER]
     assert [run.identity.id for run in herd.finished()] == [SECOND]
     herd.close()
+
+
+def test_runs_go_on_in_a_runs_folder_that_was_moved(tmp_path: Path) -> None:
+    """Also in the folder of an older version, with absolute paths."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    herd, folders = RunsFolder(before), RunFolders(before)
+    herd.note(in_state(submitted(folders, OTHER, "other"), "finished"))
+    leave(herd, folders, submitted(folders, FIRST, "one"))
+    with closing(sqlite3.connect(before / "coordinator.sqlite")) as db:
+        db.execute("update run set run_dir = ? where experiment = ?", (f"{before}/other", OTHER))
+        db.commit()
+    RunsFolder(before).close()
+    before.rename(after)
+    over, gone_on_with = all_found(after)
+    assert isinstance(over, FinishedRun)
+    assert over.identity.run_dir == over.status(0.0).run_dir == str(after / "other")
+    assert isinstance(gone_on_with, RecoveredRun)
+    identity = gone_on_with.experiment.identity
+    assert identity.run_dir == str(after / "one")
+    assert Path(identity.policy_file).parent == after / "one" / "policy"
+    assert {run.run_dir for run in known_runs(after)} == {after / "one", after / "other"}
 
 
 def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> None:

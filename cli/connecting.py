@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.errors import InputError
-
 if TYPE_CHECKING:
     from remuda.client.client import Client
 
@@ -36,16 +34,7 @@ SAID_AFTER_S = 1.0
 
 
 def connection_path(given: Path | None, runs_dir: Path) -> Path:
-    """Return the absolute path of the connection file: `given`, or the file in the runs folder. Raises InputError for a
-    runs folder at an address."""
-    from remuda.storage.bucket.address import address_of
-
-    address = None if given is not None else address_of(runs_dir)
-    if address is not None:
-        raise InputError(
-            f"--runs-dir {address}: a coordinator keeps its runs in a folder of its machine; only train and launch "
-            "take an address"
-        )
+    """Return the absolute path of the connection file: `given`, or the file in the runs folder."""
     return (given or runs_dir / "connection.json").absolute()
 
 

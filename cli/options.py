@@ -54,14 +54,20 @@ RunDir = Annotated[
     typer.Option(metavar="DIR", help="The run folder itself, or its address in a bucket: s3://bucket/runs/first."),
 ]
 RunId = Annotated[str | None, typer.Option(metavar="ID", help="Run folder inside --runs-dir (default: the name).")]
-RunsDir = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        envvar="REMUDA_RUNS_DIR",
-        help="The folder of all run folders; for train and launch also an address such as s3://bucket/runs.",
-    ),
-]
+
+
+def on_disk(folder: Path) -> Path:
+    """Return a folder of this machine: the folder itself, or the folder that stands for an address. Raises
+    BucketError."""
+    from remuda.storage.bucket.address import address_of, local_folder
+
+    address = address_of(folder)
+    return folder if address is None else local_folder(address)
+
+
+_RUNS_DIR_HELP = "The folder of all run folders, or its address in a bucket: s3://bucket/runs."
+RunsDirOrAddress = Annotated[Path, typer.Option(metavar="DIR", envvar="REMUDA_RUNS_DIR", help=_RUNS_DIR_HELP)]
+RunsDir = Annotated[Path, typer.Option(metavar="DIR", envvar="REMUDA_RUNS_DIR", help=_RUNS_DIR_HELP, callback=on_disk)]
 OnExistsOption = Annotated[
     OnExists | None, typer.Option(help="What to do with a run folder that is already there (default: error).")
 ]
@@ -124,7 +130,7 @@ class RunOptions:
     device: Device = None
     run_dir: RunDir = None
     run_id: RunId = None
-    runs_dir: RunsDir = DEFAULT_RUNS_DIR
+    runs_dir: RunsDirOrAddress = DEFAULT_RUNS_DIR
     on_exists: OnExistsOption = None
     resume: Resume = False
     force: Force = False

@@ -17,7 +17,7 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError
-from remuda.cli.options import DEFAULT_RUNS_DIR
+from remuda.cli.options import DEFAULT_RUNS_DIR, on_disk
 
 if TYPE_CHECKING:
     from remuda.page.process import PageProcess, Tokens
@@ -42,7 +42,10 @@ PageAt = Annotated[
     ),
 ]
 Folder = Annotated[
-    Path, typer.Argument(metavar="RUNS_DIR", envvar="REMUDA_RUNS_DIR", help="The folder of all run folders.")
+    Path,
+    typer.Argument(
+        metavar="RUNS_DIR", envvar="REMUDA_RUNS_DIR", help="The folder of all run folders.", callback=on_disk
+    ),
 ]
 At = Annotated[
     str,

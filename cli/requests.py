@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,16 @@ import typer
 
 from remuda.cli.connecting import WAIT_S, ConnectionPath, connected, connection_path
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, Name, RunOptions, RunsDir, named, print_unused, with_run_options
+from remuda.cli.options import (
+    DEFAULT_RUNS_DIR,
+    Name,
+    RunOptions,
+    RunsDir,
+    named,
+    on_disk,
+    print_unused,
+    with_run_options,
+)
 from remuda.cli.output import reserved_stdout
 
 if TYPE_CHECKING:
@@ -54,12 +64,9 @@ def submit(
     The run folder is in the coordinator's runs folder; --run-dir names another folder inside.
     """
     from remuda.client.checking import check_experiment, with_agents
-    from remuda.storage.bucket.address import address_of
 
-    connection_path(connection_file, run.runs_dir)  # refuses an address
+    run = replace(run, runs_dir=on_disk(run.runs_dir), run_dir=None if run.run_dir is None else on_disk(run.run_dir))
     resolved = run.resolved(*named(name), opens=False)
-    if address_of(resolved.run_dir):
-        raise InputError(f"--run-dir {run.run_dir}: only train and launch take an address; name a folder")
     resolved.loaded.require_numbers("the workers may be on other machines")
     with reserved_stdout():  # the environment is built
         check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,12 +15,15 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import FAILED, InputError, RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir, parse_limits
+from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir, RunsDirOrAddress, on_disk, parse_limits
 from remuda.cli.page import PageAt, PageSwitch, check_page, coordinator_page
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
 
 if TYPE_CHECKING:
+    from remuda.coordinator.settings import Settings
     from remuda.deploy.rank_place import RankPlace
+    from remuda.storage.bucket.shipping import Shipping
+    from remuda.worker.shutdown_guard import ShutdownGuard
 
 COORDINATOR_EXAMPLE = "remuda coordinator --runs-dir runs"
 WORKER_EXAMPLE = "remuda worker collector --count 2 --runs-dir runs"
@@ -82,7 +85,7 @@ def coordinator(
     bind: Bind = None,
     advertise: Advertise = None,
     stream_port: StreamPort = 0,
-    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    runs_dir: RunsDirOrAddress = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
     limit: LimitOption = None,
     http: Http = None,
@@ -93,50 +96,76 @@ def coordinator(
     """Run a coordinator until told to end. After a crash, the next start continues every experiment.
 
     A first Ctrl-C stops every experiment cleanly, saves, and ends. A second Ctrl-C ends at once; the next start
-    continues.
+    continues. At an address such as s3://bucket/herd, all runs are copied there, and after the loss of this machine the
+    next start on another machine continues.
     """
     from remuda.coordinator.__main__ import GRACE_S
-    from remuda.coordinator.service import Service
     from remuda.coordinator.settings import Settings
     from remuda.logbook.streams import best_effort_stderr
-    from remuda.worker.process import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     check_page(page)
     address = None if bind is None else _address(bind)
-    file = connection_path(connection_file, runs_dir)
+    advertised, limits = None if advertise is None else _advertised(advertise), parse_limits(limit or [])
+    folder = on_disk(runs_dir)
     settings = Settings(
-        runs_dir.absolute(),
-        file,
+        folder.absolute(),
+        connection_path(connection_file, folder),
         address,
         persistent=True,
-        limits=parse_limits(limit or []),
+        limits=limits,
         stream_port=stream_port,
-        advertised=None if advertise is None else _advertised(advertise),
+        advertised=advertised,
         http=http,
         allowed_code=tuple(folder.absolute() for folder in allow_code or []),
     )
-    with _input_errors(), best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
-        with gc_frozen():
-            service = Service(settings, guard)
-        others = "" if service.address == service.listens_on else f", reached at {service.address}"
-        print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
-        print(
-            f"workers join with: remuda worker collector --connection-file {quote(str(file))}",
-            file=sys.stderr,
-            flush=True,
-        )
-        for line in service.monitoring_lines:
-            print(line, file=sys.stderr, flush=True)
-        with coordinator_page(
-            page,
-            page_at,
-            coordinator=service.id,
-            runs_dir=settings.runs_dir,
-            connection_file=file,
-            keys_dir=settings.keys_dir,
-        ):
-            service.run()
+    with (
+        _bucket(runs_dir) as bucket,
+        _input_errors(),
+        best_effort_stderr(),
+        ShutdownGuard(grace_s=GRACE_S) as guard,
+    ):
+        if bucket is not None:
+            bucket.when_moved(guard.end)
+        _serve(settings, guard, page, page_at)
+
+
+def _bucket(runs_dir: Path) -> AbstractContextManager[Shipping | None]:
+    """Open the bucket of a runs folder at an address. Raises BucketError."""
+    from remuda.storage.bucket.address import address_of_folder
+    from remuda.storage.bucket.shipping import open_runs_bucket
+
+    address = address_of_folder(runs_dir)
+    if address is None:
+        return nullcontext()
+    return open_runs_bucket(address, lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def _serve(settings: Settings, guard: ShutdownGuard, page: bool | None, page_at: str | None) -> None:
+    from remuda.coordinator.service import Service
+    from remuda.worker.process import gc_frozen
+
+    file = settings.connection_file
+    with gc_frozen():
+        service = Service(settings, guard)
+    others = "" if service.address == service.listens_on else f", reached at {service.address}"
+    print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
+    print(
+        f"workers join with: remuda worker collector --connection-file {quote(str(file))}",
+        file=sys.stderr,
+        flush=True,
+    )
+    for line in service.monitoring_lines:
+        print(line, file=sys.stderr, flush=True)
+    with coordinator_page(
+        page,
+        page_at,
+        coordinator=service.id,
+        runs_dir=settings.runs_dir,
+        connection_file=file,
+        keys_dir=settings.keys_dir,
+    ):
+        service.run()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, Sets
+from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDirOrAddress, Sets, on_disk
 
 if TYPE_CHECKING:  # it imports what runs experiments, which --help does not need
     from remuda.cli.sweep_runs import SweepOptions
@@ -50,7 +50,7 @@ def sweep(
     jobs: Jobs = 1,
     sets: Sets = None,
     sweep_dir: SweepDir = None,
-    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    runs_dir: RunsDirOrAddress = DEFAULT_RUNS_DIR,
     datestamp: Datestamp = False,
     force: ForceAll = False,
     dry_run: DryRun = False,
@@ -68,8 +68,11 @@ def sweep(
     read = read_grid(grid)
     from remuda.cli.sweep_runs import SweepOptions, run_population, run_search
 
+    is_address, runs_dir = on_disk(runs_dir) != runs_dir, on_disk(runs_dir)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
     target = on or _target(folder, connection_file, runs_dir, jobs)
+    if is_address and target == "local":
+        raise InputError("a sweep at an address needs a coordinator: start one there with `remuda coordinator`")
     again = _continue_command(folder, datestamp=datestamp)
     options = SweepOptions(
         folder, target, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json, again

@@ -225,6 +225,8 @@ class RunFolders:
             if state in OVER:
                 return recovered
             policies = configs_of_policies(config)
+            for path in (path for own in folders for path in own.folders(serial=False)):
+                path.mkdir(parents=True, exist_ok=True)  # a copy from a bucket has no empty folders
             missed: Sequence[Recovered | None] = [None] * len(folders)
             opened: Sequence[OpenFiles] = []
             if state != "queued":

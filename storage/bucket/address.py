@@ -15,6 +15,8 @@ from remuda.storage.untrusted import read_bounded
 
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(.+)")
 _CACHE = "REMUDA_CACHE_DIR"
+MARK_END = ".bucket.json"
+"""End of the name of the file beside a local folder."""
 _MOST_MARK_BYTES = 4_096
 
 
@@ -84,4 +86,4 @@ def shown(run_dir: str | Path) -> str:
 
 
 def _mark_of(root: Path) -> Path:
-    return root.parent / f".{root.name}.bucket.json"
+    return root.parent / f".{root.name}{MARK_END}"

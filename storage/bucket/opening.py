@@ -9,13 +9,12 @@ from datetime import datetime
 from pathlib import Path
 
 from remuda.storage.bucket.address import BucketError, Mark, read_mark
+from remuda.storage.bucket.folder import LocalFolder
 from remuda.storage.bucket.generation import Newest, last_epoch, newest_first, read_newest, read_owner
 from remuda.storage.bucket.restore import move_aside, restore
 from remuda.storage.bucket.shipper import claim
 from remuda.storage.bucket.store import Store
 from remuda.storage.existing_folder import OnExists
-from remuda.storage.ownership import Ownership
-from remuda.storage.run_folder import RunFolder
 
 _LATE_S, _LATE_INTERVALS = 10.0, 2
 """An owner may be later with its next copy by so many seconds, or intervals, before it counts as dead."""
@@ -28,7 +27,7 @@ class OccupiedError(BucketError):
 def open_run(
     store: Store,
     address: str,
-    root: Path,
+    folder: LocalFolder,
     on_exists: OnExists,
     owner: str,
     say: Callable[[str], None],
@@ -36,25 +35,28 @@ def open_run(
     sleep: Callable[[float], None] = time.sleep,
     wall: Callable[[], float] = time.time,
 ) -> Mark:
-    """Claim the run at the store's address for `owner`, with the run's files in `root`; a new run begins without the
-    folder `root`.
+    """Claim the run at the store's address for `owner`, with the run's files in `folder`; a new run begins without the
+    folder. A coordinator's runs are opened in the same way; with `resume` also where there are none yet.
 
     A folder on this machine is kept if nobody has continued the run elsewhere since: then the folder is at least as new
     as the bucket. Any other folder is moved aside. Raises OccupiedError if `on_exists` does not permit the address,
     FolderOwnedError if a process of this machine has the run open, BucketError if another machine has the run open, and
     OSError.
     """
-    epoch = last_epoch(store)
-    is_run = next(newest_first(store, epoch, say), None) is not None
-    is_here = _is_of_newest_epoch(store, epoch, root)
+    root, epoch = folder.root, last_epoch(store)
+    newest = next(newest_first(store, epoch, say), None)
+    is_run = newest is not None
+    is_here = _is_of_newest_epoch(store, epoch, folder)
+    if newest is not None and folder.main.name not in (file.path for file in newest.files):
+        there = LocalFolder(root, not folder.has_runs)
+        raise OccupiedError(f"{address} holds {there.what}, and not {folder.what}: choose another address")
     if is_run and on_exists not in ("resume", "force"):
         raise OccupiedError(
             f"{address} holds a run: continue it with --resume, start over with --force, or choose another address"
         )
-    if not is_run and not is_here and on_exists == "resume":
+    if not is_run and not is_here and on_exists == "resume" and not folder.has_runs:
         raise OccupiedError(f"{address} cannot be resumed: it holds no run; start one without --resume")
-    if RunFolder(root).owner.exists():
-        Ownership(RunFolder(root).owner).release()  # refuses while its owner lives
+    folder.require_no_owner()
     if is_here:
         say(f"{address}: continuing from {root}, which is at least as new as the bucket")
     elif is_run:
@@ -69,10 +71,10 @@ def open_run(
     return claim(store, root, owner, address)
 
 
-def _is_of_newest_epoch(store: Store, epoch: int, root: Path) -> bool:
+def _is_of_newest_epoch(store: Store, epoch: int, folder: LocalFolder) -> bool:
     """True if the folder on this machine was the last to hold the run."""
-    mark = read_mark(root)
-    if mark is None or mark.epoch != epoch or not RunFolder(root).config_json.is_file():
+    mark = read_mark(folder.root)
+    if mark is None or mark.epoch != epoch or not folder.main.is_file():
         return False
     holder = read_owner(store, epoch)
     return holder is not None and holder.id == mark.owner

@@ -96,7 +96,7 @@ class Shipper:
         self._known: Mapping[str, Known] = {file.path: Known(NO_STAMP, file) for file in last}
         self._is_swept = False
 
-    def ship(self, *, payloads: bool, next_s: float = 0.0) -> Shipped | None:
+    def ship(self, *, next_s: float = 0.0) -> Shipped | None:
         """Ship the folder as it is; None without a change. The next call follows after `next_s` seconds; 0 for the
         last call.
 
@@ -107,7 +107,7 @@ class Shipper:
         shutil.rmtree(self._staging, ignore_errors=True)
         self._staging.mkdir(parents=True, mode=0o700)
         try:
-            snapshot = take(self._root, self._staging, self._known, payloads=payloads)
+            snapshot = take(self._root, self._staging, self._known)
             shipped = self._send(snapshot)
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)

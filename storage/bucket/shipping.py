@@ -52,16 +52,23 @@ def open_bucket(run_dir: str | os.PathLike[str], on_exists: OnExists, say: Calla
     return None if address is None else Shipping(address, on_exists, say)
 
 
+def open_runs_bucket(address: str, say: Callable[[str], None]) -> Shipping:
+    """Open the runs of a coordinator at an address, to continue all of them, or to begin. Raises BucketError."""
+    return Shipping(address, "resume", say, has_runs=True)
+
+
 class Shipping:
     """A run in a bucket, open until `finish` or `close`."""
 
-    def __init__(self, address: str, on_exists: OnExists, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, address: str, on_exists: OnExists, say: Callable[[str], None], *, has_runs: bool = False
+    ) -> None:
         """Open the run; a run to continue is restored. `say` shows a line and may be called by another thread. Raises
         BucketError if the run cannot be opened; nothing is started then."""
         self.address, self.folder = address, local_folder(address)
         self.on_exists: OnExists = on_exists if on_exists in ("resume", "force") else "error"
         """For the run folder on this machine. A run at another name, or at a free address, finds no folder there."""
-        self._say = say
+        self._say, self._has_runs = say, has_runs
         self._last: Shipped | None = None
         self._why_moved: str | None = None
         self._acts: list[Callable[[str], object]] = []
@@ -139,7 +146,7 @@ class Shipping:
     def _start(self, *more: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "remuda.storage.bucket", "--address", self.address]
         return subprocess.Popen(
-            [*command, "--folder", os.fspath(self.folder), *more],
+            [*command, "--folder", os.fspath(self.folder), *(["--has-runs"] if self._has_runs else []), *more],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C ends the run, and the run's end this process

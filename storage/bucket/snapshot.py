@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remuda.storage.bucket.address import BucketError
+from remuda.storage.bucket.address import MARK_END, BucketError
+from remuda.storage.bucket.folder import settings_of
 from remuda.storage.bucket.generation import File, Part
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import RUNS_LIST, RUNS_OWNER, RunFolder
 
 BLOCK_BYTES = 8 << 20
 """Largest part of a file."""
@@ -26,8 +27,15 @@ NO_STAMP = (0, 0, 0)
 _HEADER_BYTES = 32
 """SQLite's write-ahead log begins with this header, which changes whenever the log starts over."""
 _TRIES, _PAUSE_S = 50, 0.05
-_ENDS = (".lock", ".tmp", "-wal", "-shm")
-"""Names of files that only living processes of this machine need."""
+_STARTS = (".owner", ".seen_", ".sweep", RUNS_OWNER)
+_ENDS = (".lock", ".tmp", "-wal", "-shm", "-journal", MARK_END)
+_CONNECTION = "connection.json"
+"""Files that only living processes of this machine need."""
+_WORK = (".shipping", ".restoring")
+"""Ends of the names of folders in which copies are made."""
+_JOURNAL = "journal.sqlite"
+_KEYS = ".keys"
+"""The keys of a coordinator: whoever reads the bucket must not be able to command its workers."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +66,23 @@ class Snapshot:
         return data
 
 
-def take(root: Path, staging: Path, former: Mapping[str, Known], *, payloads: bool) -> Snapshot:
-    """Copy the run folder into the empty folder `staging`, by links; without payload files unless `payloads`.
+def take(root: Path, staging: Path, former: Mapping[str, Known]) -> Snapshot:
+    """Copy a run folder, or the runs folder of a coordinator, into the empty folder `staging`, by links; without the
+    payload files of runs that leave these out.
 
-    Files are linked before and after the journal is copied, so no file that the journal names is missing: it is at
-    worst deleted later, and the link stays. Files newer than the journal are what a crash would leave, too. Raises
-    OSError, and BucketError for a damaged journal.
+    Files are linked before and after the journals are copied, so no file that a journal names is missing: it is at
+    worst deleted later, and the link stays. Files newer than the journal are what a crash would leave, too. Likewise a
+    coordinator's list of runs is copied before the journals: every listed run has a journal. Raises OSError, and
+    BucketError for a damaged journal.
     """
-    run = RunFolder(root)
-    found: dict[str, os.stat_result] = {}
-    _link(root, staging, former, found, payloads=payloads)
-    journal = staging / run.journal.name
-    has_journal = copy_database(run.journal, journal)
-    _link(root, staging, former, found, payloads=payloads)
     snapshot = Snapshot()
-    for path, status in sorted(found.items()):
+    _take_database(RUNS_LIST, root, staging, former, snapshot)
+    found: dict[str, os.stat_result] = {}
+    for path in _link(root, staging, former, found):
+        if path != RUNS_LIST:
+            _take_database(path, root, staging, former, snapshot)
+    _link(root, staging, former, found)
+    for path, status in found.items():
         known, stamp = former.get(path), _stamp(status)
         if known is not None and known.stamp == stamp:
             snapshot.files[path] = known
@@ -80,19 +90,48 @@ def take(root: Path, staging: Path, former: Mapping[str, Known], *, payloads: bo
         kept = () if known is None else known.file.parts
         parts = _parts(staging / path, status.st_size, kept, BLOCK_BYTES, snapshot)
         snapshot.files[path] = Known(stamp, File(path, stat.S_IMODE(status.st_mode), parts))
-    if has_journal:
-        size = journal.stat().st_size
-        parts = _parts(journal, size, (), PAGE_BLOCK_BYTES, snapshot)
-        snapshot.files[journal.name] = Known(NO_STAMP, File(journal.name, 0o600, parts))
+    snapshot.files = dict(sorted(snapshot.files.items()))
     return snapshot
 
 
-def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the ordinary files of a folder, by their path inside, except files of living processes."""
-    for folder, _, names in os.walk(root):
+def _take_database(path: str, root: Path, staging: Path, former: Mapping[str, Known], snapshot: Snapshot) -> None:
+    """Copy a journal or a list of runs, unless it is closed and unchanged since the `former` copy."""
+    source, target = root / path, staging / path
+    known, stamp = former.get(path), _stamp_of_closed(source)
+    if known is not None and stamp != NO_STAMP and known.stamp == stamp:
+        snapshot.files[path] = known
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        is_there = copy_database(source, target)
+    except BucketError:
+        if source.parent == root:
+            raise
+        is_there = bool(shutil.copyfile(source, target))  # the other runs go on; this one from its last checkpoint
+    if is_there:
+        parts = _parts(target, target.stat().st_size, (), PAGE_BLOCK_BYTES, snapshot)
+        snapshot.files[path] = Known(stamp, File(path, 0o600, parts))
+
+
+def _stamp_of_closed(database: Path) -> tuple[int, int, int]:
+    with contextlib.suppress(FileNotFoundError):
+        if not os.path.exists(f"{database}-wal"):
+            return _stamp(database.stat())
+    return NO_STAMP
+
+
+def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the ordinary files of a folder, by their path inside, except files of living processes, and runs in a
+    runs folder that are shipped to addresses of their own."""
+    for folder, folders, names in os.walk(root):
+        run = RunFolder(Path(folder))
+        skipped = {_KEYS, *(name[1:].removesuffix(MARK_END) for name in names if name.endswith(MARK_END))}
+        if run.config_json.name in names and settings_of(run.root).payloads == "none":
+            skipped.add(run.data.name)
+        folders[:] = [name for name in folders if name not in skipped and not name.endswith(_WORK)]
         for name in names:
             path = os.path.join(folder, name)
-            if name.startswith((".owner", ".bucket")) or name.endswith(_ENDS):
+            if name == _CONNECTION or name.startswith(_STARTS) or name.endswith(_ENDS):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 status = os.lstat(path)
@@ -100,19 +139,12 @@ def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                     yield os.path.relpath(path, root), status
 
 
-def _link(
-    root: Path,
-    staging: Path,
-    former: Mapping[str, Known],
-    found: dict[str, os.stat_result],
-    *,
-    payloads: bool,
-) -> None:
-    """Link files that are not known yet, and note the state of all."""
-    run = RunFolder(root)
-    skipped = () if payloads else (f"{run.data.name}/",)
-    for path, status in walk(root):
-        if path == run.journal.name or path.startswith(skipped):
+def _link(root: Path, staging: Path, former: Mapping[str, Known], found: dict[str, os.stat_result]) -> list[str]:
+    """Link files that are not known yet, and note the state of all. Returns the journals, which are not linked."""
+    journals: list[str] = []
+    for path, status in _walk(root):
+        if os.path.basename(path) in (_JOURNAL, RUNS_LIST):
+            journals.append(path)
             continue
         known = former.get(path)
         if known is None or known.stamp != _stamp(status):
@@ -121,6 +153,7 @@ def _link(
                 found[path] = status
         else:
             found[path] = status
+    return journals
 
 
 def _linked(source: Path, target: Path) -> os.stat_result:
@@ -197,6 +230,8 @@ def copy_database(source: Path, target: Path) -> bool:
         time.sleep(_PAUSE_S)
     else:
         raise BucketError(f"{source} changes too fast to be copied")
+    if not before[1] and not os.path.exists(f"{source}-journal"):
+        return True  # nobody writes
     try:
         with contextlib.closing(sqlite3.connect(target)) as db:
             db.execute("pragma synchronous = off")

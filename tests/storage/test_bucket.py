@@ -79,7 +79,7 @@ def test_any_store_gives_back_the_last_generation_that_it_took(
                 run.count(number)
                 number += 1
             with suppress(OSError, BucketError):
-                if isinstance(shipper.ship(payloads=True), Shipped):
+                if isinstance(shipper.ship(), Shipped):
                     sure = number
             if chance.random() < 0.3:  # the shipper was killed
                 shipper = shipper_of(store, run.root)
@@ -101,17 +101,17 @@ def test_an_old_machine_cannot_change_a_run_that_was_continued_elsewhere(tmp_pat
     with closing(Run(tmp_path / "here" / "run")) as here:
         first = shipper_of(store, here.root)
         here.count(0)
-        first.ship(payloads=True)
+        first.ship()
         there_root = tmp_path / "there" / "run"
         restore(store, there_root, lambda line: None)
         second = Shipper(store, there_root, claim(store, there_root, "two", "s3://bucket/run"), say=lambda line: None)
         here.count(1)
         with pytest.raises(MovedError, match="continued from the bucket"):
-            first.ship(payloads=True)
+            first.ship()
         with closing(Run(there_root)) as there:
             there.count(1)
             there.count(2)
-            second.ship(payloads=True)
+            second.ship()
         restore(store, tmp_path / "third", lambda line: None)
         assert counted(tmp_path / "third") == 3
 
@@ -137,7 +137,7 @@ def test_a_run_that_is_continued_while_its_old_machine_tidies_up_loses_nothing(t
         second = Shipper(store, there_root, claim(store, there_root, "two", "s3://bucket/run"), say=lambda line: None)
         with closing(Run(there_root)) as there:
             there.count(KEPT)
-            second.ship(payloads=True)
+            second.ship()
 
     objects.once = go_on_elsewhere
     with closing(Run(tmp_path / "here" / "run")) as here:
@@ -145,7 +145,7 @@ def test_a_run_that_is_continued_while_its_old_machine_tidies_up_loses_nothing(t
         with suppress(MovedError):
             for number in range(KEPT):
                 here.count(number)
-                first.ship(payloads=True)
+                first.ship()
     restore(store, tmp_path / "third", lambda line: None)
     assert counted(tmp_path / "third") == KEPT + 1
 
@@ -158,7 +158,7 @@ def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path: Path) -> Non
         for number in range(2):
             before = set(objects.content)
             run.count(number)
-            shipper.ship(payloads=True)
+            shipper.ship()
     newest = next(name for name in set(objects.content) - before if "/parts/" in name)
     objects.content[newest] = objects.content[newest][:-1]
     restore(store, tmp_path / "back", said.append)
@@ -171,6 +171,7 @@ def test_a_bucket_does_not_grow_with_the_age_of_a_run(tmp_path: Path) -> None:
     objects = FaultyObjects(random.Random(0))
     store, sizes, sent = store_of(objects), list[int](), 0
     with closing(Run(tmp_path / "run")) as run:
+        (run.root / "config.json").write_text('{"storage": {"payloads": "none"}}')
         shipper = shipper_of(store, run.root)
         run.count(0)
         for number in range(40):
@@ -178,7 +179,7 @@ def test_a_bucket_does_not_grow_with_the_age_of_a_run(tmp_path: Path) -> None:
             (run.root / "ckpt" / f"{number - 1}").unlink(missing_ok=True)
             with (run.root / "log" / "text.txt").open("a") as file:
                 file.write(f"line {number} {'.' * 500}\n")
-            shipped = shipper.ship(payloads=False)
+            shipped = shipper.ship()
             assert shipped is not None
             sent += shipped.new_bytes
             sizes.append(len(objects.content))

@@ -23,11 +23,13 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     sha256: str
     size: int
+    epoch: int
+    """The part was sent in this epoch: the holder of an earlier epoch, which may still tidy up, cannot delete it."""
 
     @property
     def name(self) -> str:
         """Name of the object."""
-        return f"parts/{self.sha256}"
+        return f"parts/{self.epoch:06}/{self.sha256}"
 
 
 class File(msgspec.Struct, frozen=True):
@@ -51,8 +53,8 @@ class Generation(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> dict[str, Part]:
-        """All parts by their hash."""
-        return {part.sha256: part for file in self.files for part in file.parts}
+        """All parts by their name."""
+        return {part.name: part for file in self.files for part in file.parts}
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -109,7 +111,7 @@ def decoded(data: bytes) -> Generation:
     paths = [file.path for file in generation.files]
     if len(set(paths)) < len(paths) or not all(map(_is_inside, paths)):
         raise BucketError("it names files outside of the run folder")
-    if any(part.size < 0 or not _is_hash(part.sha256) for part in generation.parts.values()):
+    if any(min(part.size, part.epoch) < 0 or not _is_hash(part.sha256) for part in generation.parts.values()):
         raise BucketError("it names a part that cannot be")
     return generation
 

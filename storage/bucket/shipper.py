@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,6 +34,8 @@ from remuda.storage.bucket.snapshot import NO_STAMP, Known, Snapshot, take
 from remuda.storage.bucket.store import Store
 
 _CLAIMS = 20
+_OF_EPOCH = re.compile(r"parts/(\d+)/\w+|epochs/(\d+)/\d+\.json")
+"""Objects of an epoch that may go: parts and generations."""
 
 
 class MovedError(BucketError):
@@ -89,9 +92,9 @@ class Shipper:
         self._number = last_number(store, mark.epoch, mark.number)
         self._kept = list(islice(newest_first(store, mark.epoch, say), KEPT))[::-1]
         """The last generations, oldest first."""
-        self._named = {part.sha256 for one in self._kept for part in one.parts.values()}
-        """Hashes of parts sent by earlier processes; each is checked in the store before its first use."""
         self._there = set[str]()
+        """Names of parts sent by this process. Parts of earlier processes are checked in the store before their first
+        use."""
         last = self._kept[-1].files if self._kept else ()
         self._known: Mapping[str, Known] = {file.path: Known(NO_STAMP, file) for file in last}
         self._is_swept = False
@@ -104,11 +107,16 @@ class Shipper:
         valid then, and the next call tries again.
         """
         self._check_fence()
+        named = {part.sha256: part for one in self._kept for part in one.parts.values()}
+
+        def part_of(sha256: str, size: int) -> Part:
+            return named.get(sha256) or Part(sha256, size, self._mark.epoch)
+
         shutil.rmtree(self._staging, ignore_errors=True)
         self._staging.mkdir(parents=True, mode=0o700)
         try:
-            snapshot = take(self._root, self._staging, self._known)
-            shipped = self._send(snapshot)
+            snapshot = take(self._root, self._staging, self._known, part_of)
+            shipped = self._send(snapshot, {part.name for part in named.values()})
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
         pointer = Newest(self._number, self._wall(), next_s)
@@ -117,15 +125,15 @@ class Shipper:
             self._forget()
         return shipped
 
-    def _send(self, snapshot: Snapshot) -> Shipped | None:
+    def _send(self, snapshot: Snapshot, named: Set[str]) -> Shipped | None:
         files = tuple(known.file for known in snapshot.files.values())
         if not files or (self._kept and self._kept[-1].files == files and self._kept[-1].epoch == self._mark.epoch):
             return None
         host, number = socket.gethostname(), self._number + 1
         made = Generation(self._mark.epoch, number, self._mark.owner, host, self._wall(), files)
         parts = made.parts
-        missing = [part for sha256, part in parts.items() if sha256 not in self._there]
-        self._store.all_of(lambda part: self._send_part(part, snapshot), missing)
+        missing = [part for name, part in parts.items() if name not in self._there]
+        self._store.all_of(lambda part: self._send_part(part, snapshot, known=part.name in named), missing)
         self._store.write(generation_name(self._mark.epoch, number), encoded(made))
         self._number, self._known = number, snapshot.files
         self._kept.append(made)
@@ -135,10 +143,10 @@ class Shipper:
             number, len(files), sum(part.size for part in missing), sum(part.size for part in parts.values())
         )
 
-    def _send_part(self, part: Part, snapshot: Snapshot) -> None:
-        if part.sha256 not in self._named or self._store.size(part.name) != part.size:
+    def _send_part(self, part: Part, snapshot: Snapshot, *, known: bool) -> None:
+        if not known or self._store.size(part.name) != part.size:
             self._store.write(part.name, snapshot.content(part.sha256))
-        self._there.add(part.sha256)
+        self._there.add(part.name)
 
     def _check_fence(self) -> None:
         if not is_newest(self._store, self._mark):
@@ -153,21 +161,18 @@ class Shipper:
         own = [one for one in self._kept if one.epoch == self._mark.epoch]
         if len(own) < KEPT:
             return
-        left = set[str]() if self._is_swept else self._left()  # before the fence: a later owner's parts are not in it
         self._check_fence()
-        stay = {part.name for one in own[-KEPT:] for part in one.parts.values()}
-        old = [one for one in self._kept if one not in own[-KEPT:]]
-        names = {part.name for one in old for part in one.parts.values()}
-        names |= {generation_name(one.epoch, one.number) for one in old}
-        names |= left - {generation_name(one.epoch, one.number) for one in own[-KEPT:]}
-        self._is_swept = True
-        gone = names - stay
+        own, old = own[-KEPT:], self._kept[:-KEPT]
+        gone = {generation_name(one.epoch, one.number) for one in old}.union(*(one.parts for one in old))
+        if not self._is_swept:
+            gone |= self._left()
+            self._is_swept = True
+        gone -= {generation_name(one.epoch, one.number) for one in own}.union(*(one.parts for one in own))
         self._store.delete(gone)
-        self._there -= {name.removeprefix("parts/") for name in gone}
-        self._named, self._kept = set[str](), own[-KEPT:]
+        self._there -= gone
+        self._kept = own
 
     def _left(self) -> set[str]:
-        """Return what is there, maybe of dead processes and older epochs, without owners and pointers."""
-        ends = ("/owner.json", "/newest.json")
-        epochs = {name for name in self._store.listed("epochs") if not name.endswith(ends)}
-        return epochs | set(self._store.listed("parts"))
+        """Return what dead processes and older epochs have left, without owners and pointers."""
+        found = map(_OF_EPOCH.fullmatch, [*self._store.listed("epochs"), *self._store.listed("parts")])
+        return {one[0] for one in found if one is not None and int(one[1] or one[2]) <= self._mark.epoch}

@@ -51,6 +51,8 @@ class Known:
 class Snapshot:
     """The files of one moment, and the places from which their parts are read until the snapshot is removed."""
 
+    part: Callable[[str, int], Part]
+    """Returns the part with this hash and size."""
     files: dict[str, Known] = field(default_factory=dict[str, Known])
     places: dict[str, tuple[Path, int, int]] = field(default_factory=dict[str, tuple[Path, int, int]])
     """By hash: a local file, and the offset and size of the part in there."""
@@ -66,16 +68,16 @@ class Snapshot:
         return data
 
 
-def take(root: Path, staging: Path, former: Mapping[str, Known]) -> Snapshot:
+def take(root: Path, staging: Path, former: Mapping[str, Known], part: Callable[[str, int], Part]) -> Snapshot:
     """Copy a run folder, or the runs folder of a coordinator, into the empty folder `staging`, by links; without the
     payload files of runs that leave these out.
 
     Files are linked before and after the journals are copied, so no file that a journal names is missing: it is at
     worst deleted later, and the link stays. Files newer than the journal are what a crash would leave, too. Likewise a
-    coordinator's list of runs is copied before the journals: every listed run has a journal. Raises OSError, and
-    BucketError for a damaged journal.
+    coordinator's list of runs is copied before the journals: every listed run has a journal. `part` returns the part
+    with a hash and size. Raises OSError, and BucketError for a damaged journal.
     """
-    snapshot = Snapshot()
+    snapshot = Snapshot(part)
     _take_database(RUNS_LIST, root, staging, former, snapshot)
     found: dict[str, os.stat_result] = {}
     for path in _link(root, staging, former, found):
@@ -185,7 +187,7 @@ def _parts(path: Path, size: int, former: tuple[Part, ...], most_bytes: int, sna
         offset = 0
         for cut in cuts:
             data = file.read(cut)
-            part = Part(hashlib.sha256(data).hexdigest(), len(data))
+            part = snapshot.part(hashlib.sha256(data).hexdigest(), len(data))
             snapshot.places[part.sha256] = path, offset, len(data)
             offset += len(data)
             parts.append(part)

@@ -439,7 +439,7 @@ def _sweep(path: Path) -> None:
 
 
 def _generation(path: Path) -> None:
-    file = File("ckpt/index.json", 0o600, (Part("0" * 64, 3),))
+    file = File("ckpt/index.json", 0o600, (Part("0" * 64, 3, 1),))
     path.write_bytes(encoded(Generation(1, 1, "owner", "host", 0.0, (file,))))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.storage.bucket.address import BucketError, address_of, local_folder, read_mark
+from remuda.storage.bucket.folder import LocalFolder
 from remuda.storage.bucket.generation import KEPT
+from remuda.storage.bucket.opening import open_run
 from remuda.storage.bucket.restore import restore
 from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim
 from remuda.storage.bucket.snapshot import copy_database
 from remuda.storage.bucket.store import Retries, Store
+from remuda.storage.existing_folder import OnExists
+from remuda.tests.faults.sizes import LONG
 from remuda.tests.storage.faulty_bucket import FaultyObjects, store_of
 from remuda.training.journal_database import open_database
 
@@ -96,58 +102,127 @@ def test_any_store_gives_back_the_last_generation_that_it_took(
             objects.rate = rate
 
 
-def test_an_old_machine_cannot_change_a_run_that_was_continued_elsewhere(tmp_path: Path) -> None:
-    store = store_of(FaultyObjects(random.Random(0)))
-    with closing(Run(tmp_path / "here" / "run")) as here:
-        first = shipper_of(store, here.root)
-        here.count(0)
-        first.ship()
-        there_root = tmp_path / "there" / "run"
-        restore(store, there_root, lambda line: None)
-        second = Shipper(store, there_root, claim(store, there_root, "two", "s3://bucket/run"), say=lambda line: None)
-        here.count(1)
-        with pytest.raises(MovedError, match="continued from the bucket"):
-            first.ship()
-        with closing(Run(there_root)) as there:
-            there.count(1)
-            there.count(2)
-            second.ship()
-        restore(store, tmp_path / "third", lambda line: None)
-        assert counted(tmp_path / "third") == 3
+ADDRESS = "s3://bucket/run"
+Moment = tuple[int, dict[str, bytes]]
+"""Counted chunks, and the files besides the journal."""
+
+
+def moment_of(root: Path) -> Moment:
+    files = (path for path in root.rglob("*") if path.is_file() and not path.name.startswith("journal"))
+    return counted(root), {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+@dataclass
+class Machine:
+    """A machine that opens the run, and ships a moment after each counted chunk."""
+
+    objects: FaultyObjects
+    root: Path
+    moments: list[Moment] = field(default_factory=list[Moment])
+    """What it, or a machine before it, has shipped, or was about to ship."""
+    sure: int = 0
+    """So many of them are in the bucket, as far as it was told."""
+
+    @property
+    def store(self) -> Store:
+        return store_of(self.objects)
+
+    def live(self, ships: int, on_exists: OnExists = "resume") -> None:
+        """Open the run, begun or continued, and ship. Raises MovedError."""
+        store, owner = self.store, self.root.parent.name
+        mark = open_run(store, ADDRESS, LocalFolder(self.root), on_exists, owner, print)
+        shipper = Shipper(store, self.root, mark, say=print)
+        with closing(Run(self.root)) as run:
+            (self.root / "config.json").write_text("{}")
+            for _ in range(ships):
+                ((number,),) = run.db.execute("select count(*) from chunk")
+                run.count(number)
+                # what the first generation had and the next ones have not, a continued run has again
+                (self.root / "turn.txt").write_text("first" if number % (KEPT + 1) == 0 else "other")
+                run.close()
+                self.moments.append(moment_of(self.root))
+                run.db = Run(self.root).db
+                shipper.ship()
+                self.sure = len(self.moments)
 
 
 class WatchedObjects(FaultyObjects):
-    """Calls `once` before the first list of the parts."""
+    """Calls `act` before the operation with the number `at`, and before all later ones until there is no `act`."""
 
-    once: Callable[[], None] | None = None
+    def __init__(self, at: int = -1, act: Callable[[], None] | None = None) -> None:
+        super().__init__(random.Random(0))
+        self.at, self.act = at, act
+        self.asked: list[str] = []
+        """The operations until now."""
 
-    def find(self, path: str) -> list[str]:
-        if path.endswith("/parts") and self.once is not None:
-            act, self.once = self.once, None
-            act()
-        return super().find(path)
+    def _busy(self) -> None:
+        self.asked.append(sys._getframe(1).f_code.co_name)  # pyright: ignore[reportPrivateUsage]
+        if self.act is not None and len(self.asked) > self.at >= 0:
+            self.act()
 
 
-def test_a_run_that_is_continued_while_its_old_machine_tidies_up_loses_nothing(tmp_path: Path) -> None:
-    objects = WatchedObjects(random.Random(0))
-    store, there_root = store_of(objects), tmp_path / "there" / "run"
+def points(asked: Sequence[str]) -> list[int]:
+    """Operations before which something happens: all of them in the long form, else some, and among them deletions."""
+    if LONG:
+        return [*range(len(asked))]
+    deletions = [number for number, name in enumerate(asked) if name == "rm_file"]
+    return sorted({*random.Random(0).sample(range(len(asked)), 6), *deletions[::3]})
 
-    def go_on_elsewhere() -> None:
-        restore(store, there_root, lambda line: None)
-        second = Shipper(store, there_root, claim(store, there_root, "two", "s3://bucket/run"), say=lambda line: None)
-        with closing(Run(there_root)) as there:
-            there.count(KEPT)
-            second.ship()
 
-    objects.once = go_on_elsewhere
-    with closing(Run(tmp_path / "here" / "run")) as here:
-        first = shipper_of(store, here.root)
+class KilledError(BaseException):
+    """The machine is gone."""
+
+
+def test_a_machine_that_is_killed_between_any_two_operations_leaves_a_moment_of_its_run(tmp_path: Path) -> None:
+    """Not a mixture of two, and none older than the last that it was told is there. The next machine goes on from it,
+    also if the former one died while it took the run over or tidied up."""
+
+    def lives(objects: FaultyObjects, folder: Path) -> Machine:
+        machine = Machine(objects, folder / "first" / "run")
+        with suppress(KilledError):
+            machine.live(KEPT + 1, "error")
+            machine.root = folder / "second" / "run"
+            machine.live(KEPT + 1)
+        return machine
+
+    def die() -> None:
+        raise KilledError
+
+    whole = WatchedObjects()
+    lives(whole, tmp_path / "whole")
+    for at in points(whole.asked):
+        folder, objects = tmp_path / f"{at}", WatchedObjects(at, die)
+        killed = lives(objects, folder)
+        objects.act = None
+        if restore(killed.store, folder / "there", print) is None:
+            assert not killed.sure, at
+            continue
+        assert moment_of(folder / "there") in killed.moments[max(killed.sure - 1, 0) :], at
+        last = Machine(objects, folder / "third" / "run")
+        last.live(1)
+        restore(last.store, folder / "end", print)
+        assert moment_of(folder / "end") == last.moments[-1], at
+
+
+def test_an_old_machine_cannot_change_a_run_that_was_continued_elsewhere(tmp_path: Path) -> None:
+    """The other machine takes the run over between any two operations of the old one, which goes on then, and ends."""
+    whole = WatchedObjects()
+    Machine(whole, tmp_path / "whole" / "first" / "run").live(KEPT + 2, "error")
+    for at in points(whole.asked):
+        folder, objects = tmp_path / f"{at}", WatchedObjects(at)
+        old, other = (Machine(objects, folder / name / "run") for name in ("first", "second"))
+
+        def take_over(objects: WatchedObjects = objects, old: Machine = old, other: Machine = other) -> None:
+            objects.act = None
+            if old.sure:
+                other.live(1)
+
+        objects.act = take_over
         with suppress(MovedError):
-            for number in range(KEPT):
-                here.count(number)
-                first.ship()
-    restore(store, tmp_path / "third", lambda line: None)
-    assert counted(tmp_path / "third") == KEPT + 1
+            old.live(KEPT + 2, "error")
+            assert not other.sure, f"{at}: the old machine was not told"
+        restore(old.store, folder / "end", print)
+        assert moment_of(folder / "end") == (other.moments or old.moments)[-1], at
 
 
 def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ class Store:
             core = import_module("fsspec.core")
             # s3fs asks for the size before a read in pieces, and if that fails, a list, which may be late
             options: dict[str, dict[str, object]] = {"file": {"auto_mkdir": True}, "s3": {"max_concurrency": 1}}
-            objects, root = core.url_to_fs(address, **options.get(address.partition(":")[0], {}))
+            more = options.get(address.partition(":")[0], {})
+            # what is not on a list that s3fs keeps does not exist for s3fs
+            objects, root = core.url_to_fs(address, use_listings_cache=False, **more)
         except (ImportError, ValueError) as error:
             raise BucketError(
                 f"{address}: {error}. Addresses at s3:// need `pip install 'remuda[bucket]'`; others the package of "

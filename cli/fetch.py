@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from remuda.storage.bucket.generation import Generation
 
 EXAMPLE = "remuda fetch s3://bucket/runs/first first"
 
@@ -18,12 +21,11 @@ def fetch(address: Address, target: Target = None) -> None:
     """Copy the newest state of a run from a bucket into a new folder, for evaluate, plot, logs and the page.
 
     The run is not taken over: a process that trains it goes on. To continue a run on this machine, use
-    train --resume --run-dir ADDRESS.
+    train --resume --run-dir ADDRESS. A run of a coordinator is fetched by its name below the coordinator's address.
     """
     from remuda.cli.errors import InputError
     from remuda.storage.bucket.address import BucketError, address_of
-    from remuda.storage.bucket.restore import restore
-    from remuda.storage.bucket.store import Retries, Store
+    from remuda.storage.run_folder import RUNS_LIST
 
     place = address_of(address)
     if place is None:
@@ -31,8 +33,23 @@ def fetch(address: Address, target: Target = None) -> None:
     folder = (target or Path(place.rpartition("/")[2])).absolute()
     if folder.exists():
         raise InputError(f"{folder} exists: name a new folder, as in: remuda fetch {place} DIR")
-    found = restore(Store.at(place, Retries()), folder, lambda text: print(text, file=sys.stderr, flush=True))
+    found = _restored(place, folder)
     if found is None:
         raise BucketError(f"{place} holds no run")
-    print(f"run folder {folder}: {len(found.files)} files of generation {found.epoch}/{found.number}")
-    print(f"\nType next:\n  remuda evaluate {folder} -n 20 -d")
+    has_runs = any(file.path == RUNS_LIST for file in found.files)
+    what, then = ("runs", f"plot {folder}") if has_runs else ("run", f"evaluate {folder} -n 20 -d")
+    print(f"{what} folder {folder}: {len(found.files)} files of generation {found.epoch}/{found.number}")
+    print(f"\nType next:\n  remuda {then}")
+
+
+def _restored(place: str, folder: Path) -> Generation | None:
+    """Restore the run at an address, or a run of a coordinator at an address above; None without either."""
+    from remuda.storage.bucket.restore import restore
+    from remuda.storage.bucket.store import Retries, Store
+
+    store = Store.at(place, Retries())
+    for at, below in ((store, ""), *store.above()):
+        found = restore(at, folder, lambda text: print(text, file=sys.stderr, flush=True), below=below)
+        if found is not None:
+            return found
+    return None

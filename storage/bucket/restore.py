@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+
+from msgspec import structs
 
 from remuda.storage.bucket.address import BucketError
 from remuda.storage.bucket.generation import File, Generation, Part, last_epoch, newest_first
@@ -17,12 +19,16 @@ _READS = 3
 """Reads of a part before it counts as damaged: an object may appear late."""
 
 
-def restore(store: Store, root: Path, say: Callable[[str], None]) -> Generation | None:
-    """Put the newest whole generation into the folder `root`, in place of a folder there, which is moved aside. Returns
-    the generation; None for an address without a run. Raises BucketError if no generation is whole, and OSError."""
+def restore(store: Store, root: Path, say: Callable[[str], None], *, below: str = "") -> Generation | None:
+    """Put the newest whole generation, or only its files `below` a path, into the folder `root`, in place of a folder
+    there, which is moved aside. Returns what was restored; None for an address without a run. Raises BucketError if no
+    generation is whole, and OSError."""
     staging = root.parent / f".{root.name}.restoring"
     seen = False
-    for generation in newest_first(store, last_epoch(store), say):
+    for whole in newest_first(store, last_epoch(store), say):
+        generation = structs.replace(whole, files=tuple(_below(below, whole.files)))
+        if not generation.files:
+            continue
         seen = True
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True, mode=0o700)
@@ -39,6 +45,13 @@ def restore(store: Store, root: Path, say: Callable[[str], None]) -> Generation 
     if seen:
         raise BucketError("no generation of the run is whole; if objects appear late in this store, try again")
     return None
+
+
+def _below(start: str, files: Iterable[File]) -> Iterator[File]:
+    """Yield the files below a path, named from there."""
+    for file in files:
+        if file.path.startswith(start):
+            yield structs.replace(file, path=file.path.removeprefix(start))
 
 
 def _fill(store: Store, generation: Generation, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -83,6 +83,14 @@ class Store:
                 "fsspec for their store, such as gcsfs for gs:// and adlfs for az://"
             ) from error
         return cls(cast("Objects", objects), cast("str", root), retries)
+
+    def above(self) -> Iterator[tuple[Store, str]]:
+        """Yield the stores of the addresses above, nearest first, each with the path from there to this address."""
+        root, below = self._root, ""
+        while "/" in root.lstrip("/"):
+            root, _, name = root.rpartition("/")
+            below = f"{name}/{below}"
+            yield Store(self._objects, root, self._retries), below
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object; None without it. Raises StoreError."""

@@ -44,19 +44,15 @@ class LocalFolder:
         return "the runs of a coordinator" if self.has_runs else "a run"
 
     @property
-    def owner(self) -> Path:
-        """Names the process that has the folder open; exists only meanwhile."""
-        return self.root / RUNS_OWNER if self.has_runs else RunFolder(self.root).owner
-
-    @property
     def main(self) -> Path:
         """The first file of such a folder."""
         return self.root / RUNS_LIST if self.has_runs else RunFolder(self.root).config_json
 
     def require_no_owner(self) -> None:
         """Raise FolderOwnedError while a process of this machine has the folder open."""
-        if self.owner.exists():
-            Ownership(self.owner).release()
+        for owner in (self.root / RUNS_OWNER, RunFolder(self.root).owner):
+            if owner.exists():
+                Ownership(owner).release()
 
     def settings(self) -> Settings:
         """Return the settings of the run; of several running runs, the shortest interval and the longest patience."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from remuda.storage.bucket.folder import LocalFolder
 from remuda.storage.bucket.generation import Newest, last_epoch, newest_first, read_newest, read_owner
 from remuda.storage.bucket.restore import move_aside, restore
 from remuda.storage.bucket.shipper import claim
-from remuda.storage.bucket.store import Store
+from remuda.storage.bucket.store import DeniedError, Store
 from remuda.storage.existing_folder import OnExists
+from remuda.storage.run_folder import RUNS_LIST, RunFolder
 
 _LATE_S, _LATE_INTERVALS = 10.0, 2
 """An owner may be later with its next copy by so many seconds, or intervals, before it counts as dead."""
@@ -50,6 +52,8 @@ def open_run(
     if newest is not None and folder.main.name not in (file.path for file in newest.files):
         there = LocalFolder(root, not folder.has_runs)
         raise OccupiedError(f"{address} holds {there.what}, and not {folder.what}: choose another address")
+    if not is_run and not is_here:
+        _require_outside(store, address, root, say)
     if is_run and on_exists not in ("resume", "force"):
         raise OccupiedError(
             f"{address} holds a run: continue it with --resume, start over with --force, or choose another address"
@@ -69,6 +73,21 @@ def open_run(
     elif root.exists():
         move_aside(root)
     return claim(store, root, owner, address)
+
+
+def _require_outside(store: Store, address: str, root: Path, say: Callable[[str], None]) -> None:
+    """Raise OccupiedError for a run of a coordinator at an address above, or on this machine."""
+    coordinator = next((each for each in root.parents if (each / RUNS_LIST).exists()), None)
+    is_own = coordinator is not None and RunFolder(root).config_json.exists() and read_mark(root) is None
+    for above, below in () if is_own else store.above():
+        with contextlib.suppress(DeniedError):  # keys for this address alone
+            newest = next(newest_first(above, last_epoch(above), say), None)
+            is_own |= newest is not None and any(file.path.startswith(below) for file in newest.files)
+    if is_own:
+        raise OccupiedError(
+            f"{address} is a run of a coordinator: start `remuda coordinator` at its address, which continues all of "
+            "its runs, or choose another address"
+        )
 
 
 def _is_of_newest_epoch(store: Store, epoch: int, folder: LocalFolder) -> bool:

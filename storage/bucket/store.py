@@ -48,6 +48,10 @@ class StoreError(BucketError):
     """The store did not do what was asked within the deadline."""
 
 
+class DeniedError(StoreError):
+    """The store's keys do not permit the request."""
+
+
 @dataclass(frozen=True)
 class Retries:
     """Repetition of failed requests."""
@@ -169,7 +173,7 @@ class Store:
             try:
                 return act()
             except PermissionError as error:
-                raise StoreError(f"{self._path(name)}: no permission ({error}); look at the store's keys") from error
+                raise DeniedError(f"{self._path(name)}: no permission ({error}); look at the store's keys") from error
             except _FINAL:
                 raise
             except Exception as error:  # each store's library has errors of its own

@@ -84,7 +84,7 @@ class Clock:
         self.now_s += seconds
 
 
-def store_of(objects: FaultyObjects) -> Store:
+def store_of(objects: FaultyObjects, root: str = "bucket/run") -> Store:
     """A store of these objects whose pauses take no time."""
     clock = Clock()
-    return Store(cast("object", objects), "bucket/run", Retries(60.0, clock=lambda: clock.now_s, sleep=clock.sleep))  # type: ignore[arg-type]
+    return Store(cast("object", objects), root, Retries(60.0, clock=lambda: clock.now_s, sleep=clock.sleep))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from remuda.storage.bucket.address import BucketError, address_of, local_folder, read_mark
 from remuda.storage.bucket.folder import LocalFolder
 from remuda.storage.bucket.generation import KEPT
-from remuda.storage.bucket.opening import open_run
+from remuda.storage.bucket.opening import OccupiedError, open_run
 from remuda.storage.bucket.restore import restore
 from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim
 from remuda.storage.bucket.snapshot import copy_database
@@ -131,7 +131,7 @@ class Machine:
         """Open the run, begun or continued, and ship. Raises MovedError."""
         store, owner = self.store, self.root.parent.name
         mark = open_run(store, ADDRESS, LocalFolder(self.root), on_exists, owner, print)
-        shipper = Shipper(store, self.root, mark, say=print)
+        self.ship = Shipper(store, self.root, mark, say=print).ship
         with closing(Run(self.root)) as run:
             (self.root / "config.json").write_text("{}")
             for _ in range(ships):
@@ -142,7 +142,7 @@ class Machine:
                 run.close()
                 self.moments.append(moment_of(self.root))
                 run.db = Run(self.root).db
-                shipper.ship()
+                self.ship()
                 self.sure = len(self.moments)
 
 
@@ -220,9 +220,52 @@ def test_an_old_machine_cannot_change_a_run_that_was_continued_elsewhere(tmp_pat
         objects.act = take_over
         with suppress(MovedError):
             old.live(KEPT + 2, "error")
-            assert not other.sure, f"{at}: the old machine was not told"
+        if other.sure:
+            with pytest.raises(MovedError, match="continued from the bucket"):
+                old.ship()
         restore(old.store, folder / "end", print)
         assert moment_of(folder / "end") == (other.moments or old.moments)[-1], at
+
+
+class KeysOfOneRun(FaultyObjects):
+    """A store whose keys are for nothing but bucket/run/other."""
+
+    def cat_file(self, path: str) -> bytes:
+        if not path.startswith("bucket/run/other/"):
+            raise PermissionError(path)
+        return super().cat_file(path)
+
+
+def test_a_run_of_a_coordinator_is_continued_by_a_coordinator_alone(tmp_path: Path) -> None:
+    """On any machine, also on its own before the run was copied; others may have addresses of their own beside it."""
+    objects = FaultyObjects(random.Random(0))
+    herd = LocalFolder(tmp_path / "here" / "run", has_runs=True)
+    store = store_of(objects)
+    mark = open_run(store, ADDRESS, herd, "resume", "one", print)
+    herd.root.mkdir()
+    with closing(open_database(herd.main, "create table if not exists run (run_dir text);")):
+        pass
+    with closing(Run(herd.root / "first")) as run:
+        (run.root / "config.json").write_text("{}")
+        run.count(0)
+
+    def begin(root: Path, name: str, on_exists: OnExists, objects: FaultyObjects = objects) -> None:
+        at = store_of(objects, f"bucket/run{name}")
+        open_run(at, f"{ADDRESS}{name}", LocalFolder(root), on_exists, "two", print)
+
+    with pytest.raises(OccupiedError, match="a run of a coordinator"):
+        begin(herd.root / "first", "/first", "error")
+    Shipper(store, herd.root, mark, say=print).ship()
+    choices: list[OnExists] = ["error", "force", "resume"]
+    for on_exists in choices:
+        with pytest.raises(OccupiedError, match="a run of a coordinator"):
+            begin(tmp_path / "there" / "first", "/first", on_exists)
+    with pytest.raises(OccupiedError, match="holds the runs of a coordinator, and not a run"):
+        begin(tmp_path / "there" / "run", "", "resume")
+    begin(tmp_path / "there" / "other", "/other", "error")
+    begin(tmp_path / "elsewhere" / "other", "/other", "error", KeysOfOneRun(random.Random(0)))
+    restore(store, tmp_path / "copy", print, below="first/")
+    assert moment_of(tmp_path / "copy") == moment_of(run.root)
 
 
 def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ _LAST_S = 3_600.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _STEADY_S = 60.0
 """A process that lived so long is started again after the first pause."""
-_TRIES_AT_END = 5
-"""Starts of a process that dies during the last copy."""
+_TRIES = 5
+"""Starts of a process that dies while it opens the run, or during the last copy."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,7 +76,8 @@ class Shipping:
         self._is_open = self._is_finishing = self._is_done = False
         self._closing = threading.Event()
         self._opened: SimpleQueue[Event] = SimpleQueue()
-        self._process = self._start("--on-exists", on_exists)
+        self._opens = ("--on-exists", on_exists)
+        self._process = self._start(*self._opens)
         self._thread = threading.Thread(target=self._follow, name="bucket", daemon=True)
         self._thread.start()
         try:
@@ -160,7 +161,7 @@ class Shipping:
 
     def _follow(self) -> None:
         """Read the lines of the process, and start it again if it dies."""
-        pause_s, tries_at_end = _FIRST_PAUSE_S, 0
+        pause_s, tries = _FIRST_PAUSE_S, 0
         while True:
             begun_s = time.monotonic()
             assert self._process.stdout is not None
@@ -168,13 +169,15 @@ class Shipping:
                 for line in lines:
                     self._note(line)
             code = self._process.wait()
-            tries_at_end += self._is_finishing
-            if self._has_ended() or tries_at_end > _TRIES_AT_END:
+            tries += self._is_finishing or not self._is_open
+            if self._has_ended():
                 return
-            if not self._is_open:
-                self._opened.put(Event("refused", f"the process that opens {self.address} ended with {code}"))
+            ended = f"the process of {self.address} ended with {code}"
+            if tries > _TRIES:
+                if not self._is_open:
+                    self._opened.put(Event("refused", ended))
                 return
-            self._say(f"the process that ships to {self.address} ended with {code}; it is started again")
+            self._say(f"{ended}; it is started again")
             pause_s = _FIRST_PAUSE_S if time.monotonic() - begun_s > _STEADY_S else min(2 * pause_s, _LONGEST_PAUSE_S)
             self._closing.wait(pause_s)
             if self._has_ended():
@@ -185,8 +188,10 @@ class Shipping:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-        self._process = self._start("--continues")
-        if self._is_finishing:
+        self._process = self._start(*(("--continues",) if self._is_open else self._opens))
+        if self._closing.is_set() and self._process.stdin is not None:  # `close` has closed that of the dead process
+            self._process.stdin.close()
+        elif self._is_finishing:
             self._send_finish()
 
     def _has_ended(self) -> bool:

@@ -68,11 +68,15 @@ def sweep(
     read = read_grid(grid)
     from remuda.cli.sweep_runs import SweepOptions, run_population, run_search
 
-    is_address, runs_dir = on_disk(runs_dir) != runs_dir, on_disk(runs_dir)
+    address = _address_of(sweep_dir, runs_dir)
+    runs_dir, sweep_dir = on_disk(runs_dir), None if sweep_dir is None else on_disk(sweep_dir)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
     target = on or _target(folder, connection_file, runs_dir, jobs)
-    if is_address and target == "local":
-        raise InputError("a sweep at an address needs a coordinator: start one there with `remuda coordinator`")
+    if address is not None and target == "local":
+        raise InputError(
+            f"{address}: only a coordinator there can run a sweep at an address: start one with `remuda coordinator "
+            f"--runs-dir {address}` and workers, or give the sweep a folder"
+        )
     again = _continue_command(folder, datestamp=datestamp)
     options = SweepOptions(
         folder, target, jobs, tuple(sets or ()), runs_dir, connection_file, force, dry_run, as_json, again
@@ -106,6 +110,19 @@ def _run_grid(grid: Grid, options: SweepOptions) -> None:
             book.write(records)
             again = options.again if guard.ending else None
     _print_results(records, options, again)
+
+
+def _address_of(sweep_dir: Path | None, runs_dir: Path) -> str | None:
+    """Return the address of the coordinator whose bucket has the sweep; None for a sweep in a folder. Raises InputError
+    for a sweep that no coordinator would copy."""
+    from remuda.storage.bucket.address import address_of
+
+    address, own = address_of(runs_dir), None if sweep_dir is None else address_of(sweep_dir)
+    if own is not None and not own.startswith(f"{address}/"):
+        raise InputError(
+            f"--sweep-dir {own} is not inside --runs-dir {address or runs_dir}: give the address of a coordinator there"
+        )
+    return address if own is not None or sweep_dir is None else None
 
 
 def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: bool) -> Path:

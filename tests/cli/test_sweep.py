@@ -35,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the command is typed: a user's folder with a grid of two variants and two seeds."""
     monkeypatch.delenv("REMUDA_RUNS_DIR", raising=False)
     monkeypatch.delenv("REMUDA_CONNECTION_FILE", raising=False)
+    monkeypatch.setenv("REMUDA_CACHE_DIR", str(tmp_path / "cache"))
     write_grid(tmp_path, {"policy.n_step": [1, 3], **SHORT}, seeds=2)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -68,6 +69,10 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder:
         ({}, ("--on", "herd"), "connection.json"),
         ({}, ("--on", "herd", "--jobs", "2"), "--jobs needs --on local"),
         ({}, ("--sweep-dir", "a", "--datestamp"), "give only one of --sweep-dir"),
+        ({}, ("--runs-dir", "s3://bucket/herd"), "start one with `remuda coordinator --runs-dir s3://bucket/herd`"),
+        ({}, ("--on", "local", "--runs-dir", "s3://bucket/herd"), "only a coordinator there can run a sweep"),
+        ({}, ("--on", "herd", "--runs-dir", "s3://bucket/herd"), "s3/bucket/herd/connection.json"),
+        ({}, ("--sweep-dir", "s3://bucket/herd/x"), "--sweep-dir s3://bucket/herd/x is not inside --runs-dir runs"),
     ],
 )
 def test_wrong_input_is_one_message_and_starts_nothing(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.cli.errors import InputError
 from remuda.cli.evaluate_options import EvaluateOptions
+from remuda.storage.bucket.address import address_of
 from remuda.storage.run_folder import folder_of_policy, is_model, is_onnx
 
 if TYPE_CHECKING:  # they import torch, which wrong options do not need
@@ -44,6 +45,9 @@ def require_run(folder: Path) -> None:
 
 def _not_a_run(folder: Path) -> str:
     if not folder.is_dir():
+        address = address_of(folder)
+        if address is not None:
+            return f"{address} is an address: copy the run, with `remuda fetch {quote(address)}`"
         return f"{folder} is not a run folder: it does not exist"
     runs = sorted(path.parent.name for path in folder.glob("*/config.json"))
     hint = f"; did you mean {quote(str(folder / runs[0]))}?" if runs else ""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from remuda.config.errors import flat
+from remuda.storage.bucket.address import address_of
 from remuda.storage.existing_folder import REPLACED
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
@@ -60,6 +62,8 @@ def expand(given: Sequence[str]) -> list[Path]:
     for text in given:
         path = Path(text)
         found = [path] if path.is_dir() else _holding(path)
+        if not found and (address := address_of(text)):
+            raise PlotError(f"{address} is an address: copy the runs, with `remuda fetch {quote(address)}`")
         if not found:
             raise PlotError(f"{text}: no such folder, and no folder in {path.parent} with {path.name!r} in its name")
         folders += found

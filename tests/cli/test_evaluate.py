@@ -119,6 +119,14 @@ def test_ctrl_c_does_not_fall_between_counting_an_episode_and_showing_it() -> No
         signal.signal(signal.SIGINT, former)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "plot", "replay", "league"])
+def test_a_run_at_an_address_is_to_be_copied_first(terminal: Terminal, command: str) -> None:
+    ended = terminal.remuda(command, "s3://bucket/runs/x")
+    assert (ended.code, ended.out) == (2, "")
+    assert "copy the run" in ended.err
+    assert "`remuda fetch s3://bucket/runs/x`" in ended.err
+
+
 def test_a_folder_that_is_no_run(terminal: Terminal, tmp_path: Path) -> None:
     ended = terminal.remuda("evaluate", tmp_path)
     assert (ended.code, ended.out) == (2, "")

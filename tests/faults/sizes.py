@@ -33,6 +33,8 @@ RESUMES = 6 if LONG else 1
 """38: times that everything is killed."""
 LOGS_S = 60.0 if LONG else 1.0
 """39: how long 50 MB a minute are written."""
+BUCKET_KILLS = 8 if LONG else 1
+"""41: times that a role of a run in a bucket is killed, each at a random moment."""
 SOAK_S = float(os.environ.get("REMUDA_FAULTS_SOAK_S", "900"))
 SOAK_MEAN_S = 20.0
 """40: how long, and how long between two kills on average."""

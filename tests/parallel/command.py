@@ -68,6 +68,10 @@ class Command:
         everybody = psutil.process_iter()
         return [each for each in everybody if each.pid != self.process.pid and _uses(each, str(self.scratch))]
 
+    def family_of(self, module: str) -> list[psutil.Process]:
+        """Those that run a module of Remuda."""
+        return [each for each in self.family() if module in _words(each)]
+
     def leftovers(self) -> list[Path]:
         """Temporary files of Remuda's (torch keeps a cache there for the next time)."""
         return [path for path in self.scratch.iterdir() if not path.name.startswith("torchinductor_")]
@@ -84,6 +88,14 @@ class Command:
                 process.kill()
         self.process.kill()
         self.process.wait()
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """The command of a process; nothing of one that is gone."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _uses(process: psutil.Process, scratch: str) -> bool:

@@ -1,22 +1,52 @@
-"""A real S3 server, moto's, in a process of its own: `python -m remuda.tests.parallel.faulty_s3 HOST PORT RATE`.
+"""A real S3 server, moto's, in a process of its own: `python -m remuda.tests.parallel.faulty_s3 HOST PORT RATE FILE`.
 
 With the probability RATE each, requests are answered by 503, uploads are cut in half and answered by 503, and lists are
-answered as they were before.
+answered as they were before. FILE has all changes: a server that is started again has what the killed one confirmed.
 """
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from importlib import import_module  # moto comes with an extra
+from pathlib import Path
 from typing import Any
 
 from werkzeug.serving import run_simple
 
 Environ = dict[str, Any]
 BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+
+
+class Kept:
+    """An application, with all changes in a file."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]], file: Path) -> None:
+        self.application, self.lock = application, threading.Lock()
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        for line in lines:
+            if line.endswith(b"\n"):  # else the server was killed while it wrote
+                environ, body = json.loads(line)
+                self.ask(environ, base64.b64decode(body), lambda *given: None)
+        self.file = file.open("ab", buffering=0)
+
+    def __call__(self, environ: Environ, start: Callable[..., object]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            return self.application(environ, start)
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        answer = self.ask(environ, body, start)
+        words = {name: value for name, value in environ.items() if isinstance(value, str)}
+        with self.lock:
+            self.file.write(json.dumps([words, base64.b64encode(body).decode()]).encode() + b"\n")
+        return answer
+
+    def ask(self, environ: Environ, body: bytes, start: Callable[..., object]) -> list[bytes]:
+        return list(self.application({**environ, "wsgi.input": io.BytesIO(body), "wsgi.errors": sys.stderr}, start))
 
 
 class Faulty:
@@ -54,6 +84,7 @@ class Faulty:
 
 
 if __name__ == "__main__":
-    host, port, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    host, port, rate, file = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
     server = import_module("moto.moto_server.werkzeug_app")
-    run_simple(host, port, Faulty(server.DomainDispatcherApplication(server.create_backend_app), rate), threaded=True)
+    kept = Kept(server.DomainDispatcherApplication(server.create_backend_app), file)
+    run_simple(host, port, Faulty(kept, rate), threaded=True)

@@ -30,6 +30,36 @@ def environment_of(host: str, port: int, cache: Path) -> dict[str, str]:
     }
 
 
+class Server:
+    """An S3 server in a process of its own."""
+
+    def __init__(self, command: Sequence[str], make: Sequence[str], log: Path) -> None:
+        """`make` is a command that makes the bucket."""
+        self.command, self.make, self.log = command, make, log
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as out:
+            process = subprocess.Popen(self.command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+
+        def answers() -> bool:
+            asked = subprocess.run(self.make, capture_output=True, check=False)
+            return process.poll() is not None or asked.returncode == 0
+
+        until(answers, "the S3 server")
+        assert process.poll() is None, self.log.read_text()
+        return process
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def start_again(self) -> None:
+        """Kill the server, and start one with the same content."""
+        self.kill()
+        self.process = self.start()
+
+
 @contextmanager
 def s3_server(
     host: str,
@@ -38,23 +68,19 @@ def s3_server(
     *,
     rate: float,
     on_host: Callable[..., Sequence[str]] = lambda *command: list(map(str, command)),
-) -> Generator[None]:
+) -> Generator[Server]:
     """A server with an empty bucket; `on_host` makes a command of a host."""
-    server = [sys.executable, "-m", "remuda.tests.parallel.faulty_s3", host, port, rate]
-    make = "import sys, urllib.request as r; r.urlopen(r.Request(sys.argv[1], method='PUT'), timeout=5)"
-    with log.open("wb") as out:
-        process = subprocess.Popen(on_host(*server), stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "remuda.tests.parallel.faulty_s3", host, port, rate, log.with_suffix(".jsonl")]
+    make = (
+        "import sys, urllib.error as e, urllib.request as r\n"
+        "try: r.urlopen(r.Request(sys.argv[1], method='PUT'), timeout=5)\n"
+        "except e.HTTPError as error: sys.exit(error.code != 409)"  # 409: it is there
+    )
+    server = Server(on_host(*command), on_host(sys.executable, "-c", make, f"http://{host}:{port}/herd"), log)
     try:
-        made = on_host(sys.executable, "-c", make, f"http://{host}:{port}/herd")
-        until(
-            lambda: process.poll() is not None or not subprocess.run(made, capture_output=True, check=False).returncode,
-            "the S3 server",
-        )
-        assert process.poll() is None, log.read_text()
-        yield
+        yield server
     finally:
-        process.kill()
-        process.wait()
+        server.kill()
 
 
 def run_in(cache: Path, name: str) -> Path:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from remuda.storage.bucket.address import read_mark
-from remuda.tests.faults.herd import assert_exact_run
+from remuda.tests.faults.herd import Herd, assert_exact_run
+from remuda.tests.faults.sizes import BUCKET_KILLS
 from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.reading import joined
 from remuda.tests.parallel.s3 import RUNS, environment_of, run_in, s3_server
@@ -24,6 +28,12 @@ from remuda.tests.warm.program import REMUDA
 pytestmark = pytest.mark.processes
 
 ADDRESS = f"{RUNS}/horse"
+ENDLESS: dict[str, dict[str, object]] = {
+    "env": {"kwargs": {"pause_s": 0.02}},
+    "buffer": {"capacity": 500_000},
+    "stop": {"max_env_steps": 1_000_000},
+}
+"""Until somebody ends the run; no chunk is evicted."""
 
 
 def shipped(cache: Path) -> int:
@@ -50,7 +60,7 @@ def test_a_run_goes_on_from_its_bucket_when_its_machine_is_gone(
             until(lambda: (run_in(homes[0], "horse") / "ckpt" / "index.json").exists(), "something to continue from")
             begun = shipped(homes[0])
             until(lambda: shipped(homes[0]) >= begun + 2, "two generations")
-            (shipper,) = [one for one in first.family() if "remuda.storage.bucket" in one.cmdline()]
+            (shipper,) = first.family_of("remuda.storage.bucket")
             shipper.send_signal(signal.SIGKILL)
             before = shipped(homes[0])
             until(lambda: shipped(homes[0]) > before, "the process that ships is back")
@@ -84,52 +94,180 @@ def test_a_run_goes_on_from_its_bucket_when_its_machine_is_gone(
         assert "--resume" in refused.stderr
 
 
+LISTED_BEFORE = """
+import sys, urllib.request as r
+from remuda.storage.bucket.store import Retries, Store
+address, url = sys.argv[1:]
+store = Store.at(address, Retries())
+store.write("epochs/owner.json", b"{}")
+assert store.listed("epochs") == ["epochs/owner.json"]
+r.urlopen(r.Request(url, b"content", {"Content-Type": "text/plain"}, method="PUT"), timeout=5)
+assert store.read("epochs/1.json") == b"content"
+assert store.size("epochs/1.json") == 7
+"""
+
+
+def test_an_object_that_was_written_after_a_list_is_there(tmp_path: Path) -> None:
+    """A run whose first generation was not on a list yet must not count as no run."""
+    (port,) = free_ports(1)
+    with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.0):
+        asked = subprocess.run(
+            [sys.executable, "-c", LISTED_BEFORE, ADDRESS, f"http://127.0.0.1:{port}/herd/runs/horse/epochs/1.json"],
+            env={**os.environ, **environment_of("127.0.0.1", port, tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert asked.returncode == 0, asked.stderr
+
+
+def a_seed() -> int:
+    """Of the moments at which somebody is killed; give the printed number again as REMUDA_SEED."""
+    return int(os.environ.get("REMUDA_SEED") or secrets.randbelow(1_000_000))
+
+
+ROLES = ["launch", "coordinator", "learner", "collector", "evaluator", "shipper", "server", "machine"]
+
+
 @pytest.mark.faults_long
-@pytest.mark.parametrize("role", ["launch", "coordinator", "learner", "collector", "evaluator", "bucket"])
+@pytest.mark.parametrize("role", ROLES)
 def test_a_run_in_a_bucket_is_exact_whoever_is_killed(
     role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At any moment. A run that ends by it goes on elsewhere; what was not copied is lost, and nothing counts twice."""
+    """At any moment. A run that ends by it goes on, here or on another machine; what was not copied is lost with a
+    machine, and nothing counts twice. The bucket's server and the whole machine are killed as well."""
+    seed = a_seed()
+    print(f"{role}: seed {seed}")
+    chance, machines = random.Random(seed), 1
     (port,) = free_ports(1)
-    user = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"pause_s": 0.01}}})
+    user = UserFolder.make(tmp_path / "user", ENDLESS)
     with user.config.open("a") as config:
         config.write("storage: {ship_interval_s: 0.5}\n")
-    chance = random.Random(role)
-    with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.05):
-        for name, value in environment_of("127.0.0.1", port, tmp_path / "first").items():
+    with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.05) as server:
+        for name, value in environment_of("127.0.0.1", port, tmp_path / "home1").items():
             monkeypatch.setenv(name, value)
-        command = Command(tmp_path / "1", user.root, "launch", user.config, "--run-dir", ADDRESS)
+        command = begun(tmp_path / "0", user)
         try:
-            here = run_in(tmp_path / "first", "horse")
-            until(lambda: (here / "ckpt" / "index.json").exists(), "something to continue from")
-            moment = shipped(tmp_path / "first") + 1 + chance.randrange(2)
-            until(lambda: shipped(tmp_path / "first") >= moment, "the moment")
-            os.kill(pid_of(role, command, here), signal.SIGKILL)
-            code = command.process.wait(HANG_S)
-            until(lambda: not command.family(), "the last copy")
+            for number in range(BUCKET_KILLS):
+                time.sleep(chance.choice([0.0, chance.uniform(0.0, 12.0)]))  # the moment
+                match role:
+                    case "server":
+                        server.start_again()
+                    case "machine":
+                        command.kill_all()
+                    case _:
+                        kill_one(role, command, run_in(tmp_path / f"home{machines}", "horse"))
+                if role not in ("launch", "coordinator", "machine"):
+                    continue
+                print(
+                    f"kill {number + 1}: exit {code_of(command)}, {shipped(tmp_path / f'home{machines}')} generations"
+                )
+                if role == "machine" or chance.random() < 0.5:
+                    machines += 1
+                    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"home{machines}"))
+                command = begun(tmp_path / f"{number + 1}", user)
+            here = run_in(tmp_path / f"home{machines}", "horse")
+            until(lambda: (here / "ckpt" / "index.json").exists(), "the run goes on")
+            until(lambda: shipped(tmp_path / f"home{machines}") >= 3, "it is copied")
+            command.process.send_signal(signal.SIGINT)
+            ended = command.ended()
         finally:
-            command.kill_all()
-        if code:
-            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second"))
-            again = Command(tmp_path / "2", user.root, "launch", "--resume", "--run-dir", ADDRESS)
-            try:
-                ended = again.ended()
-            finally:
-                again.end()
-            assert ended.code == 0, ended.err
+            command.end()
+        assert ended.code == 0, ended.err
         fetched = subprocess.run([REMUDA, "fetch", ADDRESS, "copy"], cwd=tmp_path, capture_output=True, check=False)
         assert fetched.returncode == 0, fetched.stderr
-        env_step = assert_exact_run(tmp_path / "copy", alone=False)
-        assert env_step >= 3_000
-        print(f"killed {role} at generation {moment}: exit {code}, env_step {env_step}")
+        print(f"{role}: env_step {assert_exact_run(tmp_path / 'copy', alone=False)} after {BUCKET_KILLS} kills")
 
 
-def pid_of(role: str, command: Command, run: Path) -> int:
-    match role:
-        case "launch":
-            return command.process.pid
-        case "coordinator":
-            return command.coordinator_pid
-        case "bucket":
-            return next(one.pid for one in command.family() if "remuda.storage.bucket" in one.cmdline())
-    return next(one.pid for one in joined(run / "log" / "coordinator_logger.txt") if one.role == role)
+def begun(scratch: Path, user: UserFolder) -> Command:
+    """The run continues; it begins if the former command was killed before there was something to continue."""
+    command = Command(scratch, user.root, "launch", "--resume", "--run-dir", ADDRESS)
+    until(lambda: command.process.poll() is not None or command.family_of("remuda.coordinator"), "the command begins")
+    if command.process.poll() == 2:
+        assert any(why in command.said() for why in ("holds no run", "no checkpoint", "no config.json")), command.said()
+        return Command(Path(f"{scratch}b"), user.root, "launch", user.config, "--force", "--run-dir", ADDRESS)
+    return command
+
+
+def code_of(command: Command) -> int:
+    """How it ends, and everything that it has started."""
+    code = command.process.wait(HANG_S)
+    until(lambda: not command.family(), "the last copy")
+    return code
+
+
+def kill_one(role: str, command: Command, run: Path) -> None:
+    """Kill a process of the run, as soon as there is one with this role."""
+
+    def killed() -> bool:
+        match role:
+            case "launch":
+                found = [command.process.pid]
+            case "coordinator":
+                found = [one.pid for one in command.family_of("remuda.coordinator")]
+            case "shipper":
+                found = [one.pid for one in command.family_of("remuda.storage.bucket")]
+            case _:
+                log = run / "log" / "coordinator_logger.txt"
+                living = {one.pid for one in command.family()}
+                found = (
+                    [one.pid for one in joined(log) if one.role == role and one.pid in living] if log.exists() else []
+                )
+        for pid in found[:1]:
+            os.kill(pid, signal.SIGKILL)
+        return bool(found)
+
+    until(killed, f"a {role} to kill")
+
+
+def test_the_runs_of_a_coordinator_go_on_on_another_machine(tmp_path: Path) -> None:
+    """Each time that its machine is lost, at any moment: a run and a sweep, one of which has to wait, come to their end
+    when the same commands are typed again, and are exact."""
+    seed = a_seed()
+    print(f"coordinator: seed {seed}")
+    chance = random.Random(seed)
+    (port,) = free_ports(1)
+    user = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"pause_s": 0.005}}})
+    with user.config.open("a") as config:
+        config.write("storage: {ship_interval_s: 0.5}\n")
+    (user.root / "grid.yaml").write_text("{name: pair, config: horse.yaml, grid: {learner.batch_size: [16]}}")
+
+    def machine(number: int) -> tuple[Herd, subprocess.Popen[bytes]]:
+        home = tmp_path / f"home{number}"
+        herd = Herd(home, options=("--runs-dir", RUNS), env=environment_of("127.0.0.1", port, home))
+        herd.runs = run_in(home, "")
+        herd.coordinator()
+        if number == 0:
+            herd.submit(user, "horse")
+        grid = (user.root / "grid.yaml", "--runs-dir", RUNS, "--connection-file", herd.connection_file)
+        return herd, herd.start("sweep", REMUDA, "sweep", *grid)
+
+    with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.05):
+        herd, sweep = machine(0)
+        try:
+            until(lambda: fetched(herd, "pair", herd.root / "seen"), "run and sweep are in the bucket")
+            for number in range(BUCKET_KILLS):
+                herd.workers()
+                herd.wait_members(4)
+                time.sleep(chance.uniform(0.0, 10.0))  # the moment
+                herd.kill_all()
+                herd, sweep = machine(number + 1)
+            herd.workers()
+            herd.wait_over("horse")
+            assert sweep.wait(HANG_S) == 0, herd.said()
+            herd.shut_down()
+            assert "restored generation" in herd.said()
+            (run,) = json.loads((herd.runs / "pair" / "sweep.json").read_text())["runs"]
+        finally:
+            herd.end()
+        for name in ("horse", f"pair/{run['run_dir']}"):
+            there = tmp_path / "copies" / name
+            assert fetched(herd, name, there)
+            assert assert_exact_run(there, alone=False) >= 3_000
+
+
+def fetched(herd: Herd, name: str, target: Path) -> bool:
+    """Whether the newest generation of a machine's runs has this run, or this folder of runs: copy it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(REMUDA), "fetch", f"{RUNS}/{name}", str(target)]
+    return subprocess.run(command, capture_output=True, check=False, env={**os.environ, **herd.env}).returncode == 0

@@ -21,11 +21,10 @@ def fetch(address: Address, target: Target = None) -> None:
     """Copy the newest state of a run from a bucket into a new folder, for evaluate, plot, logs and the page.
 
     The run is not taken over: a process that trains it goes on. To continue a run on this machine, use
-    train --resume --run-dir ADDRESS. A run of a coordinator is fetched by its name below the coordinator's address.
+    train --resume --run-dir ADDRESS. A coordinator's address gives all of its runs, ADDRESS/RUN this run alone.
     """
     from remuda.cli.errors import InputError
     from remuda.storage.bucket.address import BucketError, address_of
-    from remuda.storage.run_folder import RUNS_LIST
 
     place = address_of(address)
     if place is None:
@@ -36,9 +35,9 @@ def fetch(address: Address, target: Target = None) -> None:
     found = _restored(place, folder)
     if found is None:
         raise BucketError(f"{place} holds no run")
-    has_runs = any(file.path == RUNS_LIST for file in found.files)
-    what, then = ("runs", f"plot {folder}") if has_runs else ("run", f"evaluate {folder} -n 20 -d")
-    print(f"{what} folder {folder}: {len(found.files)} files of generation {found.epoch}/{found.number}")
+    is_run = any(file.path == "config.json" for file in found.files)
+    what, then = ("run folder", f"evaluate {folder} -n 20 -d") if is_run else ("folder of runs", f"plot {folder}")
+    print(f"{what} {folder}: {len(found.files)} files of generation {found.epoch}/{found.number}")
     print(f"\nType next:\n  remuda {then}")
 
 

@@ -1,4 +1,4 @@
-"""`remuda fetch`: which files come from an address, and what is said."""
+"""`remuda fetch`: the copied files, and the messages."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_a_run_in_a_bucket_is_exact_whoever_is_killed(
     with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.05) as server:
         for name, value in environment_of("127.0.0.1", port, tmp_path / "home1").items():
             monkeypatch.setenv(name, value)
-        command = begun(tmp_path / "0", user)
+        command = begun(tmp_path / "0", user, run_in(tmp_path / "home1", "horse"))
         try:
             for number in range(BUCKET_KILLS):
                 time.sleep(chance.choice([0.0, chance.uniform(0.0, 12.0)]))  # the moment
@@ -164,7 +164,7 @@ def test_a_run_in_a_bucket_is_exact_whoever_is_killed(
                 if role == "machine" or chance.random() < 0.5:
                     machines += 1
                     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"home{machines}"))
-                command = begun(tmp_path / f"{number + 1}", user)
+                command = begun(tmp_path / f"{number + 1}", user, run_in(tmp_path / f"home{machines}", "horse"))
             here = run_in(tmp_path / f"home{machines}", "horse")
             until(lambda: (here / "ckpt" / "index.json").exists(), "the run goes on")
             for _ in range(2):  # the killed learner may have saved the first: at the end, a learner has to be there
@@ -190,11 +190,17 @@ def wait_for_next_checkpoint(run: Path) -> None:
     until(lambda: last_checkpoint(run) > before, "the next checkpoint")
 
 
-def begun(scratch: Path, user: UserFolder) -> Command:
-    """The run continues; it begins if the former command was killed before there was something to continue."""
+def begun(scratch: Path, user: UserFolder, here: Path) -> Command:
+    """The run continues, in the folder `here`; it begins if the former command was killed before there was something to
+    continue."""
     command = Command(scratch, user.root, "launch", "--resume", "--run-dir", ADDRESS)
-    until(lambda: command.process.poll() is not None or command.family_of("remuda.coordinator"), "the command begins")
-    if command.process.poll() == 2:
+
+    def continues() -> bool:
+        has_checkpoint = (here / "ckpt" / "index.json").exists() and last_checkpoint(here) >= 0
+        return has_checkpoint and bool(command.family_of("remuda.coordinator"))
+
+    until(lambda: command.process.poll() is not None or continues(), "the command begins")
+    if command.process.poll() in (2, 3):
         assert any(why in command.said() for why in ("holds no run", "no checkpoint", "no config.json")), command.said()
         return Command(Path(f"{scratch}b"), user.root, "launch", user.config, "--force", "--run-dir", ADDRESS)
     return command

@@ -115,12 +115,15 @@ class ExperimentShutdown:
         awaited = (each.awaits_evaluation for each in self._last_work if self.stage == "settling")
         return next((file for file in awaited if file is not None), None)
 
-    def check_bounds(self, policy: PolicyTraining, counters: Counters, now_s: float) -> None:
+    def check_bounds(
+        self, policy: PolicyTraining, counters: Counters, now_s: float, *, preempted: bool = False
+    ) -> None:
         """End a run without a ready learner of a policy once a bound of `stop` has passed. If a learner would still
-        catch up, the run waits for the learner that is preparing, or a little for another."""
+        catch up, the run waits for the learner that is preparing, or a little for another; a preempted run waits until
+        the run has workers again."""
         commander = policy.commander
         end = commander.reached(counters) if commander.ending is None else None
-        if end is not None and not (end.catches_up and self._awaits_learner(policy, counters, now_s)):
+        if end is not None and not (end.catches_up and (preempted or self._awaits_learner(policy, counters, now_s))):
             commander.end(end)
 
     def _awaits_learner(self, policy: PolicyTraining, counters: Counters, now_s: float) -> bool:

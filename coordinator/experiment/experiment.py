@@ -279,7 +279,7 @@ class Experiment:
             if policy.flow.is_open:
                 has_tasks = has_tasks or not policy.commander.curriculum.stays
             else:
-                self._shutdown.check_bounds(policy, counters, now_s)
+                self._shutdown.check_bounds(policy, counters, now_s, preempted=bool(self._preemption.by))
         if has_tasks and not self._serial:
             steps += self.begin_tasks(now_s)
         if self._has_names:

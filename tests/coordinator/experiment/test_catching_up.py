@@ -8,7 +8,8 @@ import pytest
 from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, Worker, World
-from remuda.wire.messages import ExperimentStatus, StopExperiment
+from remuda.wire.codec import Envelope
+from remuda.wire.messages import ChunkReady, ExperimentStatus, StopExperiment
 
 MIN_ROWS, BATCH_SIZE = 200, 16
 BUDGET = 1_500
@@ -120,6 +121,49 @@ def test_a_learner_that_comes_no_further_is_waited_for_a_minute() -> None:
     assert took_s == pytest.approx(STAGE_LONGEST_S["draining"], abs=20 * STEP_S)
     assert len(owed_at_the_end(world)) == 1
     assert max(world.records) == status.train_iter
+
+
+class LateWorld(World):
+    """A world in which chunks are announced late: while `held` is a list, which gets the announcements."""
+
+    held: list[tuple[bytes, Envelope]] | None = None
+
+    def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
+        if self.held is not None and isinstance(envelope.message, ChunkReady):
+            self.held.append((peer, envelope))
+        else:
+            super().to_coordinator(peer, envelope)
+
+
+def preempted(budget: int) -> World:
+    """A run that has let go for another run, and counted its last chunks meanwhile."""
+    world = LateWorld(config(buffer=BUFFER, preemptible=True, stop={"max_env_steps": budget}))
+    world.started().until_env_step(800)
+    world.config, world.held = config(stop={"max_env_steps": 10**6}), []
+    world.submit("urgent", priority=5)
+    world.until(lambda: world.logged("hands in and gives all workers back") != [])
+    assert world.experiment(0).env_step < budget
+    held, world.held = world.held, None
+    for peer, envelope in held:
+        world.to_coordinator(peer, envelope)
+    world.until(lambda: world.experiment(1).state == "running")
+    return world
+
+
+def test_a_run_whose_last_steps_come_while_it_gives_way_catches_up_later() -> None:
+    budget = preempted(9_000).experiment(0).env_step
+    world = preempted(budget)
+    until_s = world.now_s + 2 * REPLACEMENT_S
+    world.until(lambda: world.now_s > until_s)
+    waiting = world.experiment(0)
+    assert (waiting.state, waiting.env_step) == ("starting", budget)
+    assert "preempted by urgent" in (waiting.waiting_for or "")
+    world.ask(StopExperiment(world.experiment(1).id))
+    world.run()
+    status = world.experiment(0)
+    assert (status.state, status.reason, status.env_step) == ("finished", "max_env_steps", budget)
+    assert status.train_iter > waiting.train_iter
+    assert not any("are owed" in text for run, text in world.said if run == status.id)
 
 
 def test_nothing_is_owed_where_nothing_says_how_much() -> None:

@@ -267,8 +267,8 @@ def _metrics(first: RunFolder, second: RunFolder) -> Compared:
     except (PlotError, KeyError) as error:
         return Compared("metrics", False, f"no rows to compare: {error}")
     count = min(len(steps), len(others))
-    if count and others[:count].tolist() == steps[:count].tolist() and len(steps) != len(others):
-        count -= 1  # the last row of an interrupted run is at its end
+    if count and (len(steps), steps[count - 1]) != (len(others), others[count - 1]):
+        count -= 1  # the last row of the run that ended first is at its end, maybe inside of an epoch
     names = [name for name in before if name in now and name not in _TIMES]
     differs = np.array([~_same(before[name][:count], now[name][:count]) for name in names]).reshape(len(names), count)
     if differs.any():

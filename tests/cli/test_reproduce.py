@@ -45,6 +45,16 @@ def test_a_second_run_agrees_to_the_last_bit_and_a_changed_module_is_named(
     assert told["verdict"].startswith(f"The runs part first at env_step {step}: metrics: {len(cells) - 1} of ")
 
 
+def test_the_first_steps_agree_with_a_run_that_ends_inside_of_an_epoch(
+    terminal: Terminal, tiny_run: Path, tmp_path: Path
+) -> None:
+    other = run_tiny(tiny_config(tmp_path / "user", "stop.max_env_steps=220"), Start(tmp_path / "other"))
+    told = json.loads(terminal.remuda("reproduce", tiny_run, "--against", other.run_dir, "--json").out)
+    results = {part: told["parts"][part]["equal"] for part in ("checkpoints", "metrics", "experience", "steps")}
+    assert results == dict.fromkeys(results, True), told["verdict"]
+    assert told["parts"]["metrics"]["compared"] == 5, "without the row of the end"
+
+
 def test_other_settings_part_at_the_first_weights(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
     other = run_tiny(tiny_config(tmp_path / "user", "seed=4", "stop.max_env_steps=60"), Start(tmp_path / "other"))
     told = terminal.remuda("reproduce", tiny_run, "--against", other.run_dir)

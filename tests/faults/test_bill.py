@@ -12,7 +12,7 @@ from remuda.tests.cli.terminal import Terminal
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, Journal, assert_exact_run, commander
 from remuda.tests.faults.test_resumed import SETTINGS, assert_shown_once
-from remuda.tests.parallel.reading import index
+from remuda.tests.parallel.reading import index, wait_for_learner
 from remuda.tests.parallel.user_folder import UserFolder
 
 pytestmark = pytest.mark.processes
@@ -55,6 +55,7 @@ def test_a_run_gives_way_everything_is_killed_and_the_bill_is_exact(
     herd.wait_until(lambda client: "user/bob has used" in (client.experiment("later").waiting_for or ""), "bob waits")
     herd.stop("urgent")
     herd.wait_env_step("sweep", handed_in + 300)
+    wait_for_learner(sweep)  # the end of urgent may have taken the evaluator, and so all workers, once more
     herd.stop("sweep")
     assert herd.experiment("later").state == "queued"
     remuda("quota", "clear", "user/bob")

@@ -7,8 +7,11 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
+
+from remuda.tests.patience import until
 
 RECORD = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]\[([\w.]+\.py:\d+)\]\[(INFO|WARNING|ERROR)\] (.*)")
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -106,6 +109,22 @@ def index(run: Path, policy: str = "") -> Index:
     """Read ckpt/index.json, or that of one of several policies."""
     content: Index = json.loads((run / "ckpt" / policy / "index.json").read_text())
     return content
+
+
+def wait_for_learner(run: Path) -> None:
+    """Wait until a learner is there to save the end: a learner that was killed may have saved the next checkpoint, but
+    not the one after."""
+    for _ in range(2):
+        until(partial(_has_newer, run, last_checkpoint(run)), "the next checkpoint")
+
+
+def _has_newer(run: Path, env_step: int) -> bool:
+    return last_checkpoint(run) > env_step
+
+
+def last_checkpoint(run: Path) -> int:
+    """Environment steps of the last checkpoint; -1 without a checkpoint."""
+    return max((checkpoint["env_step"] for checkpoint in index(run)["checkpoints"]), default=-1)
 
 
 def policy_file(run: Path) -> Path:

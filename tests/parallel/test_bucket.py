@@ -18,7 +18,7 @@ from remuda.storage.bucket.address import read_mark
 from remuda.tests.faults.herd import Herd, assert_exact_run
 from remuda.tests.faults.sizes import BUCKET_KILLS
 from remuda.tests.parallel.command import Command
-from remuda.tests.parallel.reading import index, joined
+from remuda.tests.parallel.reading import joined, last_checkpoint, wait_for_learner
 from remuda.tests.parallel.s3 import RUNS, environment_of, run_in, s3_server
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
@@ -167,8 +167,7 @@ def test_a_run_in_a_bucket_is_exact_whoever_is_killed(
                 command = begun(tmp_path / f"{number + 1}", user, run_in(tmp_path / f"home{machines}", "horse"))
             here = run_in(tmp_path / f"home{machines}", "horse")
             until(lambda: (here / "ckpt" / "index.json").exists(), "the run goes on")
-            for _ in range(2):  # the killed learner may have saved the first: at the end, a learner has to be there
-                wait_for_next_checkpoint(here)
+            wait_for_learner(here)
             until(lambda: shipped(tmp_path / f"home{machines}") >= 3, "it is copied")
             command.process.send_signal(signal.SIGINT)
             ended = command.ended()
@@ -178,16 +177,6 @@ def test_a_run_in_a_bucket_is_exact_whoever_is_killed(
         fetched = subprocess.run([REMUDA, "fetch", ADDRESS, "copy"], cwd=tmp_path, capture_output=True, check=False)
         assert fetched.returncode == 0, fetched.stderr
         print(f"{role}: env_step {assert_exact_run(tmp_path / 'copy', alone=False)} after {BUCKET_KILLS} kills")
-
-
-def last_checkpoint(run: Path) -> int:
-    """Environment steps of the last checkpoint; -1 without a checkpoint."""
-    return max((checkpoint["env_step"] for checkpoint in index(run)["checkpoints"]), default=-1)
-
-
-def wait_for_next_checkpoint(run: Path) -> None:
-    before = last_checkpoint(run)
-    until(lambda: last_checkpoint(run) > before, "the next checkpoint")
 
 
 def begun(scratch: Path, user: UserFolder, here: Path) -> Command:

@@ -114,7 +114,7 @@ def _progress(of: int, count: int) -> None:
 def _watched(
     replayer: Replayer, episode: Episode, record: Path | None, steps: list[Step], films: list[Path]
 ) -> Outcome:
-    """Play an episode, and append its steps and its film, if there is a folder for films."""
+    """Play an episode; append the steps to `steps` and, with the folder `record`, the film to `films`."""
     from remuda.client.replaying import watch
     from remuda.environments.films import EpisodeFilms, draw_unseen
 

@@ -1,4 +1,4 @@
-"""The lineage of a sweep's population: which run continued from which checkpoint, and its returns since."""
+"""The lineage of a population in a sweep: runs, the checkpoints that began them, and their returns."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class League(msgspec.Struct, frozen=True):
     games: int
     members: list[Member]
     matrix: list[list[tuple[int, int, int] | None]]
-    """Won, drawn and lost games of each member (row) against each; None without games."""
+    """Won, drawn and lost games of a member (row) against a member (column); None without games."""
     matches: list[list[float]]
     """Of each policy: shares of its episodes by opponent: the newest version of each policy, then the members."""
     resets: list[dict[str, Any]]

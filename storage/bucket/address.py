@@ -80,7 +80,7 @@ def address_of_folder(run_dir: str | os.PathLike[str]) -> str | None:
 
 
 def shown(run_dir: str | Path) -> str:
-    """Return how people name this run folder: by its address in a bucket, if it has one."""
+    """Return the name of a run folder for people: the address in a bucket, or else the path."""
     mark = read_mark(Path(run_dir))
     return str(run_dir) if mark is None else mark.address
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 import msgspec
@@ -1380,3 +1380,17 @@ class World:
 
 def hash_role(role: str) -> int:
     return {"learner": 1, "collector": 2, "evaluator": 3, "reanalyzer": 4, "inference": 5}[role]
+
+
+class DelayingWorld(World):
+    """A world in which messages of the type `delayed` do not reach the coordinator while `held` is a list, which gets
+    the messages."""
+
+    delayed: ClassVar[type[AnyMessage]]
+    held: list[tuple[bytes, Envelope]] | None = None
+
+    def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
+        if self.held is not None and isinstance(envelope.message, self.delayed):
+            self.held.append((peer, envelope))
+        else:
+            super().to_coordinator(peer, envelope)

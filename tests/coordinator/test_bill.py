@@ -18,12 +18,11 @@ from remuda.coordinator.leases import Lease
 from remuda.coordinator.scheduler import Demand, plan
 from remuda.coordinator.shares import US_PER_HOUR, Active, Past, Shares
 from remuda.tests.coordinator.configs import config, short_config
-from remuda.tests.coordinator.simulation import Worker, World
+from remuda.tests.coordinator.simulation import DelayingWorld, Worker, World
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun
 from remuda.training.snapshot import HourRow, MeterSnapshot
-from remuda.wire.codec import Envelope
 from remuda.wire.messages import Bill, BillKey, BillLine, BillRequest, Done, Quota, Ready, Role, SetQuota, Used
 
 WEEK_H = 168
@@ -316,16 +315,10 @@ def test_a_preemptible_run_hands_in_waits_and_continues(dies: bool) -> None:
     assert used.gpu_us / 1e6 == pytest.approx(leases.seconds(waiting.id, {"inference": 1}), abs=1e-4)
 
 
-class SlowWorld(World):
-    """A world whose workers take long to prepare while `held` is a list, which gets what says that they are ready."""
+class SlowWorld(DelayingWorld):
+    """A world whose workers take long to prepare."""
 
-    held: list[tuple[bytes, Envelope]] | None = None
-
-    def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
-        if self.held is not None and isinstance(envelope.message, Ready):
-            self.held.append((peer, envelope))
-        else:
-            super().to_coordinator(peer, envelope)
+    delayed = Ready
 
 
 def test_a_learner_in_preparation_learns_nothing_while_its_run_hands_in() -> None:

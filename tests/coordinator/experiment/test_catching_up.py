@@ -7,8 +7,7 @@ import pytest
 
 from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import STEP_S, Worker, World
-from remuda.wire.codec import Envelope
+from remuda.tests.coordinator.simulation import STEP_S, DelayingWorld, Worker, World
 from remuda.wire.messages import ChunkReady, ExperimentStatus, StopExperiment
 
 MIN_ROWS, BATCH_SIZE = 200, 16
@@ -123,16 +122,10 @@ def test_a_learner_that_comes_no_further_is_waited_for_a_minute() -> None:
     assert max(world.records) == status.train_iter
 
 
-class LateWorld(World):
-    """A world in which chunks are announced late: while `held` is a list, which gets the announcements."""
+class LateWorld(DelayingWorld):
+    """A world in which chunks are announced late."""
 
-    held: list[tuple[bytes, Envelope]] | None = None
-
-    def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
-        if self.held is not None and isinstance(envelope.message, ChunkReady):
-            self.held.append((peer, envelope))
-        else:
-            super().to_coordinator(peer, envelope)
+    delayed = ChunkReady
 
 
 def preempted(budget: int) -> World:

@@ -15,6 +15,18 @@ class ReturnDistribution(ABC):
         """The expected return: outputs [n, …, atoms] -> float32 [n, …]."""
 
     @abstractmethod
+    def mixture(self, outputs: torch.Tensor, probability: torch.Tensor) -> torch.Tensor:
+        """Mix the distributions of actions, for `target`.
+
+        Args:
+            outputs: [n, actions, atoms].
+            probability: of each action, [n, actions].
+
+        Returns:
+            [n, atoms].
+        """
+
+    @abstractmethod
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
         """Compute the learning target: the distribution of reward + discount * return.
 
@@ -47,6 +59,10 @@ class Categorical(ReturnDistribution):
 
     def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.softmax(dim=-1) @ self._returns
+
+    def mixture(self, outputs: torch.Tensor, probability: torch.Tensor) -> torch.Tensor:
+        """Logits of the mixture."""
+        return (outputs.softmax(dim=2) * probability.unsqueeze(2)).sum(dim=1).log()
 
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
         """Probabilities [n, atoms]: the mass of each return is split between the two neighbouring fixed returns, in
@@ -82,6 +98,10 @@ class Quantiles(ReturnDistribution):
     def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.mean(dim=-1)
 
+    def mixture(self, outputs: torch.Tensor, probability: torch.Tensor) -> torch.Tensor:
+        """The mean return of each quantile, as in M-IQN (Vieillard et al. 2020)."""
+        return (outputs * probability.unsqueeze(2)).sum(dim=1)
+
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
         """Returns [n, atoms]."""
         return torch.addcmul(reward.unsqueeze(1), discount.unsqueeze(1), outputs)
@@ -103,6 +123,10 @@ class Expectation(ReturnDistribution):
 
     def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.squeeze(-1)
+
+    def mixture(self, outputs: torch.Tensor, probability: torch.Tensor) -> torch.Tensor:
+        """The mean: [n, 1]."""
+        return (outputs * probability.unsqueeze(2)).sum(dim=1)
 
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
         """The expected return [n, 1]."""

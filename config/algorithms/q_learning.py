@@ -70,7 +70,23 @@ class QLearningConfig(ActionValueConfig):
     """Gradient updates between hard copies of the online network into the target network."""
 
 
-class DqnConfig(NetworkConfig, QLearningConfig):
+class MunchausenConfig(QLearningConfig):
+    """Settings of algorithms that may learn soft values (Vieillard et al. 2020)."""
+
+    munchausen_share: Fraction | None = None
+    """Learn soft values, and add this share of munchausen_temperature * log probability of the taken action, at least
+    -1, to each reward (Munchausen DQN, Vieillard et al. 2020, with 0.9). Policies then change less between updates.
+    Null learns the values of the best actions; `double` has an effect with null only."""
+    munchausen_temperature: PositiveFloat = 0.03
+    """Temperature of the policy softmax(values / temperature) of `munchausen_share`, in units of the reward."""
+
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        if self.munchausen_share is None:
+            return {"policy.munchausen_share is null": ("policy.munchausen_temperature",)}
+        return {"policy.munchausen_share is set": ("policy.double",)}
+
+
+class DqnConfig(NetworkConfig, MunchausenConfig):
     """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants.
 
     The schema's defaults are for DQN: a row is drawn 8 times, as in the paper (32 rows for 4 steps); the gradient norm
@@ -109,7 +125,7 @@ class DqnConfig(NetworkConfig, QLearningConfig):
         }
 
 
-class RainbowConfig(NetworkConfig, QLearningConfig):
+class RainbowConfig(NetworkConfig, MunchausenConfig):
     """Rainbow (Hessel et al. 2018): Q-learning of whole distributions of returns, with noisy networks. Actions must be
     Discrete."""
 
@@ -164,7 +180,7 @@ class RainbowConfig(NetworkConfig, QLearningConfig):
         return not self.noisy or self.noisy_epsilon
 
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+        found = {**super().unused_settings()}
         if self.distribution == "quantile":
             found["policy.distribution is quantile, which needs no bounds"] = ("policy.v_min", "policy.v_max")
         if not self.noisy:

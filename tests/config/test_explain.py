@@ -44,6 +44,10 @@ def lines(**settings: Any) -> list[str]:
             "is true",
         ),
         (
+            {"policy": {"type": "rainbow", "munchausen_share": 0.9, "double": False}},
+            "policy.double is false and has no effect: policy.munchausen_share is set",
+        ),
+        (
             {"policy": {"type": "rainbow", "distribution": "quantile", "v_max": 500}},
             "policy.v_max is 500.0 and has no effect: policy.distribution is quantile, which needs no bounds",
         ),

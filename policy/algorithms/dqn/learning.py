@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, QLearningConfig
+from remuda.config.algorithms.q_learning import DqnConfig, MunchausenConfig, PqnConfig, QLearningConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.entry import (
     PQN_HIDDEN,
@@ -123,10 +123,33 @@ def huber(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return losses
 
 
+def soft_value(values: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Value of the policy softmax(values / temperature) with its entropy times the temperature: [n, actions] -> [n]."""
+    return temperature * (values / temperature).logsumexp(dim=1)
+
+
+def munchausen_bonus(config: MunchausenConfig, values: torch.Tensor, rows: Transitions) -> torch.Tensor:
+    """Share of temperature * log probability of the taken actions, at least -1 (Vieillard et al. 2020, M-DQN).
+
+    Args:
+        config: `munchausen_share` is not null.
+        values: the target network's values of `rows.obs`, float32 [n, actions].
+        rows: n rows; a row of several steps gets the bonus of its first step.
+
+    Returns:
+        float32 [n].
+    """
+    assert config.munchausen_share is not None
+    chosen = values.gather(1, rows.action.unsqueeze(1)).squeeze(1)
+    scaled = chosen - soft_value(masked(values, rows.legal), config.munchausen_temperature)
+    return config.munchausen_share * scaled.clamp(-1.0, 0.0)
+
+
 class Dqn(QLearner[nn.Module]):
     """Learns action values by bootstrapping from a target network.
 
-    Double (van Hasselt et al. 2016) and dueling (Wang et al. 2016) as configured; n-step returns come with the rows,
+    Double (van Hasselt et al. 2016), dueling (Wang et al. 2016) and Munchausen (Vieillard et al. 2020) as configured;
+    n-step returns come with the rows,
     and prioritized replay (Schaul et al. 2016) with the weights.
     """
 
@@ -155,16 +178,25 @@ class Dqn(QLearner[nn.Module]):
     def loss(self, rows: Transitions) -> Loss:
         """The weighted mean of the Huber loss of the temporal difference errors."""
         with torch.no_grad():
-            target = rows.reward + rows.discount * self.next_value(rows)
+            target = self.reward(rows) + rows.discount * self.next_value(rows)
         q_value = self._online(rows.obs).gather(1, rows.action.unsqueeze(1)).squeeze(1)
         loss = torch.dot(rows.weights, huber(q_value, target)) / len(rows)
         values = q_value.detach()
         td_error = (values - target).abs()
         return Loss(loss, {"q_value": values, "target_q_value": target, "td_error": td_error}, td_error)
 
+    def reward(self, rows: Transitions) -> torch.Tensor:
+        """The reward of each row, with the Munchausen bonus if any: [n]."""
+        if self._policy.munchausen_share is None:
+            return rows.reward
+        return rows.reward + munchausen_bonus(self._policy, self._target(rows.obs), rows)
+
     def next_value(self, rows: Transitions) -> torch.Tensor:
-        """The target network's value of the best legal action in the next observations: [n]."""
+        """The target network's value of the best legal action in the next observations: [n]. Munchausen: the soft
+        value."""
         values: torch.Tensor = self._target(rows.next_obs)
+        if self._policy.munchausen_share is not None:
+            return soft_value(masked(values, rows.next_legal), self._policy.munchausen_temperature)
         if not self._policy.double:
             return masked(values, rows.next_legal).amax(dim=1)
         best = masked(self._online(rows.next_obs), rows.next_legal).argmax(dim=1, keepdim=True)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from remuda.config.algorithms.q_learning import RainbowConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions
-from remuda.policy.algorithms.dqn.learning import QLearner
+from remuda.policy.algorithms.dqn.learning import QLearner, munchausen_bonus, soft_value
 from remuda.policy.algorithms.rainbow.entry import NOISE_SIGMA
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.custom import CustomValues, reads
@@ -187,7 +187,7 @@ class Rainbow(QLearner[nn.Module]):
 
     def loss(self, rows: Transitions) -> Loss:
         """The weighted mean of the losses of the distributions."""
-        target = self._distribution.target(self._next_outputs(rows), rows.reward, rows.discount)
+        target = self._distribution.target(*self._bootstrap(rows), rows.discount)
         outputs = of_actions(self._online(rows.obs, self._noise), rows.action)
         losses = self._distribution.losses(outputs, target)
         q_value = self._distribution.expectation(outputs.detach())
@@ -202,12 +202,22 @@ class Rainbow(QLearner[nn.Module]):
         return Loss(torch.dot(rows.weights, losses) / len(rows), metrics, losses.detach().clamp(min=0.0))
 
     @torch.no_grad()
-    def _next_outputs(self, rows: Transitions) -> torch.Tensor:
-        """The target network's outputs for the best legal action in the next observations: [n, atoms]."""
+    def _bootstrap(self, rows: Transitions) -> tuple[torch.Tensor, torch.Tensor]:
+        """The target network's outputs for the best legal action in the next observations [n, atoms], and the rewards
+        [n]. Munchausen: the mixture of all legal actions, and rewards with the bonus and the entropy."""
         outputs = self._target(rows.next_obs, self._noise)
+        if self._policy.munchausen_share is not None:
+            temperature, values = self._policy.munchausen_temperature, self._distribution.expectation(outputs)
+            values = masked(values, rows.next_legal)
+            probability = (values / temperature).softmax(dim=1)
+            mean = torch.where(probability > 0, probability * values, 0.0).sum(dim=1)  # -inf where illegal
+            entropy = soft_value(values, temperature) - mean
+            now = self._distribution.expectation(self._target(rows.obs, self._noise))
+            reward = rows.reward + munchausen_bonus(self._policy, now, rows) + rows.discount * entropy
+            return self._distribution.mixture(outputs, probability), reward
         chooses = self._online(rows.next_obs, self._noise) if self._policy.double else outputs
         values = masked(self._distribution.expectation(chooses), rows.next_legal)
-        return of_actions(outputs, values.argmax(dim=1))
+        return of_actions(outputs, values.argmax(dim=1)), rows.reward
 
     # --- parts
 

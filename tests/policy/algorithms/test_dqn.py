@@ -92,6 +92,25 @@ def test_the_next_action_is_the_best_of_the_legal_ones(double: bool, legal: list
     assert got["target_q_value"] == pytest.approx(target)
 
 
+SOFT = TABLE.model_copy(update={"munchausen_share": 0.5, "munchausen_temperature": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("row", "target"),
+    [
+        # both actions of state 0 have the value 0 and so the probability 1/2: 2 log(1/2) is less than -1
+        (one(discount=0.5), 1.0 - 0.5 + 0.5 * 2.0 * np.log(np.exp(10.0 / 2) + np.exp(20.0 / 2))),
+        (one(discount=0.0) | {"legal": np.array([[False, True]])}, 1.0),  # the only legal action: probability 1
+        (one(discount=0.5) | {"next_legal": np.array([[True, False]])}, 1.0 - 0.5 + 0.5 * 10.0),
+        # state 1: log probabilities of -5 and almost 0, times the temperature
+        (one(discount=0.0, action=0) | {"obs": np.array([1])}, 1.0 - 0.5),
+        (one(discount=0.0) | {"obs": np.array([1])}, 1.0 - 0.5 * 2.0 * np.log(1.0 + np.exp(-5.0))),
+    ],
+)
+def test_munchausen_targets_by_hand(row: dict[str, np.ndarray], target: float) -> None:
+    assert learnt(tabular(SOFT), row)["target_q_value"] == pytest.approx(target)
+
+
 @pytest.mark.parametrize(
     ("reward", "weight", "loss"),
     [

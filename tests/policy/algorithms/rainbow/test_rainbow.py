@@ -46,6 +46,28 @@ def test_the_next_action_is_the_best_of_the_legal_ones(double: bool, legal: int)
     np.testing.assert_allclose(told, expected[:, legal], atol=1e-5)
 
 
+@pytest.mark.parametrize("policy", [PLAIN, changed(PLAIN, distribution="quantile")], ids=["categorical", "quantile"])
+def test_munchausen_targets_expect_the_soft_values(policy: RainbowConfig) -> None:
+    """As of Munchausen DQN, from the expected returns (Vieillard et al. 2020, M-DQN)."""
+    algorithm, rng = (
+        rainbow(changed(policy, munchausen_share=0.9, munchausen_temperature=0.2)),
+        np.random.default_rng(0),
+    )
+    legal = rng.random((16, 2)) < 0.5
+    legal[np.arange(16), rng.integers(2, size=16)] = True
+    rows = batch(rng) | {"reward": np.zeros(16, np.float32), "discount": np.full(16, 0.5, np.float32)}
+    rows["next_legal"], t = legal, tensors(rows)
+    returns = torch.linspace(-2.0, 3.0, 11)
+    with torch.no_grad():
+        of, after = (algorithm.network(t[name]) for name in ("obs", "next_obs"))
+        values, then = (one.softmax(2) @ returns if policy is PLAIN else one.mean(2) for one in (of, after))
+        then[~torch.from_numpy(legal)] = -1e9
+        bonus = 0.9 * (0.2 * (values / 0.2).log_softmax(1)).clamp(-1, 0)[torch.arange(16), t["action"]]
+        expected = bonus + 0.5 * 0.2 * (then / 0.2).logsumexp(1)
+    told = torch.as_tensor(algorithm.learn(rows).metrics["target_q_value"])
+    np.testing.assert_allclose(told, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("double", [False, True])
 def test_an_update_equals_the_textbook_in_plain_torch(double: bool) -> None:
     """Of C51 without noise: the projection is done return by return."""

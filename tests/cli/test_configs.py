@@ -61,3 +61,9 @@ def test_a_run_folder_has_recorded_where_its_settings_came_from(tmp_path: Path, 
     assert sources["seed"] == {"value": 7, "source": "command line"}
     assert sources["env.id"] == {"value": "CartPole-v1", "source": "file"}
     assert sources["buffer.capacity"] == {"value": 100_000, "source": "default"}
+
+
+def test_recorded_settings_cannot_be_changed(tmp_path: Path, terminal: Terminal) -> None:
+    ended = terminal.remuda("config", "show", tmp_path, "--sources", "--seed", 7)
+    assert (ended.code, ended.out) == (2, "")
+    assert "its settings cannot be changed: leave out --set and --seed" in ended.err

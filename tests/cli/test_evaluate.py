@@ -54,6 +54,11 @@ def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(
     assert one != other
 
 
+def test_episodes_end_after_the_length_that_is_asked_for(terminal: Terminal, tiny_run: Path) -> None:
+    content = played(terminal.remuda("evaluate", tiny_run, "-n", 2, "-nr", "-d", "--length", 3, "--json"))
+    assert (content["length_mean"], content["length_max"]) == (3, 3)
+
+
 def test_without_a_display_it_says_so_once_and_plays_on(
     terminal: Terminal, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

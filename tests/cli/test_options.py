@@ -15,6 +15,7 @@ from remuda.cli.errors import InputError
 from remuda.cli.options import (
     ResolvedRun,
     RunOptions,
+    resolve_beginning,
     resolve_run_dir,
     with_run_options,
 )
@@ -121,3 +122,14 @@ class TestOnExists:
     )
     def test_contradictions_are_refused(self, starter: Starter, options: list[str]) -> None:
         assert "give only one of --resume, --force and --on-exists" in starter.refused(*options).err
+
+
+def test_inference_needs_a_trained_policy() -> None:
+    with pytest.raises(InputError, match="--inference needs a trained policy: add --initialize-from"):
+        resolve_beginning(None, inference=True, resume=False)
+    assert resolve_beginning(None, inference=True, resume=True) == ["learner.inference=true"]
+
+
+def test_a_run_begins_with_old_weights_or_continues() -> None:
+    with pytest.raises(InputError, match=r"give only one of --resume .* and --initialize-from"):
+        resolve_beginning(Path("old"), inference=False, resume=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,4 +54,52 @@ def test_the_curves_as_json_draw_nothing(terminal: Terminal, runs: Path) -> None
             }
         ],
     }
+    assert not (runs / "plot.png").exists()
+
+
+def test_each_option_reaches_the_curves(terminal: Terminal, runs: Path) -> None:
+    ended = terminal.remuda(
+        "plot", "runs/dqn", "runs/ppo_s0/", "-x", "Time", "-y", "Performance", "-y", "LossQ", "--smooth", 2,
+        "--legend", "mine", "--legend", "mine", "--legend", "theirs",
+        "--select", "runs", "--exclude", "s1", "--estimator", "median", "--json",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    content = json.loads(ended.out)
+    assert (content["estimator"], content["smooth"]) == ("median", 2)
+    assert [(panel["x"], panel["y"]) for panel in content["panels"]] == [
+        ("Time", "AverageTestEpRet"),
+        ("Time", "LossQ"),
+    ]
+    for panel in content["panels"]:
+        assert [(curve["label"], curve["runs"]) for curve in panel["curves"]] == [("mine", 1), ("theirs", 1)]
+    counted = json.loads(terminal.remuda("plot", "runs", "--count", "--json").out)
+    assert [curve["label"] for curve in counted["panels"][0]["curves"]] == ["dqn_s0", "dqn_s1", "ppo_s0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("runs", "-y", "LossQ", "EpLen"), "repeat the option for each value, as in -y A -y B"),
+        (("runs", "-l", "a", "--count"), "give only one of --legend"),
+        (("runs", "-o", "plot.jpg"), ".png, .pdf, .svg"),
+        (("runs", "-o", "missing/plot.png"), "missing/plot.png cannot be written: No such file or directory"),
+    ],
+)
+def test_wrong_input_is_one_message_and_no_picture(
+    terminal: Terminal, runs: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = terminal.remuda("plot", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+    assert [path.name for path in runs.iterdir()] == ["runs"]
+
+
+def test_without_matplotlib_the_extra_is_named(terminal: Terminal, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ended = terminal.remuda("plot", "runs")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the curves)\n"
     assert not (runs / "plot.png").exists()

@@ -45,6 +45,17 @@ def test_an_address_of_ipv6_needs_brackets(terminal: Terminal, tmp_path: Path, b
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [("collector",), ("learner", "--count", "2")])
+def test_torchrun_starts_one_learner_and_no_other_worker(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "one", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    ended = terminal.remuda("worker", *command, "--runs-dir", tmp_path)
+    assert ended.code == 2
+    assert ended.err.startswith("torchrun starts the ranks of one learner: start other workers without it")
+
+
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[Path]:
     """A runs folder whose coordinator is being started: its connection file comes after a moment."""

@@ -64,6 +64,19 @@ def test_the_whole_picture() -> None:
     ]
 
 
+def test_refused_connections_are_counted_by_reason() -> None:
+    assert not any(line.startswith("refused") for line in shown(WORKER))
+    refusals = RefusalCounts(unknown_key=2, forbidden=1)
+    assert "refused: unknown key 2, forbidden 1" in shown(WORKER, refusals=refusals)
+
+
+def test_a_narrow_terminal_leaves_out_the_least_important_columns() -> None:
+    lines = shown(WORKER, width=80)
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split() == ["experiment", "name", "state", "env_step", "train_iter", "last", "best", "time"]
+    assert lines[5].split() == ["worker", "role", "state", "experiment", "doing", "busy", "process"]
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [

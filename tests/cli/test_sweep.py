@@ -87,6 +87,16 @@ def test_wrong_input_is_one_message_and_starts_nothing(
     assert listing(folder) == before
 
 
+def test_a_run_folder_is_no_place_for_a_sweep(terminal: Terminal, folder: Path) -> None:
+    (folder / "runs" / "hills").mkdir(parents=True)
+    (folder / "runs" / "hills" / "config.json").write_text("{}")
+    before = listing(folder)
+    ended = terminal.remuda("sweep", "grid.yaml", "--on", "local")
+    assert (ended.code, ended.out) == (2, "")
+    assert "is a run folder: give the grid another name" in ended.err
+    assert listing(folder) == before
+
+
 @pytest.mark.processes
 def test_from_start_to_end_and_once_more(terminal: Terminal, folder: Path) -> None:
     write_grid(folder, {"policy.n_step": {"values": [1], "in_name": True}, **SHORT}, seeds=2)

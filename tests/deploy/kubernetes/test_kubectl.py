@@ -97,6 +97,12 @@ def test_a_dry_run_asks_nobody_and_shows_no_secret(kubectl: Shell, tmp_path: Pat
     assert not noted.exists()
 
 
+def test_a_profile_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="profile a local run"):
+        KubernetesLauncher(LaunchRequest(tmp_path / "runs", profile=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_job_that_failed_for_good_ends_the_launch_and_everything_is_removed(kubectl: Shell, tmp_path: Path) -> None:
     failed = printing(item("Job", "head", ("Failed", "True", "Job has reached the specified backoff limit")))
     noted = kubectl(f'case "$2" in get) {failed}\n;; logs) echo "no room at the inn";; esac')

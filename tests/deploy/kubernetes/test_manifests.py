@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from remuda.config.launching import KubernetesConfig, LaunchConfig
+from remuda.deploy.job import TERM_S
 from remuda.deploy.kubernetes.manifests import NOT_SHOWN, KubernetesPlan, as_yaml, object_name
 from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 
@@ -119,6 +120,16 @@ def test_the_coordinator_listens_where_probes_and_the_forwarded_port_look() -> N
         assert container[probe]["httpGet"] == {"path": "/health", "port": "http"}
     liveness = container["livenessProbe"]
     assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 3_600, "a drain is not cut short"
+
+
+def test_the_learner_gets_the_gpu_and_pods_their_node_and_time() -> None:
+    chosen = SETTINGS.model_copy(update={"node_selector": {"disk": "ssd"}})
+    assert head(chosen)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert "nvidia.com/gpu" not in str(manifests(chosen)["collector"])
+    for role in ("head", "collector"):
+        pod = manifests(chosen)[role]["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"disk": "ssd"}
+        assert pod["terminationGracePeriodSeconds"] > TERM_S, "longer than the job takes to end"
 
 
 def test_keys_are_in_the_secret_alone_and_shown_to_nobody() -> None:

@@ -77,6 +77,15 @@ def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: 
     assert listing(folder) == before
 
 
+@pytest.mark.parametrize("setting", ["learner.device", "collector.device"])
+def test_a_device_that_this_machine_lacks_starts_nothing(terminal: Terminal, folder: Path, setting: str) -> None:
+    before = listing(folder)
+    ended = terminal.remuda("launch", "good.yaml", "--set", f"{setting}=cuda:77")
+    assert ended.code == 2
+    assert f"{setting} = 'cuda:77' cannot be used: " in ended.err
+    assert listing(folder) == before
+
+
 @pytest.mark.parametrize("on", [(), ("--on", "local")])
 def test_a_dry_run_prints_the_commands_and_starts_nothing(
     terminal: Terminal, folder: Path, on: tuple[str, ...]

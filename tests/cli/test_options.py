@@ -15,6 +15,7 @@ from remuda.cli.errors import InputError
 from remuda.cli.options import (
     ResolvedRun,
     RunOptions,
+    print_unused,
     resolve_beginning,
     resolve_run_dir,
     with_run_options,
@@ -133,3 +134,9 @@ def test_inference_needs_a_trained_policy() -> None:
 def test_a_run_begins_with_old_weights_or_continues() -> None:
     with pytest.raises(InputError, match=r"give only one of --resume .* and --initialize-from"):
         resolve_beginning(Path("old"), inference=False, resume=True)
+
+
+def test_a_setting_without_effect_is_named(starter: Starter, capsys: pytest.CaptureFixture[str]) -> None:
+    print_unused(starter.start("--set", "learner.segments_per_update=4"))
+    told = capsys.readouterr().err
+    assert told == "warning: learner.segments_per_update is 4 and has no effect: dqn learns from a replay\n"

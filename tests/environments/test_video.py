@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.films import EpisodeFilms
+from remuda.environments.films import EpisodeFilms, encoder
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
 from remuda.tests.patience import HANG_S
 
@@ -83,6 +84,12 @@ def test_odd_sides_are_made_even(tmp_path: Path) -> None:
 class Texts(Painter):
     def render(self) -> Any:
         return "a text"
+
+
+def test_without_an_encoder_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(EnvironmentBuildError, match=r"pip install 'remuda\[video\]'"):
+        encoder()
 
 
 def test_what_renders_no_pictures_is_refused(tmp_path: Path) -> None:

@@ -90,6 +90,17 @@ def test_resume_of_nothing_is_refused(tmp_path: Path, make: bool) -> None:
     assert (tmp_path / "run").exists() == make
 
 
+@pytest.mark.parametrize(
+    ("on_exists", "said"), [("error", "is not empty and is not a run folder"), ("resume", r"no config\.json")]
+)
+def test_a_folder_of_other_files_is_refused_and_stays(tmp_path: Path, on_exists: OnExists, said: str) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunFolderError, match=said) as caught:
+        prepare(tmp_path, on_exists, mode="serial", now=NOW)
+    assert "--force" not in str(caught.value), "which would move the files away"
+    assert tree(tmp_path) == ["thesis.tex"]
+
+
 @pytest.mark.parametrize(("started", "resumed"), [("serial", "parallel"), ("parallel", "serial")])
 def test_resume_does_not_mix_the_modes(tmp_path: Path, started: Mode, resumed: Mode) -> None:
     run = a_run(tmp_path / "run", started)

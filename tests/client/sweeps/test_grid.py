@@ -157,6 +157,9 @@ def test_a_whole_search(tmp_path: Path) -> None:
         ("  space: {policy.n_step: [1, 1]}\n", "names a value twice"),
         ("  space: {policy.n_step: {low: 3, high: 3}}\n", r"low \(3\) should be less than high \(3\)"),
         ("  space: {policy.n_step: {low: 1, high: true}}\n", "high: should be a number"),
+        ("  space: {policy.n_step: {low: 1, high: 3, step: 0}}\n", "a step should be above 0"),
+        ("  space: {learner.learning_rate: {low: 0, high: 1, log: true}}\n", "with log needs a low above 0"),
+        ("  space: {policy.n_step: 3}\n", "should be a list of two or more values, or a range"),
         (
             "  space: {policy.n_step: {low: 1, high: 3, stop: 1}}\n",
             r"stop: no such setting; did you mean search.*n_step.step\?",

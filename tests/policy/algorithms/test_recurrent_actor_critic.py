@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from pydantic import ValidationError
 
 from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
@@ -125,6 +126,12 @@ def test_a_segment_of_nothing_but_resets_teaches_nothing() -> None:
     rows = loop.rollout.collect(3, {}).columns
     assert not rows["valid"].any()
     assert loop.algorithm.learn(rows).updates == 0
+
+
+@pytest.mark.parametrize("wrong", [{"shared_hidden": False}, {"hidden": ()}])
+def test_a_core_reads_a_layer_that_policy_and_value_share(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="share at least one hidden layer"):
+        PpoConfig.model_validate({"recurrent": "lstm", **wrong})
 
 
 def test_who_can_learn_in_several_ranks() -> None:

@@ -1,8 +1,7 @@
-"""A coordinator as a process: it answers, refuses, survives garbage, and ends in order."""
+"""A coordinator as a process: it answers, says why a run waits, and ends in order."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,11 +13,9 @@ from remuda.client.client import Client
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.popen import Popen
 from remuda.tests.worker.leases import small_config
-from remuda.tests.worker.recording_link import WORKER
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.messages import PROTOCOL_VERSION, Register
-from remuda.worker.link import Link
+from remuda.wire.messages import PROTOCOL_VERSION
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a coordinator by itself")]
 
@@ -26,18 +23,16 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a coordinator by i
 class Running:
     """A coordinator of its own for each test; its messages go to a file."""
 
-    def __init__(self, folder: Path, *, lifeline: int | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.runs_dir = folder / "runs"
         self.file = folder / "connection.json"
         self.log = folder / "coordinator.txt"
         arguments = ["--runs-dir", str(self.runs_dir), "--connection-file", str(self.file)]
-        more = [] if lifeline is None else ["--lifeline", str(lifeline)]
         with self.log.open("wb") as output:
             self.process = Popen(
-                [sys.executable, "-P", "-m", "remuda.coordinator", *arguments, *more],
+                [sys.executable, "-P", "-m", "remuda.coordinator", *arguments],
                 stdout=output,
                 stderr=output,
-                pass_fds=() if lifeline is None else (lifeline,),
             )
         until(self.file.exists, "the connection file")
 
@@ -49,13 +44,10 @@ class Running:
         with Client(self.file) as client:
             return client.status().coordinator.pid == self.process.pid
 
-    def register(self, *, protocol: int = PROTOCOL_VERSION) -> Link:
-        return Link(self.connection, Register(WORKER, 1, "collector", "here", os.getpid(), protocol, "0"))
-
 
 @contextmanager
-def running(folder: Path, *, lifeline: int | None = None) -> Generator[Running, None, None]:
-    opened = Running(folder, lifeline=lifeline)
+def running(folder: Path) -> Generator[Running, None, None]:
+    opened = Running(folder)
     try:
         yield opened
     finally:
@@ -66,13 +58,6 @@ def running(folder: Path, *, lifeline: int | None = None) -> Generator[Running, 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Generator[Running, None, None]:
     with running(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running, None, None]:
-    """One for all tests after which it is as before."""
-    with running(tmp_path_factory.mktemp("shared")) as opened:
         yield opened
 
 

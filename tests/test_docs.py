@@ -157,11 +157,12 @@ def test_every_name_of_the_package_that_a_page_shows_exists() -> None:
     assert [name for name in sorted(named) if not is_there(name)] == []
 
 
-def test_every_test_that_keeps_a_promise_exists() -> None:
+@pytest.mark.parametrize(("page", "at_least"), [("promises.md", 100), ("deletions.md", 90)])
+def test_every_test_that_keeps_a_promise_exists(page: str, at_least: int) -> None:
     """A file, `file::test` or `file::Class`; a folder stands for all its tests."""
-    page = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(tests/[\w/]+(?:\.py)?)(?:::(\w+))?`", page)
-    assert len(named) > 100
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+(?:\.py)?)(?:::(\w+))?`", text)
+    assert len(named) > at_least
     for path, test in named:
         assert (ROOT / path).exists(), path
         source = "" if not test else (ROOT / path).read_text(encoding="utf-8")

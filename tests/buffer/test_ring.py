@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -149,16 +151,15 @@ def test_it_is_a_fancy_index_per_column(
 
 
 @both
-@pytest.mark.parametrize("place", [0, 1, 29, 59])
-@pytest.mark.parametrize("row", [-1, -7, 0, 99, 110, 2**40, -(2**63), 2**63 - 1])
-def test_a_row_that_is_not_in_its_slot_is_noticed(gather: Gather, row: int, place: int) -> None:
-    row_of_slot, columns = newest_rows(100, 10), (np.arange(10.0),)
-    rows = np.resize(row_of_slot, 60)
-    assert gather(row_of_slot, columns, (np.empty(60),), rows)
-    rows[place] = row
-    assert gather(row_of_slot, columns, (np.empty(60),), rows) is False
-    row_of_slot[row % 10] = -1
-    assert gather(row_of_slot, columns, (np.empty(60),), rows) is False, "a slot without a row holds row -1"
+def test_a_row_that_is_not_in_its_slot_is_noticed(gather: Gather) -> None:
+    for place, row in itertools.product([0, 1, 29, 59], [-1, -7, 0, 99, 110, 2**40, -(2**63), 2**63 - 1]):
+        row_of_slot, columns = newest_rows(100, 10), (np.arange(10.0),)
+        rows = np.resize(row_of_slot, 60)
+        assert gather(row_of_slot, columns, (np.empty(60),), rows)
+        rows[place] = row
+        assert gather(row_of_slot, columns, (np.empty(60),), rows) is False, (place, row)
+        row_of_slot[row % 10] = -1
+        assert gather(row_of_slot, columns, (np.empty(60),), rows) is False, "a slot without a row holds row -1"
 
 
 @both

@@ -42,18 +42,13 @@ VERBS = sorted(_verbs())
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_every_help_ends_with_an_example_of_that_verb(terminal: Terminal, verb: tuple[str, ...]) -> None:
+def test_every_help_explains_each_option_and_ends_with_an_example(terminal: Terminal, verb: tuple[str, ...]) -> None:
     ended = terminal.remuda(*verb, "--help")
-    assert ended.code == 0
-    assert ended.err == ""
-    *_, title, example = ended.out.rstrip().splitlines()
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.rstrip().splitlines()
+    *_, title, example = lines
     assert title.strip() == "Example:"
     assert f"{example.strip()} ".startswith(" ".join(["remuda", *verb, ""]))
-
-
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_every_option_of_every_verb_is_explained(terminal: Terminal, verb: tuple[str, ...]) -> None:
-    lines = terminal.remuda(*verb, "--help").out.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith("  -"):
             explained = "  " in line.strip() or following.startswith("    ")
@@ -106,11 +101,11 @@ def test_a_verbs_error_becomes_one_message(
     assert (ended.code, ended.out, ended.err) == (code, "", message)
 
 
-@pytest.mark.parametrize("name", sorted({*OF_INPUT, *OF_RUNS, REFUSAL}))
-def test_each_error_with_an_exit_code_exists(name: str) -> None:
-    module, _, kind = name.rpartition(".")
-    found = getattr(import_module(f"remuda.{module}"), kind)
-    assert (found.__module__, issubclass(found, Exception)) == (f"remuda.{module}", True)
+def test_each_error_with_an_exit_code_exists() -> None:
+    for name in {*OF_INPUT, *OF_RUNS, REFUSAL}:
+        module, _, kind = name.rpartition(".")
+        found = getattr(import_module(f"remuda.{module}"), kind)
+        assert (found.__module__, issubclass(found, Exception)) == (f"remuda.{module}", True), name
 
 
 def test_an_unforeseen_error_keeps_its_traceback(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

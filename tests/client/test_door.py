@@ -24,13 +24,6 @@ def test_the_import_alone_loads_nothing(door: ModuleType) -> None:
     assert brought <= {"remuda", *sys.stdlib_module_names, *imported_by("")}
 
 
-@pytest.mark.processes
-def test_what_needs_no_torch_loads_none() -> None:
-    names = ("train", "launch", "Client", "ExperimentConfig", "ConfigError", "__version__")
-    used = "; ".join(f"remuda.{name}" for name in names)
-    assert "torch" not in imported_by(f"import remuda; {used}; import remuda.learning.acting; remuda.learning.vtrace")
-
-
 @doors
 def test_a_wrong_name_is_said_to_be_one(door: ModuleType) -> None:
     with pytest.raises(AttributeError, match=f"module '{door.__name__}' has no attribute 'trian'"):

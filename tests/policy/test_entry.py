@@ -23,7 +23,6 @@ from remuda.environments.errors import UnsupportedSpaceError
 from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_policy
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.imports import imported_by
 from remuda.tests.test_house import ROOT, product_files
 
 SEQUENCES = Sequences(burn_in_steps=1, sequence_steps=4, overlap_steps=2, n_step=1, discount=0.9)
@@ -136,11 +135,3 @@ def test_exploration_lasts_a_share_of_the_run_unless_told(asked: int | None, max
 def test_a_run_that_learns_nothing_explores_as_little_as_it_ever_would() -> None:
     config = an_experiment(DqnConfig(epsilon_end=0.1), LearnerConfig(inference=True))
     assert declaration(config).exploration_at(0) == {"epsilon": 0.1}
-
-
-def test_what_the_coordinator_imports_brings_neither_torch_nor_gymnasium() -> None:
-    modules = ("", ".schedules", ".files.policy_file", ".algorithms", ".entry")
-    assert (
-        imported_by("import " + ", ".join(f"remuda.policy{module}" for module in modules)) & {"torch", "gymnasium"}
-        == set()
-    )

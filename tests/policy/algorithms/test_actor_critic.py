@@ -10,7 +10,6 @@ from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.imports import imported_by
 from remuda.tests.policy.algorithms.segments import (
     PUSH,
     SEVERAL,
@@ -120,11 +119,6 @@ def test_correlated_noise_changes_the_order_of_actions_and_not_their_probabiliti
     assert np.mean(noise[1:] * noise[:-1]) == pytest.approx(0.9, abs=0.05)
     density = -0.5 * (noise**2).sum(axis=-1) - np.log(2 * np.pi)
     np.testing.assert_allclose(np.stack([step["log_prob"] for step in steps]), density, atol=1e-5)
-
-
-def test_acting_imports_no_torch() -> None:
-    acting = ("remuda.policy.algorithms", "remuda.policy.algorithms.actor_critic.entries", "remuda.policy.returns")
-    assert "torch" not in imported_by(f"import {', '.join(acting)}")
 
 
 # --- masks and normalisation

@@ -99,16 +99,15 @@ def shares(pixels: int, into: int) -> Array:
     return np.asarray(np.clip(overlap, 0.0, None) * (into / pixels))
 
 
-@pytest.mark.parametrize("name", ["pong", "breakout"])
-def test_each_pixel_is_that_of_the_bare_emulator(name: str) -> None:
+def test_each_pixel_is_that_of_the_bare_emulator() -> None:
     """Mnih et al. 2015: the maximum of the last two of four frames in grey, scaled by area, the newest last."""
     bare = ale_py.ALEInterface()
     bare.setFloat("repeat_action_probability", 0.0)
     bare.setInt("frame_skip", 1)
     bare.setInt("random_seed", 3)
-    bare.loadROM(str(roms.get_rom_path(name)))
+    bare.loadROM(str(roms.get_rom_path("breakout")))
     plain: dict[str, Any] = {"repeat_action_probability": 0.0, "noop_max": 1, "use_fire_reset": False}
-    game = make_single(EnvConfig(id=f"ALE/{name.title()}-v5", kwargs=plain), source_dir=None)
+    game = make_single(EnvConfig(id="ALE/Breakout-v5", kwargs=plain), source_dir=None)
     stack = [*game.reset(seed=3)[0]]
     actions, rng = bare.getMinimalActionSet(), np.random.default_rng(0)
     rows, columns = shares(210, 84), shares(160, 84)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,21 @@ from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import RunResult, Start, run
 from remuda.tests.runner.runs import Flag, Ticking
 
-pytest.importorskip("minigrid", reason="it comes with the extra `dev`")
+pytestmark = pytest.mark.skipif(find_spec("minigrid") is None, reason="minigrid comes with the extra `dev`")
 EMPTY = "minigrid:MiniGrid-Empty-5x5-v0"
 DOOR = "minigrid:MiniGrid-DoorKey-5x5-v0"
 
 
-def trained(folder: Path, env_id: str, *, seed: int = 0, max_env_steps: int, stop_value: float | None) -> RunResult:
-    """With the settings of docs/environments.md."""
+def trained(
+    folder: Path, env_id: str, *, seed: int = 0, max_env_steps: int, stop_value: float | None, episodes: int = 5
+) -> RunResult:
+    """With the settings of docs/environments.md; `episodes` are those of an evaluation."""
     settings = {
         "name": "minigrid",
         "seed": seed,
         "env": {"id": env_id, "num_envs": 8, "vectorization": "sync"},
         "policy": {"type": "ppo", "horizon_steps": 64, "entropy_coefficient": 0.01},
-        "evaluator": {"interval_env_steps": 8_000},
+        "evaluator": {"interval_env_steps": 8_000, "episodes": episodes},
         "stop": {"max_env_steps": max_env_steps, "stop_value": stop_value},
     }
     result = run(load_settings(settings, folder=folder).config, Start(folder / "run"), stop=Flag(), clock=Ticking())
@@ -33,7 +36,7 @@ def trained(folder: Path, env_id: str, *, seed: int = 0, max_env_steps: int, sto
 
 
 def test_a_run_is_trained_and_its_policy_plays(tmp_path: Path) -> None:
-    result = trained(tmp_path, DOOR, max_env_steps=1_024, stop_value=None)
+    result = trained(tmp_path, DOOR, max_env_steps=512, stop_value=None, episodes=1)
     assert result.counters.train_iter > 0
     env, get_action = load_policy(result.run_dir)
     observation, _ = env.reset(seed=0)

@@ -6,15 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from remuda.tests.patience import until
 
-pytest.importorskip("s3fs", reason="pip install 'remuda[bucket]'")
-pytest.importorskip("moto", reason="pip install 'remuda[s3-server]'")
-pytest.importorskip("flask_cors", reason="pip install 'remuda[s3-server]'")
+for _package, _extra in (("s3fs", "bucket"), ("moto", "s3-server"), ("flask_cors", "s3-server")):
+    if find_spec(_package) is None:  # only other processes import the packages, which takes long
+        pytest.skip(f"pip install 'remuda[{_extra}]'", allow_module_level=True)
 
 RUNS = "s3://herd/runs"
 

@@ -51,8 +51,8 @@ def short(folder: Path, run_dir: Path, *, env_steps: int, resume: bool = False) 
 
 
 def test_a_run_of_it_is_resumed_and_played(folder: Path, tmp_path: Path) -> None:
-    first = short(folder, tmp_path / "run", env_steps=300)
-    second = short(folder, tmp_path / "run", env_steps=600, resume=True)
+    first = short(folder, tmp_path / "run", env_steps=150)
+    second = short(folder, tmp_path / "run", env_steps=250, resume=True)
     assert not second.failed, second
     assert second.counters.env_step > first.counters.env_step
     assert second.counters.train_iter > first.counters.train_iter > 0

@@ -18,6 +18,7 @@ import torch
 
 from remuda.buffer.chunk import chunk_name, parse_name
 from remuda.config.load import load_config
+from remuda.config.schema import ExperimentConfig
 from remuda.learner.checkpoint import load
 from remuda.policy.files.functions import load_action, load_policy, load_value
 from remuda.runner.serial import Start
@@ -202,8 +203,6 @@ def test_it_is_everywhere_also_over_a_resume(user: Path, tmp_path: Path) -> None
     assert {"collector_step/discounted_return_mean", "evaluator_iter/discounted_return_median"} <= seen.keys()
 
 
-pandas: Any = importlib.import_module("pandas")  # it ships no types
-
 EPISODES = ["AverageEpRet", "StdEpRet", "MaxEpRet", "MinEpRet"]
 TESTS = ["AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet"]
 Q_VALUES, VALUES = ([f"{statistic}{letter}Vals" for statistic in ("Average", "Std", "Max", "Min")] for letter in "QV")
@@ -219,23 +218,59 @@ LOSSES = {
 
 def table(run: Path) -> Any:
     """As everybody reads it."""
+    pandas: Any = importlib.import_module("pandas")  # it ships no types
     return pandas.read_table(run / "progress.txt")
 
 
-@pytest.mark.parametrize("algorithm", LOSSES)
-def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"stop": {"max_env_steps": 250}}
-    if algorithm == "muzero":
-        changes["policy"] = {"type": algorithm, "hidden": [8], "simulations": 3, "projection_units": 16}
-    elif algorithm == "sac":
-        changes["policy"] = {"type": algorithm, "hidden": [8]}
-    elif algorithm != "dqn":
-        changes["policy"] = {"type": algorithm, "hidden": [8], "horizon_steps": 16}
-        changes["collector"], changes["log"] = {}, {"interval_train_iters": 2, "progress_interval_env_steps": 50}
-    write_user_folder(tmp_path / "user", **changes)
-    run = run_tiny(tiny_config(tmp_path / "user"), Start(tmp_path / "run"))
-    assert not run.failed, run.explanation
-    read = table(run.run_dir)
+SMALL_MUZERO = {"latent": 8, "simulations": 3, "support_size": 20, "projection_units": 16, "projection_bottleneck": 8}
+CHANGES: dict[str, dict[str, Any]] = {
+    "ppo": {
+        "policy": {"type": "ppo", "hidden": [8], "horizon_steps": 16},
+        "collector": {},
+        "log": {"interval_train_iters": 2, "progress_interval_env_steps": 50},
+    },
+    "muzero": {"policy": {"type": "muzero", "hidden": [8], **SMALL_MUZERO}},
+    "sac": {
+        "policy": {"type": "sac", "hidden": [8]},
+        "env": {"id": "Pendulum-v1", "num_envs": 3, "vectorization": "sync", "max_episode_steps": 40},
+    },
+}
+"""Sections of the config, for a run of the algorithm."""
+
+
+@pytest.fixture(scope="module", params=LOSSES)
+def run_of(
+    request: pytest.FixtureRequest, finished: Finished, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, ExperimentConfig, RunFolder]:
+    """An algorithm, the config of a run, and its folder."""
+    algorithm, user = str(request.param), tmp_path_factory.mktemp("user")
+    if algorithm == "dqn":
+        return algorithm, finished.config, finished.folder
+    write_user_folder(user, **CHANGES[algorithm], stop={"max_env_steps": 250})
+    config = tiny_config(user)
+    result = run_tiny(config, Start(user / "run"))
+    assert not result.failed, result.explanation
+    return algorithm, config, RunFolder(result.run_dir)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_weights_twice(
+    run_of: tuple[str, ExperimentConfig, RunFolder], tmp_path: Path
+) -> None:
+    _, config, first = run_of
+    second = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
+    assert first.progress.read_bytes() == second.progress.read_bytes()
+    records = CheckpointIndex(first.ckpt).records
+    assert [record.file for record in records] == [record.file for record in CheckpointIndex(second.ckpt).records]
+    assert len(records) >= 3
+    for record in records:
+        one, two = (torch.load(run.ckpt / record.file, weights_only=True)["model"] for run in (first, second))
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_every_column_is_there_and_numbers_are_numbers(run_of: tuple[str, ExperimentConfig, RunFolder]) -> None:
+    algorithm, _, folder = run_of
+    read = table(folder.root)
     columns = list(read.columns)
     promised = ["Epoch", *EPISODES, *TESTS, "EpLen", "TestEpLen", "TotalEnvInteracts", *LOSSES[algorithm]]
     assert columns[: len(promised)] == promised

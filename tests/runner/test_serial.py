@@ -33,39 +33,6 @@ from remuda.tests.runner.runs import GAVE_WAY, Flag, Ticking, forget_steps, run_
 from remuda.wire.messages import ExperimentStatus
 
 
-def models(folder: RunFolder) -> dict[str, dict[str, torch.Tensor]]:
-    return {
-        record.file: torch.load(folder.ckpt / record.file, weights_only=True)["model"]
-        for record in CheckpointIndex(folder.ckpt).records
-    }
-
-
-PENDULUM = ("env={id: Pendulum-v1, num_envs: 4, vectorization: sync}", "env.max_episode_steps=40")
-MUZERO = (
-    "{type: muzero, hidden: [8], latent: 8, simulations: 3, support_size: 20, projection_units: 16, "
-    "projection_bottleneck: 8, unroll_steps: 2, n_step: 2, target_update_iters: 10}"
-)
-TWICE = {
-    "dqn": (),
-    "ppo": ("policy={type: ppo, hidden: [8], horizon_steps: 8}", "stop.max_env_steps=300"),
-    "muzero": (f"policy={MUZERO}", "stop.max_env_steps=300"),
-    "sac": ("policy={type: sac, hidden: [16]}", *PENDULUM),
-}
-
-
-@pytest.mark.parametrize("algorithm", TWICE)
-def test_the_same_seed_gives_the_same_numbers_and_weights_twice(algorithm: str, user: Path, tmp_path: Path) -> None:
-    first, second = (
-        RunFolder(run_tiny(tiny_config(user, *TWICE[algorithm]), Start(tmp_path / name)).run_dir) for name in "ab"
-    )
-    assert first.progress.read_bytes() == second.progress.read_bytes()
-    one, two = models(first), models(second)
-    assert one.keys() == two.keys()
-    assert len(one) >= 3
-    for file, weights in one.items():
-        assert all(torch.equal(weights[name], two[file][name]) for name in weights)
-
-
 def test_a_checkpoint_is_evaluated_by_what_its_file_holds(user: Path, tmp_path: Path) -> None:
     config = tiny_config(user)
     folder = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
@@ -155,6 +122,12 @@ def test_an_environment_that_fails_or_calls_sys_exit_ends_the_run_and_loses_noth
     assert "Traceback (most recent call last)" in log
     assert said in log
     assert folder.progress.read_text().splitlines()[-1].split("\t")[11] == str(last.env_step // 50 * 50)
+
+
+MUZERO = (
+    "{type: muzero, hidden: [8], latent: 8, simulations: 3, support_size: 20, projection_units: 16, "
+    "projection_bottleneck: 8, unroll_steps: 2, n_step: 2, target_update_iters: 10}"
+)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_what_is_planned_is_what_is_started(tmp_path: Path, temporary_folder: Pa
 
 @pytest.mark.usefixtures("forked")
 def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_folder: Path) -> None:
-    with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
+    with LocalLauncher(LaunchRequest(tmp_path / "runs")) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
         launcher.check()
@@ -86,6 +86,7 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
         assert launcher.wait(HANG_S)
         assert not any(process.is_running() for process in processes)
     assert list(temporary_folder.iterdir()) == []
+    assert not (tmp_path / "runs").exists(), "nothing is written before there is a run"
 
 
 def test_a_coordinator_that_dies_at_the_start_is_quoted(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from remuda.tests.patience import HANG_S, until, until_gone
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.popen import Popen
 
 pytestmark = pytest.mark.processes
@@ -105,17 +105,6 @@ def nanny(
         process.communicate()
 
 
-def test_a_killed_worker_comes_back_as_its_next_incarnation() -> None:
-    with nanny("SupervisedWorker('collector', 'c1')") as running:
-        first = running.hear()
-        os.kill(first.pid, signal.SIGKILL)
-        second = running.hear()
-        assert (first.uuid, first.number) == ("c1", 1)
-        assert (second.uuid, second.number) == ("c1", 2)
-        assert second.pid != first.pid
-        assert [child.pid for child in running.children] == [second.pid]  # and no zombie of the first
-
-
 NO_ROOM_AT_FIRST = """
 real_fork, refusals = os.fork, iter([True, False, True])
 def fork():
@@ -180,12 +169,6 @@ def test_a_child_that_fails_is_started_again_and_never_becomes_a_second_nanny(bo
         assert "Traceback" in errors
 
 
-def test_a_refused_worker_is_not_started_again() -> None:
-    with nanny("SupervisedWorker('collector', 'c1')", "return 3") as running:
-        assert [running.hear().role, running.hear().role] == ["collector", "nanny"]
-        assert running.end() == (3, "collector c1 is not started again: it was refused\n")
-
-
 def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
     """A learner that the system kills at once, every time, says nothing to the coordinator: its nanny has to."""
     workers = "SupervisedWorker('learner', 'l1', early_deaths=7), SupervisedWorker('collector', 'c1')"
@@ -197,15 +180,6 @@ def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
         code, errors = running.end()
         assert code == 1
         assert "learner l1 ended with signal 9 (SIGKILL) (8 short runs in a row)" in errors
-
-
-def test_one_of_several_that_keeps_dying_leaves_the_others_at_work() -> None:
-    workers = "SupervisedWorker('collector', 'c1', early_deaths=7), SupervisedWorker('collector', 'c2')"
-    with nanny(workers, "if worker.uuid == 'c1': return 1", gives_up=True) as running:
-        heard = {said.uuid: said for said in (running.hear(), running.hear())}
-        until(lambda: [child.pid for child in running.children] == [heard["c2"].pid], "the end of c1")
-        running.process.send_signal(signal.SIGTERM)
-        assert running.hear().number == 0
 
 
 def test_a_nanny_for_many_runs_goes_on_whoever_keeps_dying() -> None:
@@ -244,28 +218,3 @@ def test_a_stranger_that_it_inherits_stays_no_zombie() -> None:
         orphan = running.hear()
         assert running.hear().number == 2
         until(lambda: not psutil.pid_exists(orphan.pid), "the end of the orphan")
-
-
-def test_killed_itself_it_leaves_children_that_their_own_lifeline_ends() -> None:
-    """The nanny can do nothing here: what its children hold of the lifeline does (see worker.shutdown_guard)."""
-    reading, writing = os.pipe()
-    body = "\n    ".join(
-        [
-            "from remuda.worker.shutdown_guard import ShutdownGuard",
-            f"with ShutdownGuard(lifeline={reading}) as guard:",
-            "    while not guard.ending: time.sleep(0.01)",
-            "return 0",
-        ]
-    )
-    try:
-        with nanny(body=body, lifeline=reading) as running:
-            heard = {running.hear().uuid, running.hear().uuid}
-            assert heard == {"c1", "e1"}
-            children = running.children
-            running.process.kill()
-            running.process.wait()
-            assert all(child.is_running() for child in children)
-            os.close(writing)
-            until_gone(children)
-    finally:
-        os.close(reading)

@@ -14,6 +14,7 @@ from remuda.deploy.supervision import (
     STABLE_AFTER_S,
     KeptProcess,
     SupervisedWorker,
+    a_role_keeps_dying,
 )
 
 
@@ -60,6 +61,15 @@ def test_only_final_exit_codes_end_it(exit_code: int) -> None:
     assert run(worker, 0.1, exit_code) == (None if is_final else pytest.approx(1.0))
     assert (worker.given_up is not None) == is_final
     assert not worker.keeps_dying
+
+
+def test_a_role_keeps_dying_once_all_its_workers_do() -> None:
+    first, second = SupervisedWorker("collector", "u"), SupervisedWorker("collector", "v")
+    workers = [first, second, SupervisedWorker("learner", "w")]
+    first.early_deaths = DEATHS_IN_A_ROW
+    assert not a_role_keeps_dying(workers)
+    second.early_deaths = DEATHS_IN_A_ROW
+    assert a_role_keeps_dying(workers)
 
 
 # --- a process beside the workers ---

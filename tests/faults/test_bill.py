@@ -53,6 +53,7 @@ def test_a_run_gives_way_everything_is_killed_and_the_bill_is_exact(
     remuda("quota", "set", "user/bob", "--env-steps", "100")
     later = herd.submit(user, "later", 0, by=bob)
     herd.wait_until(lambda client: "user/bob has used" in (client.experiment("later").waiting_for or ""), "bob waits")
+    wait_for_learner(urgent)
     herd.stop("urgent")
     herd.wait_env_step("sweep", handed_in + 300)
     wait_for_learner(sweep)  # the end of urgent may have taken the evaluator, and so all workers, once more
@@ -67,8 +68,9 @@ def test_a_run_gives_way_everything_is_killed_and_the_bill_is_exact(
     bills = {by: remuda("report", "--by", by, "--csv", "--watts", WATTS, 0) for by in ("run", "user", "project", "day")}
     herd.shut_down()
     assert_bills(bills, {"sweep": sweep, "urgent": urgent, "later": later})
-    assert_exact_run(sweep, alone=False)
-    assert_shown_once(sweep)
+    for run in (sweep, urgent):
+        assert_exact_run(run, alone=False)
+        assert_shown_once(run)
 
 
 def hands_in_and_waits(herd: Herd, run: Path) -> int:

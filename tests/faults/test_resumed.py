@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import CHUNK, ENDLESS, VECTOR, Journal
 from remuda.tests.faults.sizes import LONG, RESUMES
 from remuda.tests.logbook.event_reader import curves, histograms
@@ -62,24 +61,6 @@ def test_everything_killed_and_resumed(tmp_path: Path) -> None:
     assert_shown_once(run)
     if LONG:
         plays_as_well_as(before, next(each for each in evaluations(run) if each.incarnation == RESUMES))
-
-
-def test_all_killed_and_started_again(tmp_path: Path, herds: Herds) -> None:
-    """Coordinator, nanny and workers, by the same commands, at moments that nothing else decides."""
-    user, herd = (
-        UserFolder.make(tmp_path / "user", {**SETTINGS, "stop": {"max_env_steps": 3_000}}),
-        herds("lost_after_s=2"),
-    )
-    herd.gather()
-    run = herd.submit(user)
-    for env_step in (800, 2_000) if LONG else (1_000,):
-        herd.wait_env_step("horse", env_step)
-        herd.wait_until(lambda client: [w.state for w in client.status().workers] == ["busy"] * 4, "all are at work")
-        herd.kill_all()
-        herd.gather()
-    herd.wait_over("horse")
-    herd.shut_down()
-    assert_shown_once(run)
 
 
 def counted(run: Path, at_least: int) -> int:

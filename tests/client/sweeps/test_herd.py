@@ -108,26 +108,6 @@ def test_every_run_to_its_end_under_its_own_name(herd: Herd, tmp_path: Path) -> 
     assert len(submitted(herd, tmp_path)) == 2, "nothing was submitted again"
 
 
-class _GoneError(Exception):
-    pass
-
-
-def _die_in_training(records: Sequence[RunRecord]) -> bool:
-    """Ends the sweep, as if it were killed, once its first run trains."""
-    if trains(records[0]):
-        raise _GoneError
-    return False
-
-
-def test_a_sweep_that_was_killed_is_followed_again_not_submitted_again(herd: Herd, tmp_path: Path) -> None:
-    with pytest.raises(_GoneError):
-        swept(herd, tmp_path, ENDLESS, ending=_die_in_training)
-    (status,) = submitted(herd, tmp_path)
-    (stopped,) = swept(herd, tmp_path, ENDLESS, ending=lambda records: trains(records[0]))
-    assert (stopped.experiment, stopped.state) == (status.id, "stopped")
-    assert [one.id for one in submitted(herd, tmp_path)] == [status.id]
-
-
 def test_a_coordinator_that_is_killed_and_started_again_is_waited_for(own: Herd, tmp_path: Path) -> None:
     """By a sweep that follows its runs, and by one that is asked to stop while there is none."""
     seen: list[ExperimentStatus] = []

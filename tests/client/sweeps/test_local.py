@@ -60,27 +60,6 @@ def test_some_at_a_time_to_their_ends(tmp_path: Path) -> None:
     assert not list((tmp_path / "sweep" / "log").glob("*.json"))
 
 
-def test_asked_to_stop_they_save_and_are_gone_on_with(tmp_path: Path) -> None:
-    (task,) = todo(tmp_path, {"stop.max_env_steps": [100_000_000]})
-    with LocalRuns(tmp_path / "sweep", jobs=1) as executor:
-        book = SweepBook(tmp_path / "sweep", name="hills", mode="serial")
-        best = task.run.run_dir / "ckpt" / "ckpt_best.pth.tar"
-        latest: dict[str, RunRecord] = {}
-        carry_out(
-            [task],
-            executor,
-            book,
-            ending=best.exists,
-            on_change=lambda news: latest.update({record.name: record for record in news}),
-        )
-    (record,) = latest.values()
-    assert (record.state, record.reason) == ("stopped", "stopped")
-    (again,) = todo(tmp_path, {"stop.max_env_steps": [record.env_step + 50]})
-    assert again.on_exists == "resume"
-    (finished,) = swept(tmp_path, [again])[0].values()
-    assert (finished.state, finished.env_step) == ("finished", record.env_step + 50)
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Generator[tuple[LocalRuns, psutil.Process]]:
     (task,) = todo(tmp_path, {"stop.max_env_steps": [100_000_000]})

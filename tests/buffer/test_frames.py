@@ -142,6 +142,3 @@ def test_chunks_of_other_images_are_refused_and_change_nothing() -> None:
             ring.write(4, other)
     assert (ring.next_row, ring.nbytes) == (4, before)
     np.testing.assert_array_equal(ring.gather(np.arange(4))["obs"], plain["obs"])
-
-
-# --- the pool -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from remuda.cli.errors import RunFailedError
 from remuda.cli.launch import _print_end  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
-from remuda.tests.config.test_explain import BOMB
 from remuda.tests.imports import imported_by
 
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
@@ -59,10 +58,6 @@ def listing(folder: Path) -> list[str]:
         (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:broken'"), "no display"),
         (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:continuous'"), "action space"),
         (GOOD + "colector: {count: 3}\n", "config.yaml:4: colector: no such setting; did you mean collector?"),
-        (GOOD + "learner: {learning_rate: .nan}\n", "config.yaml:4: learner.learning_rate: should be a finite number"),
-        (GOOD + "seed: !!python/object/apply:os.system [touch canary]\n", "config.yaml:4: a tag"),
-        (BOMB, "config.yaml:1: &a: anchors and aliases are not accepted"),
-        ("name: [", "config.yaml"),
     ],
 )
 def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: str) -> None:

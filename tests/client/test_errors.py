@@ -20,9 +20,6 @@ from remuda.tests.test_house import product_files
 ROOT = Path(__file__).resolve().parents[2]
 
 
-"""Classes of exceptions that do not leave the Python interface, by what becomes of them."""
-
-
 @cache
 def classes() -> dict[str, set[str]]:
     """The names of the bases of each class, of all classes of this name; not of private ones."""

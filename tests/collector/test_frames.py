@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,17 +15,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES, index_name
-from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected
 from remuda.collector.frames import observation_columns
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
-from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.buffer.stacks import unstacked
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.algorithms.untaught import Still
-from remuda.wire.messages import ChunkId
 
 SIDE = 32  # 1024 bytes: just a frame
 DEPTH = 4
@@ -124,21 +119,6 @@ def test_what_is_read_is_what_was_seen(
         for name, column in expected.columns.items():
             assert columns[name].dtype == column.dtype
             np.testing.assert_array_equal(columns[name], column)
-
-
-@pytest.mark.parametrize("padding", ["zeros", "stale frames"])
-def test_from_the_screen_through_the_disk_and_the_ring(tmp_path: Path, padding: str) -> None:
-    """Every step's row, gathered from the ring, holds what the environment's own log says."""
-    screens = [Screen(padding=padding, longest=9) for _ in range(2)]
-    rollout = rollout_of(screens, NStepRows(n_step=1, discount=0.9))
-    ring = ColumnRing(1_000)
-    for sequence, chunk in enumerate([*(rollout.collect(16, {}) for _ in range(5)), rollout.flush()]):
-        meta = write_chunk(tmp_path, chunk.meta(ChunkId(WORKER, 1, sequence)), chunk.columns)
-        assert meta.rows == chunk.rows
-        ring.write(ring.next_row, read_chunk(tmp_path / meta.file, meta))
-    batch = ring.gather(np.arange(ring.next_row))
-    rows = sorted((obs.tobytes(), after.tobytes()) for obs, after in zip(batch["obs"], batch["next_obs"], strict=True))
-    assert rows == sorted((obs.tobytes(), after.tobytes()) for screen in screens for obs, after in screen.log)
 
 
 # --- how much is stored ---------------------------------------------------------------------------------------------

@@ -22,14 +22,6 @@ def config(**settings: Any) -> ExperimentConfig:
     return load_settings({"name": "a", "env": {"id": "CartPole-v1"}, **settings}, folder=Path()).config
 
 
-@pytest.mark.parametrize("kind", BUILT_IN)
-def test_a_minimal_config_has_the_defaults_of_its_algorithm(kind: str) -> None:
-    used = config(policy={"type": kind}).model_dump(mode="json")
-    for key, value in BUILT_IN[kind].settings.defaults.items():
-        section, name = key.split(".")
-        assert used[section][name] == value, key
-
-
 def test_built_in_defaults_are_settings_and_none_repeats_the_schema() -> None:
     plain = config().model_copy()
     sections = {name: type(inside) for name, inside in plain if isinstance(inside, Section)}

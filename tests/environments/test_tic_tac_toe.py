@@ -7,8 +7,6 @@ from typing import Any
 
 from remuda.examples.tic_tac_toe import TicTacToe
 
-"""255,168 in all, as is well known."""
-
 
 def begun() -> TicTacToe:
     env = TicTacToe()

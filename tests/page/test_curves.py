@@ -155,6 +155,3 @@ def test_nothing_of_a_long_file_is_thinned(tmp_path: Path) -> None:
     rows = table("progress/LossQ", ("a", folder))
     assert rows == [["a", str(n), "", str(0.5 * n), str(n / 3)] for n in range(40_000)]
     assert len([*csv_pieces([("a", folder)], Quantity("progress/LossQ", "env_step"))]) > 3, "it comes in pieces"
-
-
-"""More than one block."""

@@ -384,13 +384,6 @@ def begin(folders: RunFolders, experiment: str = EXPERIMENT, submit: Submit = SU
     return RunFolder(Path(prepared.identity.run_dir))
 
 
-def saved(run: RunFolder, train_iter: int = 1) -> RecordCheckpoint:
-    path = run.checkpoint(train_iter)
-    path.write_text("weights")
-    record = CheckpointRecord(train_iter, 10, 1.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00")
-    return RecordCheckpoint(EXPERIMENT, record, 0, interrupted=False)
-
-
 def test_the_end_of_a_run_keeps_the_payloads_of_a_single_policy_with_a_name(folders: RunFolders) -> None:
     """The run has nothing of its own to sweep: its policy has named what is in use."""
     env = {"kind": "pettingzoo", "id": "pettingzoo.classic.hanabi_v5", "agents": ["a"]}
@@ -426,7 +419,7 @@ def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
     folders: RunFolders, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = begin(folders)
-    checkpoint = saved(run)
+    checkpoint = recorded(run, 1)
     shutil.rmtree(run.root)
     effects: list[RunEffect] = [
         checkpoint,
@@ -446,7 +439,7 @@ def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
 def test_a_checkpoint_that_is_gone_is_said_where_it_is_to_be_the_best(folders: RunFolders, what: str) -> None:
     run = begin(folders)
     if what == "the file":
-        carry_out(folders, saved(run))
+        carry_out(folders, recorded(run, 1))
         run.checkpoint(1).unlink()
     carry_out(folders, RecordReward(EXPERIMENT, 1, 9.0, best=True))
     assert f"[ERROR] RecordReward of {run.root} is left undone: " in run.commander_log.read_text()
@@ -462,7 +455,7 @@ def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(
 ) -> None:
     """Else it would stay open, and could not be resumed, until the coordinator ends."""
     run = begin(folders)
-    carry_out(folders, saved(run))
+    carry_out(folders, recorded(run, 1))
     closing = CloseRun(EXPERIMENT, frozenset())
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "sweep_orphans", refuse)

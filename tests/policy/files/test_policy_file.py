@@ -217,6 +217,3 @@ def test_a_file_replaced_under_a_readers_hands_is_opened_again(
     loaded = load(published, deadline_s=30.0)
     assert loaded is not None
     assert not failures
-
-
-# --- concurrency

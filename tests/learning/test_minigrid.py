@@ -19,14 +19,21 @@ DOOR = "minigrid:MiniGrid-DoorKey-5x5-v0"
 
 
 def trained(
-    folder: Path, env_id: str, *, seed: int = 0, max_env_steps: int, stop_value: float | None, episodes: int = 5
+    folder: Path,
+    env_id: str,
+    *,
+    seed: int = 0,
+    max_env_steps: int,
+    stop_value: float | None,
+    episodes: int = 5,
+    epochs: int = 10,
 ) -> RunResult:
     """With the settings of docs/environments.md; `episodes` are those of an evaluation."""
     settings = {
         "name": "minigrid",
         "seed": seed,
         "env": {"id": env_id, "num_envs": 8, "vectorization": "sync"},
-        "policy": {"type": "ppo", "horizon_steps": 64, "entropy_coefficient": 0.01},
+        "policy": {"type": "ppo", "horizon_steps": 64, "entropy_coefficient": 0.01, "epochs": epochs},
         "evaluator": {"interval_env_steps": 8_000, "episodes": episodes},
         "stop": {"max_env_steps": max_env_steps, "stop_value": stop_value},
     }
@@ -36,7 +43,7 @@ def trained(
 
 
 def test_a_run_is_trained_and_its_policy_plays(tmp_path: Path) -> None:
-    result = trained(tmp_path, DOOR, max_env_steps=512, stop_value=None, episodes=1)
+    result = trained(tmp_path, DOOR, max_env_steps=512, stop_value=None, episodes=1, epochs=1)
     assert result.counters.train_iter > 0
     env, get_action = load_policy(result.run_dir)
     observation, _ = env.reset(seed=0)

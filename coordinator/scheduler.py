@@ -1,11 +1,11 @@
 """Distribution of the herd: assignments, returns for waiting experiments, and the reasons for waiting.
 
 Promises: a waiting experiment gets the minimum all at once. Workers of a running experiment beyond the minimum are lent
-to experiments of the same or a higher priority below the minimum. A preemptible run gives all workers back
-to a run of higher priority; no other run gives its minimum away. A worker is given back only once for the same need.
-Free workers too few for a waiting experiment go to smaller experiments for a while; then free workers are kept for a
-while (see may_be_overtaken). Useful workers are not idle for long, and smaller
-experiments do not overtake forever an experiment with a minimum within the herd.
+to experiments of the same or a higher priority below the minimum. A preemptible run gives all workers back to a run of
+higher priority that is not ending; no other run gives its minimum away. A worker is given back only once for the same
+need. Free workers too few for a waiting experiment go to smaller experiments for a while; then free workers are kept
+for a while (see may_be_overtaken). Useful workers are not idle for long, and smaller experiments do not overtake
+forever an experiment with a minimum within the herd.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Demand:
     """The wait is still short: other experiments need not give workers back."""
     yields: bool = False
     """Others may overtake: free workers too few for this experiment are not kept now."""
+    preempts: bool = True
+    """May preempt runs of lower priority."""
     resting: frozenset[str] = frozenset()
     """Workers not taken for a while, after a failure for this experiment; free for the remaining experiments."""
     share_hours: float = 0.0
@@ -291,7 +293,7 @@ class _Dealing:
         left: dict[Role, int] = dict(missing)
         taken: list[Holding] = []
         done = {preemption.holder for preemption in self.preemptions}
-        for holding in self._holdings if not demand.patient else ():
+        for holding in self._holdings if demand.preempts and not demand.patient else ():
             gives = holding.preemptible
             if holding.priority >= demand.priority or holding.experiment in done:
                 continue

@@ -165,14 +165,16 @@ class Experiment:
     # --- its workers ---
 
     def demand(self, now_s: float) -> Demand | None:
-        """Return the missing workers, or None. An ending run needs evaluators only."""
+        """Return the missing workers, or None. An ending run needs evaluators only, and preempts no run for them."""
         if not self.failures.none and self.failures.rest(now_s)[0]:
             return None
         if self.ending is None:
             if self._preemption.leaves:
                 return None
             return self._demand.demand(now_s, started=self._run.state != "queued" and not self._preemption.by)
-        return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
+        if not self._shutdown.lacks_evaluator:
+            return None
+        return self._demand.demand(now_s, roles=("evaluator",), preempts=False)
 
     def holding(self) -> Holding:
         """Return the workers to spare, and those already returning."""

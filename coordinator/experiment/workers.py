@@ -74,7 +74,9 @@ class WorkerDemand:
         self._waiting_for: str | None = None
         self._waits_since_s = now_s
 
-    def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
+    def demand(
+        self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES, preempts: bool = True
+    ) -> Demand | None:
         """Count the missing workers of these roles; None if no worker is missing."""
         missing: dict[Role, int] = {
             role: max(self._wanted[role] - len(self._leases.by_index[role]), 0) for role in roles
@@ -94,6 +96,7 @@ class WorkerDemand:
             started=started,
             patient=self._waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
             yields=self._waiting_for is None or may_be_overtaken(now_s - self._waits_since_s),
+            preempts=preempts,
             resting=self._failures.resting(now_s),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S, STOPPED_EVALUATION_S
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Worker, World
@@ -127,6 +128,22 @@ def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
     assert max(world.records) == status.train_iter
     assert status.train_iter not in world.rewards
     assert len(world.logged("no final checkpoint or evaluation")) == 1
+
+
+def test_an_ending_run_preempts_no_run_for_an_evaluator() -> None:
+    world = World(config(preemptible=True, stop={"max_env_steps": 10**6}))
+    world.started(collectors=4, evaluators=2, learners=2)
+    world.config = config(stop={"max_env_steps": 1_500})
+    world.submit("urgent", priority=5)
+    world.until(lambda: len(world.status().experiments) == 2 and world.experiment(1).state == "stopping")
+    urgent = world.coordinator.experiments.find("urgent")
+    assert isinstance(urgent, Experiment)
+    [evaluator] = urgent.leases.of("evaluator")
+    world.kill(world.workers[evaluator.worker])
+    world.until(lambda: world.experiment(1).state == "finished")
+    assert world.logged("waits for 1 evaluator")
+    assert world.logged("gives all workers back") == []
+    assert world.experiment(0).state == "running"
 
 
 def test_nobody_is_waited_for_when_the_coordinator_ends_as_well() -> None:

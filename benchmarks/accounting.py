@@ -21,7 +21,7 @@ from remuda.benchmarks.herd import ROOT, until
 from remuda.benchmarks.served_herd import ServedHerd
 from remuda.config.load import load_config
 from remuda.coordinator.__main__ import main as coordinator
-from remuda.coordinator.experiment.meter import Meter
+from remuda.coordinator.bill import Meter
 from remuda.coordinator.shares import Shares
 
 ENV_STEPS = 30_000

@@ -57,9 +57,10 @@ ROOMS = [
     Rooms(
         "coordinator",
         (
+            {"leases"},
             {"bill"},
             {"effects", "limits", "monitoring", "rights", "scheduler", "shares", "stream_server"},
-            {"connections", "leases", "settings"},
+            {"connections", "settings"},
             {"addresses", "failures", "registry"},
             {"experiment"},
             {"catalog"},

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.bill import Meter
 from remuda.coordinator.effects import Broken, CloseRun, Step, contained
 from remuda.coordinator.experiment.collecting import Collecting
 from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.messages import MessageHandlers
-from remuda.coordinator.experiment.meter import Meter
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.preemption import Preemption
 from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
@@ -106,7 +106,7 @@ class Experiment:
             identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
         )
         self._preemption = Preemption(config, identity.id, self.leases, self._workers, self.policies)
-        self.meter = Meter(self.leases, self.policies, now_s)
+        self.meter = Meter(self.leases, [policy.config for policy in self.policies], self._counted, now_s)
         parts = self.policies, self.leases, self.failures, self._collecting, self._workers, self.meter
         self._messages = MessageHandlers(identity.id, self._run, *parts)
         self.refusal = self._messages.refusal
@@ -139,6 +139,14 @@ class Experiment:
     def finished(self, now_s: float) -> FinishedRun:
         """Return the result and the use of a run that is over."""
         return FinishedRun.of(self.identity, self.status(now_s), self.meter.hours)
+
+    def _counted(self) -> Used:
+        """Return steps, updates and bytes of all policies, for the bill."""
+        return Used(
+            env_steps=self.policies[0].replay.ledger.env_step,
+            updates=sum(policy.flow.computed_iters for policy in self.policies),
+            payload_bytes=sum(policy.replay.ledger.payload_bytes for policy in self.policies),
+        )
 
     def _status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
         if not self._has_names:
@@ -418,7 +426,8 @@ class Experiment:
         were written but never announced, or announced but no longer counted; each has the parts of all policies."""
         self.leases.restore([replace(each.snapshot.experiment.leases, leases=[]) for each in recovered])
         ledgers = [each.snapshot.experiment.replay.ledger for each in recovered]
-        self.meter.resume([Used(env_steps=each.env_steps, payload_bytes=each.payload_bytes) for each in ledgers])
+        payload_bytes = sum(each.payload_bytes for each in ledgers)
+        self.meter.resume(Used(env_steps=ledgers[0].env_steps, payload_bytes=payload_bytes))
         parts = list(zip(*late, strict=True)) or [()] * len(self.policies)
         for policy, each, metas in zip(self.policies, recovered, parts, strict=True):
             policy.resume(each, metas, now_s)

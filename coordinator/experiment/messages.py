@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from remuda.buffer.chunk import NAME_FORMAT
+from remuda.coordinator.bill import Meter
 from remuda.coordinator.effects import Step, refused
 from remuda.coordinator.experiment.collecting import Collecting, collector_report
-from remuda.coordinator.experiment.meter import Meter
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.reanalysis import is_its_own
 from remuda.coordinator.experiment.workers import ExperimentWorkers

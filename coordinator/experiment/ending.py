@@ -1,9 +1,11 @@
-"""The end of a run, in stages of bounded time.
+"""The end of a run, in stages of bounded time, and its preemption.
 
 Draining: the collectors hand in all data and end. After the last environment step, a learner behind
 buffer.samples_per_insert, or with remaining batches of segments, catches up; otherwise the learner stops at once.
 Settling: the last checkpoint is saved, and evaluated if needed; a dead evaluator is replaced. Then callbacks receive
 the end. Releasing: all remaining workers end their work.
+
+A preempted run gives all workers to a run of higher priority, after handing in everything, and waits again.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from remuda.coordinator.leases import LeaseBook
 from remuda.training.commander.end import End, evaluation_is_too_late, time_is_over
 from remuda.training.effects import LogLine
 from remuda.training.snapshot import Stage
-from remuda.wire.messages import ROLES, Counters
+from remuda.training.status import RunState
+from remuda.wire.messages import ROLES, Counters, Role
 
 STAGE_LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """The time limit of a stage. Settling has this time once the last checkpoints are saved; saving has the time of the
@@ -29,6 +32,8 @@ STOPPED_EVALUATION_S = 10.0
 REPLACEMENT_S = 30.0
 """Time limit for a replacement of the last evaluator, or of a learner that catches up or saves: a nanny restarts a
 worker within this time."""
+_LET_GO_LAST: tuple[Role, ...] = ("learner", "evaluator", "inference")
+"""In a preemption, these work until all collectors have handed in."""
 
 
 @dataclass
@@ -263,3 +268,57 @@ class ExperimentShutdown:
         if commander.evaluating is not None:
             return [LogLine(self._experiment, f"the evaluation of {commander.evaluating.file} is given up")]
         return []
+
+
+class Preemption:
+    """Collectors hand in their chunks, learners stop and save, then all workers let go.
+
+    Each next action follows from the journaled leases and saves, so a restarted coordinator continues. A worker that
+    does not answer is dismissed like any worker: for a lost learner, the newest checkpoint counts.
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        run: RunState,
+        leases: LeaseBook,
+        workers: ExperimentWorkers,
+        policies: Sequence[PolicyTraining],
+    ) -> None:
+        self._experiment, self._run = experiment, run
+        self._leases, self._workers, self._policies = leases, workers, policies
+        self.by = ""
+        """Name of the run that needs the workers; empty for a run that was not preempted, or works again."""
+
+    @property
+    def leaves(self) -> bool:
+        """True while workers hand in and let go."""
+        return bool(self.by) and len(self._leases) > 0
+
+    def begin(self, by: str, now_s: float) -> list[Step]:
+        """Have collectors hand in, and learners save; a learner in preparation has nothing to save."""
+        self.by = by
+        reason = f"{by} has a higher priority"
+        steps: list[Step] = [LogLine(self._experiment, f"hands in and gives all workers back: {reason}")]
+        steps += [*self._workers.drain("collector", reason), *self._workers.drain("reanalyzer", reason)]
+        steps += self._workers.drain("learner", reason, preparing=True)
+        return [*steps, *(step for policy in self._policies for step in policy.hand_in(now_s))]
+
+    def advance(self, now_s: float) -> list[Step]:
+        """Let all others go once all collectors have handed in and everything is saved; only for a preempted run."""
+        self.pause(now_s)
+        if self._leases.count("collector") or any(policy.is_saving for policy in self._policies):
+            return []
+        last: list[Role] = [role for role in _LET_GO_LAST if self._leases.count_staying(role)]
+        return [step for role in last for step in self._workers.drain(role, f"{self.by} has a higher priority")]
+
+    def pause(self, now_s: float) -> None:
+        """Stop the clock of the run once all workers are gone."""
+        if self.by and not len(self._leases) and self._run.since_s is not None:
+            self._run.pause(now_s)
+
+    def end(self, now_s: float) -> None:
+        """Start the clock again with the first worker, once all workers were gone."""
+        if self.by and not len(self._leases):
+            self.by = ""
+            self._run.start(now_s)

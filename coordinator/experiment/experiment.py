@@ -17,10 +17,9 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.bill import Meter
 from remuda.coordinator.effects import Broken, CloseRun, Step, contained
 from remuda.coordinator.experiment.collecting import Collecting
-from remuda.coordinator.experiment.ending import ExperimentShutdown
+from remuda.coordinator.experiment.ending import ExperimentShutdown, Preemption
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.policy import PolicyTraining
-from remuda.coordinator.experiment.preemption import Preemption
 from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import LeaseBook, Sender
@@ -105,7 +104,8 @@ class Experiment:
         self._shutdown = ExperimentShutdown(
             identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
         )
-        self._preemption = Preemption(config, identity.id, self.leases, self._workers, self.policies)
+        self._preemption = Preemption(identity.id, self._run, self.leases, self._workers, self.policies)
+        self._is_preemptible = config.preemptible
         self.meter = Meter(self.leases, [policy.config for policy in self.policies], self._counted, now_s)
         parts = self.policies, self.leases, self.failures, self._collecting, self._workers, self.meter
         self._messages = MessageHandlers(identity.id, self._run, *parts)
@@ -160,7 +160,7 @@ class Experiment:
             return f"held up: {self.held_up.explain(now_s)}"
         explained = self._demand.explain(now_s, running=self.state == "running")
         if self._preemption.by and self.ending is None:
-            return self._preemption.explain(explained)
+            return f"preempted by {self._preemption.by}: {explained or 'its workers hand in and let go'}"
         if explained is None and (awaited := self._shutdown.awaits_evaluation) is not None:
             explained = f"waits for the evaluation of {awaited}"
         return explained
@@ -186,8 +186,9 @@ class Experiment:
 
     def holding(self) -> Holding:
         """Return the workers to spare, and those already returning."""
-        held = self._demand.holding(keeps=self.ending is not None or bool(self._preemption.by))
-        return held if self.ending is not None else self._preemption.holding(held, self.state)
+        ends, is_preempted = self.ending is not None, bool(self._preemption.by)
+        gives_all = self._is_preemptible and self.state == "running" and not ends and not is_preempted
+        return self._demand.holding(keeps=ends or is_preempted, leaves=is_preempted and not ends, gives_all=gives_all)
 
     @contained
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
@@ -198,7 +199,7 @@ class Experiment:
     @contained
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         """Add a worker chosen by the scheduler. The first worker starts the clock of the run."""
-        self._preemption.end(self._run, now_s)
+        self._preemption.end(now_s)
         if self.state == "queued":
             self._run.start(now_s)
             for policy in self.policies:
@@ -314,7 +315,7 @@ class Experiment:
         """Do the next stage of the end, or of a preemption."""
         end = self.ending
         if end is None:
-            return self._preemption.advance(self._run, now_s)
+            return self._preemption.advance(now_s)
         if self.state == "queued":
             steps = list[Step]()
         else:
@@ -415,7 +416,7 @@ class Experiment:
             lease.recovered, lease.ready_s = True, now_s
         self.meter.restore(first.meter, now_s)
         self._preemption.by = first.preempted_by
-        self._preemption.pause(self._run, now_s)
+        self._preemption.pause(now_s)
         self._collecting.credit.restore(first.flow.accounts)
         for policy, each in zip(self.policies, recovered, strict=True):
             policy.restore(each, [lease.number for lease in self.leases], now_s)

@@ -100,14 +100,23 @@ class WorkerDemand:
             resting=self._failures.resting(now_s),
         )
 
-    def holding(self, *, keeps: bool) -> Holding:
-        """Return the workers to spare (zero if the experiment `keeps` all), and the number already returning."""
-        surplus: dict[Role, int] = {
-            role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
-        }
-        leaving: dict[Role, int] = {role: self._leases.count(role) - self._leases.count_staying(role) for role in ROLES}
+    def holding(self, *, keeps: bool, leaves: bool, gives_all: bool) -> Holding:
+        """Return the workers to spare (zero if the experiment `keeps` all), the workers already returning (all if it
+        `leaves`), and the workers that a preemption would give back."""
+        there: dict[Role, int] = {role: self._leases.count(role) for role in ROLES}
+        staying: dict[Role, int] = {role: self._leases.count_staying(role) for role in ROLES}
+        surplus: dict[Role, int] = {role: 0 if keeps else max(staying[role] - self._minimum[role], 0) for role in ROLES}
+        leaving: dict[Role, int] = there if leaves else {role: there[role] - staying[role] for role in ROLES}
         identity = self._identity
-        return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
+        return Holding(
+            identity.id,
+            identity.name,
+            identity.priority,
+            identity.submitted,
+            surplus,
+            leaving,
+            preemptible=there if gives_all else {},
+        )
 
     def wait(self, reason: str | None, now_s: float) -> bool:
         """Set the scheduler's reason for waiting, or None; return True if a wait begins."""

@@ -122,4 +122,4 @@ class Handover:
         if not self._begun:
             return []
         active = (each for each in self._catalog.active if each.held_up is None)
-        return [] if any(policy.is_saving for each in active for policy in each.policies) else [Exit()]
+        return [] if any(policy.dispatch.is_saving for each in active for policy in each.policies) else [Exit()]

@@ -307,7 +307,7 @@ class Preemption:
     def advance(self, now_s: float) -> list[Step]:
         """Let all others go once all collectors have handed in and everything is saved; only for a preempted run."""
         self.pause(now_s)
-        if self._leases.count("collector") or any(policy.is_saving for policy in self._policies):
+        if self._leases.count("collector") or any(policy.dispatch.is_saving for policy in self._policies):
             return []
         last: list[Role] = [role for role in _LET_GO_LAST if self._leases.count_staying(role)]
         return [step for role in last for step in self._workers.drain(role, f"{self.by} has a higher priority")]

@@ -215,7 +215,8 @@ class MessageHandlers:
                 policy = self._policies[message.policy_index]
                 return [*policy.own(policy.dispatch.played(message, lease.worker, policy.counters(now_s), now_s))]
             case EvaluationFilmed():
-                return [step for policy in self._policies for step in policy.own(policy.dispatch.filmed(message))]
+                film = message.film, message.train_iter, message.env_step
+                return [step for each in self._policies for step in each.own(each.dispatch.outcomes.filmed(*film))]
 
     def _from_helper(
         self, lease: Lease, message: Reanalyzed | NotReanalyzed | InferenceJoined, now_s: float

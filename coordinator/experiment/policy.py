@@ -1,21 +1,21 @@
-"""Training of a policy of a run: counts, decisions, journal rows, and reports on their state."""
+"""Training of a policy of a run: counts, decisions, callbacks, journal rows, and reports on their state."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import CloseRun, DeleteChunks, PolicyEffect, RewindCurves, Step
-from remuda.coordinator.experiment.callbacks import CallbackDispatch
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
+from remuda.coordinator.effects import CloseRun, DeleteChunks, PolicyEffect, RewindCurves, SendToLease, Step
+from remuda.coordinator.experiment.evaluation import EvaluationDispatch
 from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.environments.assignment import config_of_policy
 from remuda.logbook.tensorboard import results_of
 from remuda.policy.algorithms import declaration
-from remuda.training.commander.callbacks import CallbackBook
+from remuda.training.commander.callbacks import CallbackBook, follow
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
@@ -28,7 +28,93 @@ from remuda.training.run_snapshot import Changes, ExperimentSnapshot
 from remuda.training.snapshot import LeaseBookSnapshot, Rows, Stage
 from remuda.training.status import Rate, RunState
 from remuda.training.vitals import Vitals
-from remuda.wire.messages import Acting, ChunkMeta, Counters, ExperimentStatus
+from remuda.wire.messages import (
+    Acting,
+    CallbacksDecided,
+    CallCallbacks,
+    ChangeSettings,
+    ChunkMeta,
+    Counters,
+    ExperimentStatus,
+)
+
+CALLBACKS_LONGEST_S = 60.0
+"""Time limit for callbacks at the end of a run, once the last checkpoint is saved and evaluated."""
+CALLBACKS_STOPPED_S = 10.0
+"""The same after a request to stop."""
+
+
+@dataclass
+class CallbackDispatch:
+    """Sends events to the learner, which runs the callbacks; does nothing in a run without callbacks."""
+
+    experiment: str
+    book: CallbackBook
+    leases: LeaseBook
+    commander: Commander
+    policy_index: int = 0
+    """Among the policies of the run."""
+    at_once: bool = False
+    """Callbacks get every event at once, without pauses and time limits."""
+    _last_sent: tuple[int, int] = field(default=(0, 0), init=False)
+    """Lease and event number of the last message."""
+    _deadline_s: float | None = field(default=None, init=False)
+    """Deadline for the remaining events at the end."""
+
+    def begin(self, counters: Counters) -> None:
+        """Begin the run, or begin again, with the first ready learner. End the run at once if a callback had ended
+        it."""
+        self.book.started(counters, resumed=self.commander.last_record is not None)
+        if self.book.stopped is not None:
+            self.commander.end(self.book.stopped)
+
+    def send_due(self, counters: Counters, now_s: float) -> list[Step]:
+        """Send the next event to the learner, if both exist."""
+        learner = self.leases.learner_of(self.policy_index)
+        if not self.book.active or learner is None or not learner.ready:
+            return []
+        due = self.book.due(counters, math.inf if self.at_once else now_s)
+        if due is None or self._last_sent == (learner.number, due[0]):
+            return []
+        self._last_sent = (learner.number, due[0])
+        return [SendToLease(learner.number, CallCallbacks(learner.number, *due, counters.env_step))]
+
+    def decided(self, message: CallbacksDecided, counters: Counters) -> list[Step]:
+        """The callbacks have decided about an event."""
+        outcome = self.book.decided(message.number, message.answer, counters)
+        follow(outcome, self.commander)
+        return [*outcome.effects, *(self._change(message.lease) if outcome.changed else ())]
+
+    def repeat(self, lease: Lease) -> list[Step]:
+        """Send a learner again what an earlier coordinator may have lost; the event comes with `send_due`."""
+        if lease.role != "learner" or lease.draining or not lease.ready:
+            return []
+        self._last_sent = (0, 0)
+        return self._change(lease.number) if self.book.changes else []
+
+    def concluded(self, end: End, counters: Counters, now_s: float) -> tuple[bool, list[Step]]:
+        """Return True once callbacks have received the end or their deadline has passed, and the messages to send."""
+        book = self.book
+        if not book.active:
+            return True, []
+        if self._deadline_s is None:
+            longest_s = CALLBACKS_STOPPED_S if end.on_request else CALLBACKS_LONGEST_S
+            self._deadline_s = math.inf if self.at_once else now_s + longest_s
+        if book.idle and not book.closed:
+            book.ended(end, counters)
+        if book.idle or self.leases.learner_of(self.policy_index) is None or now_s > self._deadline_s:
+            return True, []
+        return False, self.send_due(counters, now_s)
+
+    def given_up(self) -> list[Step]:
+        """Return a log line about events that callbacks did not answer before the deadline."""
+        if not self.book.active or self.book.idle:
+            return []
+        text = "the callbacks have not answered: they were not told of the end of the run, or what they decide is lost"
+        return [LogLine(self.experiment, text, "warning")]
+
+    def _change(self, lease: int) -> list[Step]:
+        return [SendToLease(lease, ChangeSettings(lease, self.book.all_changes))]
 
 
 class PolicyTraining:
@@ -127,11 +213,6 @@ class PolicyTraining:
             user=identity.user,
             project=identity.project,
         )
-
-    @property
-    def is_saving(self) -> bool:
-        """True while a present learner has not answered a request to save."""
-        return self.commander.saving is not None and self.dispatch.has_ready_learner
 
     def undeclared(self, metrics: Set[str]) -> str | None:
         """Return the reason to refuse metrics under undeclared names; None if the algorithm declares all names."""
@@ -258,7 +339,7 @@ class PolicyTraining:
     def snapshot(self, now_s: float, stage: Stage, stage_left_s: float | None) -> ExperimentSnapshot:
         """Return the state for a restarted coordinator, without its rows, and without leases and failures of the
         run."""
-        run = self._run
+        run, league = self._run, self.dispatch.league
         return ExperimentSnapshot(
             state="running" if run.state == "starting" and self.begun else run.state,
             reason=run.reason,
@@ -273,7 +354,7 @@ class PolicyTraining:
             reanalysis=self.reanalysis.snapshot(),
             stage_left_s=stage_left_s,
             callbacks=self.callbacks.book.snapshot(),
-            league=None if self.policy_index else self.dispatch.league_snapshot(),
+            league=None if league is None or self.policy_index else league.snapshot(),
         )
 
     def changes(self) -> Changes:
@@ -292,11 +373,10 @@ class PolicyTraining:
         self.replay.restore(snapshot.replay, recovered.chunks, now_s)
         self.flow.restore(snapshot.flow)
         self.dispatch.restore(snapshot.dispatch, now_s)
-        self.dispatch.restore_league(snapshot.league)
         self.progress.restore(snapshot.progress)
         self.reanalysis.restore(snapshot.reanalysis, leases)
         self.callbacks.book.restore(snapshot.callbacks)
-        self._restore_priorities(recovered)
+        self._restore_rest(recovered)
 
     def resume(
         self, recovered: Recovered, late: Sequence[ChunkMeta], now_s: float, *, progress_rows: int | None = None
@@ -309,7 +389,6 @@ class PolicyTraining:
             self.progress.restore(snapshot.progress)
         self.callbacks.book.resume(snapshot.callbacks)
         self.flow.resume(snapshot.flow)
-        self.dispatch.restore_league(snapshot.league)
         self.commander.reset = snapshot.dispatch.commander.reset
         self.reanalysis.restore(snapshot.reanalysis, ())
         for meta in late:
@@ -319,9 +398,13 @@ class PolicyTraining:
                 self.progress.chunk(meta)
                 self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
         self._left_over = tuple(deletable)
-        self._restore_priorities(recovered)
+        self._restore_rest(recovered)
 
-    def _restore_priorities(self, recovered: Recovered) -> None:
+    def _restore_rest(self, recovered: Recovered) -> None:
+        """Restore the priorities, and the league, which the first policy has."""
+        snapshot = recovered.snapshot.experiment.league
+        if self.dispatch.league is not None and snapshot is not None:
+            self.dispatch.league.restore(snapshot)
         if recovered.priorities is not None:
             self.replay.restore_priorities(recovered.priorities)
 

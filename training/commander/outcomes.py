@@ -72,7 +72,7 @@ class Outcomes:
             effects.append(Emit(self._experiment, actions_report(result.record, actions)))
         return Outcome(effects, outcome.decisions)
 
-    def filmed(self, film: Film, *, train_iter: int, env_step: int) -> list[Emit]:
+    def filmed(self, film: Film, train_iter: int, env_step: int) -> list[Emit]:
         """Take the film of a checkpoint's first episode. Films of unknown checkpoints are dropped."""
         newest = self._commander.last_record
         if newest is None or train_iter > newest.train_iter:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.callbacks import CALLBACKS_LONGEST_S
+from remuda.coordinator.experiment.policy import CALLBACKS_LONGEST_S
 from remuda.logbook.reports import CallbackReport
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import Faults, LearnerWork, World

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.evaluation import Evaluation, Share
+from remuda.coordinator.experiment.evaluation import Evaluation, EvaluationDispatch, Share
 from remuda.coordinator.leases import LeaseBook
 from remuda.logbook.reports import FilmReport, HistogramReport, Report
 from remuda.tests.coordinator.configs import holder
@@ -26,7 +26,6 @@ from remuda.wire.messages import (
     CheckpointSaved,
     Counters,
     EvaluationDone,
-    EvaluationFilmed,
     Film,
     Histogram,
 )
@@ -38,15 +37,29 @@ def evaluation(episodes: int) -> Evaluation:
     return Evaluation(1, RECORD, episodes, started_s=10.0)
 
 
+def done(
+    lease: int,
+    first: int,
+    returns: list[float],
+    lengths: list[int],
+    *,
+    info: dict[str, list[float]] | None = None,
+    actions: dict[str, Histogram] | None = None,
+    cut: int = 0,
+) -> EvaluationDone:
+    """What an evaluator says of its share."""
+    return EvaluationDone(lease, 1, first, returns, lengths, 0.1, info=info or {}, actions=actions or {}, cut=cut)
+
+
 def test_results_of_all_shares_are_gathered_in_order_of_episode_also_over_a_restart() -> None:
     one = evaluation(4)
     one.deal([1, 2])
     seen = {"action": Histogram(0.0, [1.0, 2.0], [30, 40], 60.0)}
-    assert one.finished(2, 2, [3.0, 4.0], [30, 40], info={"won": [1.0]}, actions=seen, cut=1)
+    assert one.finished(done(2, 2, [3.0, 4.0], [30, 40], info={"won": [1.0]}, actions=seen, cut=1))
     assert not one.complete
     again = Evaluation.of(one.snapshot(12.0), 20.0)
     seen = {"action": Histogram(0.0, [1.0, 2.0], [5, 25], 30.0)}
-    assert again.finished(1, 0, [1.0, 2.0], [10, 20], info={"won": [0.0], "boxes": [7.0]}, actions=seen, cut=1)
+    assert again.finished(done(1, 0, [1.0, 2.0], [10, 20], info={"won": [0.0], "boxes": [7.0]}, actions=seen, cut=1))
     assert again.actions == {"action": Histogram(0.0, [1.0, 2.0], [35, 65], 90.0)}
     result = again.result(now_s=20.5)
     assert (result.returns, result.lengths) == ((1.0, 2.0, 3.0, 4.0), (10, 20, 30, 40))
@@ -56,15 +69,12 @@ def test_results_of_all_shares_are_gathered_in_order_of_episode_also_over_a_rest
 
 
 @pytest.mark.parametrize(
-    ("lease", "first", "returns", "lengths"),
-    [(3, 0, [1.0, 2.0], [1, 2]), (1, 1, [1.0, 2.0], [1, 2]), (1, 0, [1.0], [1]), (1, 0, [1.0, 2.0], [1])],
+    ("lease", "first", "returns"), [(3, 0, [1.0, 2.0]), (1, 1, [1.0, 2.0]), (1, 0, [1.0]), (1, 0, [1.0, 2.0, 3.0])]
 )
-def test_what_was_not_asked_for_is_not_counted(
-    lease: int, first: int, returns: list[float], lengths: list[int]
-) -> None:
+def test_what_was_not_asked_for_is_not_counted(lease: int, first: int, returns: list[float]) -> None:
     one = evaluation(4)
     one.deal([1, 2])
-    assert not one.finished(lease, first, returns, lengths)
+    assert not one.finished(done(lease, first, returns, [1] * len(returns)))
     assert not one.complete
 
 
@@ -81,7 +91,7 @@ def test_random_losses_never_lose_or_repeat_an_episode() -> None:
                 one.lost(lease)
             else:
                 episodes = range(share.first_episode, share.first_episode + share.episodes)
-                assert one.finished(lease, share.first_episode, [float(e) for e in episodes], list(episodes))
+                assert one.finished(done(lease, share.first_episode, [float(e) for e in episodes], list(episodes)))
         assert one.result(0.0).returns == tuple(float(e) for e in range(one.episodes))
 
 
@@ -90,9 +100,9 @@ def test_what_a_worker_invents_of_actions_stays_small() -> None:
     one = Evaluation(1, RECORD, 3, 0.0)
     one.deal([1, 2, 3])
     huge = Histogram(0.0, [1.0], [2**53], 1e308, 1e308)  # two of them are more than a float holds
-    assert one.finished(1, 0, [1.0], [1], actions={"action": huge})
-    assert one.finished(2, 1, [1.0], [1], actions={"action": huge} | {str(i): huge for i in range(40)})
-    assert one.finished(3, 2, [1.0], [1], actions={"action": Histogram(0.0, [2.0], [7])})
+    assert one.finished(done(1, 0, [1.0], [1], actions={"action": huge}))
+    assert one.finished(done(2, 1, [1.0], [1], actions={"action": huge} | {str(i): huge for i in range(40)}))
+    assert one.finished(done(3, 2, [1.0], [1], actions={"action": Histogram(0.0, [2.0], [7])}))
     snapshot = one.snapshot(1.0)
     assert len(snapshot.actions) == MOST_ACTION_DIMENSIONS
     assert snapshot.actions["action"].counts == [2**53]
@@ -138,7 +148,7 @@ FILM = Film(b"GIF89a", 4, 6)
 ACTIONS = {"action": Histogram(0.0, [1.0, 2.0], [10, 20])}
 
 
-def emitted(steps: list[Step]) -> list[Report]:
+def emitted(steps: Sequence[Step]) -> list[Report]:
     return [step.report for step in steps if isinstance(step, Emit)]
 
 
@@ -148,9 +158,9 @@ def test_the_actions_of_all_evaluators_are_shown_once_the_evaluation_is_complete
     reports: list[Report] = []
     for lease, first, episodes in ((8, 0, 3), (9, 3, 2)):
         returns, lengths = [1.0] * episodes, [10] * episodes
-        done = EvaluationDone(lease, 1, first, returns, lengths, 0.1, actions=ACTIONS)
+        share = done(lease, first, returns, lengths, actions=ACTIONS)
         assert not any(isinstance(report, HistogramReport) for report in reports)
-        reports += emitted(dispatch.played(done, f"worker {lease}", Counters(), 1.0))
+        reports += emitted(dispatch.played(share, f"worker {lease}", Counters(), 1.0))
     (shown,) = (report for report in reports if isinstance(report, HistogramReport))
     assert (shown.of, shown.train_iter, shown.env_step) == ("actions", 100, 1_000)
     assert shown.histograms == {"action": Histogram(0.0, [1.0, 2.0], [20, 40])}
@@ -158,10 +168,10 @@ def test_the_actions_of_all_evaluators_are_shown_once_the_evaluation_is_complete
 
 def test_films_are_shown_of_checkpoints_that_there_are() -> None:
     dispatch = dispatching()
-    assert dispatch.filmed(EvaluationFilmed(8, 0, 0, FILM)) == []
+    assert dispatch.outcomes.filmed(FILM, 0, 0) == []
     dispatch.carry_out(dispatch.commander.started(), Counters(), 0.0)
     saved(dispatch, 1, "initial", 257)
-    (report,) = emitted(dispatch.filmed(EvaluationFilmed(8, 257, 2_570, FILM)))
+    (report,) = emitted(dispatch.outcomes.filmed(FILM, 257, 2_570))
     assert isinstance(report, FilmReport)
     assert (report.film, report.train_iter, report.env_step) == (FILM, 257, 2_570)
-    assert dispatch.filmed(EvaluationFilmed(8, 258, 2_580, FILM)) == []
+    assert dispatch.outcomes.filmed(FILM, 258, 2_580) == []

@@ -306,8 +306,7 @@ class EvaluationDispatch:
         return (*lent, *(() if self.league is None else self.league.in_use(self._policy_index)))
 
     def plays_with(self, policy_index: int) -> list[int]:
-        """Checkpoints of this policy, by train_iter, that the current evaluation needs besides the evaluated
-        checkpoint."""
+        """Checkpoints of this policy, by train_iter, that play beside or against the evaluated checkpoint."""
         evaluation = self._evaluation
         if evaluation is None or evaluation.beside is None:
             return []
@@ -341,8 +340,7 @@ class EvaluationDispatch:
         return self.commander.evaluating is not None and not self._leases.count("evaluator")
 
     def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
-        """Repeat unanswered requests to this worker, possibly lost by an earlier coordinator. Each is carried out
-        once."""
+        """Repeat the possibly lost requests to this worker; a repeated request is carried out once."""
         if lease.role == "learner":
             saving = self.commander.saving
             return [] if saving is None else self._request_save(saving, counters, again=True)

@@ -36,19 +36,10 @@ from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, FinishedRun, RunSnapshot
 from remuda.training.snapshot import LeaseHolder, Rows
 from remuda.training.status import RunState, joined_status
-from remuda.wire.messages import (
-    AnyMessage,
-    ChunkMeta,
-    ExperimentState,
-    ExperimentStatus,
-    Phase,
-    Role,
-    Used,
-)
+from remuda.wire.messages import AnyMessage, ChunkMeta, ExperimentState, ExperimentStatus, Phase, Role, Used
 
 GENERATIONS_PER_RUN = 1_000
-"""Distance between the generations of a run and of its resumed run, to keep workers from repeating earlier random
-numbers."""
+"""Distance between the generations of a run and of its resumed run: no worker repeats earlier random numbers."""
 
 
 class Experiment:
@@ -73,47 +64,38 @@ class Experiment:
         """None while the disk of the run accepts writes."""
         self.room_sought_s = -math.inf
         """Time of the last search for disk space for its workers."""
-        limits = config.limits
-        self.longest_s: Mapping[Phase, float] = {"preparing": limits.prepare_s, "saving": limits.save_s}
+        self.longest_s: Mapping[Phase, float] = {"preparing": config.limits.prepare_s, "saving": config.limits.save_s}
         """Time limits of the workers for preparing and saving without progress, by phase."""
-        self._serial, self._has_names = serial, bool(identity.policy)
-        begins = resumed or [None] * len(identities)
-        known = [each for each in begins if each is not None]
+        self._config, self._serial, self._has_names = config, serial, bool(identity.policy)
+        known = [each for each in resumed if each is not None]
         self._run = RunState(max((each.counters.wall_s for each in known), default=0.0))
         generation = max((each.generation for each in known), default=0) * GENERATIONS_PER_RUN
         self.leases = LeaseBook(generation, on_forget=lambda lease: self._collecting.forget(lease))
         self.failures = Failures()
         self.policies = tuple(
             PolicyTraining(each, config, self._run, self.leases, now_s, begin, policy_index=index, serial=serial)
-            for index, (each, begin) in enumerate(zip(identities, begins, strict=True))
+            for index, (each, begin) in enumerate(zip(identities, resumed or [None] * len(identities), strict=True))
         )
         """In the order of names."""
         self._commanders = [policy.commander for policy in self.policies]
-        for policy in self.policies:
-            policy.dispatch.together = [each.dispatch for each in self.policies]
-        if (settings := config.self_play.league) is not None:
-            league = League(config, settings)
-            for policy in self.policies:
-                policy.dispatch.league = league
-        self._stop_value = config.stop.stop_value if self._has_names else None
+        dispatches, settings = [policy.dispatch for policy in self.policies], config.self_play.league
+        league = None if settings is None else League(config, settings)
+        for dispatch in dispatches:
+            dispatch.together, dispatch.league = dispatches, league
         self.may_redraw = not any(policy.replay.plan.on_policy for policy in self.policies)
         """The journal may lag behind sampling: rows drawn with replacement may be drawn again."""
         self._collecting = Collecting(identity.id, self.policies)
         self._demand = WorkerDemand(identity, config, self.leases, self.failures, now_s)
         self._workers = ExperimentWorkers(identity, self.leases, self.policies, self._collecting)
-        self._shutdown = ExperimentShutdown(
-            identity.id, self.leases, self._workers, self.policies, save_s=limits.save_s, bounded=not serial
-        )
-        self._preemption = Preemption(identity.id, self._run, self.leases, self._workers, self.policies)
-        self._is_preemptible = config.preemptible
+        staff = self.leases, self._workers, self.policies
+        self._shutdown = ExperimentShutdown(identity.id, *staff, save_s=config.limits.save_s, bounded=not serial)
+        self._preemption = Preemption(identity.id, self._run, *staff)
         self.meter = Meter(self.leases, [policy.config for policy in self.policies], self._counted, now_s)
         parts = self.policies, self.leases, self.failures, self._collecting, self._workers, self.meter
         self._messages = MessageHandlers(identity.id, self._run, *parts)
         self.refusal = self._messages.refusal
         """Returns the reason why a message about a lease of the experiment cannot be true; None if possible."""
         self._rows_are_journaled = False
-
-    # --- how it stands ---
 
     @property
     def state(self) -> ExperimentState:
@@ -133,37 +115,30 @@ class Experiment:
     def status(self, now_s: float) -> ExperimentStatus:
         """Return the status shown by `remuda status`."""
         self.meter.advance(now_s)
-        status = self._status(None if self.over else self._explain(now_s), now_s)
-        return replace(status, used=self.meter.used)
+        waiting_for = None if self.over else self._explain(now_s)
+        known = {policy.identity.policy: policy.status(waiting_for, now_s) for policy in self.policies}
+        joined = joined_status(known, last_returns(self._commanders)) if self._has_names else known[""]
+        return replace(joined, used=self.meter.used)
 
     def finished(self, now_s: float) -> FinishedRun:
         """Return the result and the use of a run that is over."""
         return FinishedRun.of(self.identity, self.status(now_s), self.meter.hours)
 
     def _counted(self) -> Used:
-        """Return steps, updates and bytes of all policies, for the bill."""
         return Used(
             env_steps=self.policies[0].replay.ledger.env_step,
             updates=sum(policy.flow.computed_iters for policy in self.policies),
             payload_bytes=sum(policy.replay.ledger.payload_bytes for policy in self.policies),
         )
 
-    def _status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
-        if not self._has_names:
-            return self.policies[0].status(waiting_for, now_s)
-        known = {policy.identity.policy: policy.status(waiting_for, now_s) for policy in self.policies}
-        return joined_status(known, last_returns(self._commanders))
-
     def _explain(self, now_s: float) -> str | None:
-        """Explain the wait of the run."""
         if self.held_up is not None:
             return f"held up: {self.held_up.explain(now_s)}"
         explained = self._demand.explain(now_s, running=self.state == "running")
         if self._preemption.by and self.ending is None:
             return f"preempted by {self._preemption.by}: {explained or 'its workers hand in and let go'}"
-        if explained is None and (awaited := self._shutdown.awaits_evaluation) is not None:
-            explained = f"waits for the evaluation of {awaited}"
-        return explained
+        awaited = self._shutdown.awaits_evaluation
+        return f"waits for the evaluation of {awaited}" if explained is None and awaited is not None else explained
 
     def events(self, happened: Happened, now_s: float) -> list[Step]:
         """Return the entries of the time series for this event."""
@@ -176,18 +151,16 @@ class Experiment:
         """Return the missing workers, or None. An ending run needs evaluators only, and preempts no run for them."""
         if not self.failures.none and self.failures.rest(now_s)[0]:
             return None
-        if self.ending is None:
-            if self._preemption.leaves:
-                return None
-            return self._demand.demand(now_s, started=self._run.state != "queued" and not self._preemption.by)
-        if not self._shutdown.lacks_evaluator:
-            return None
-        return self._demand.demand(now_s, roles=("evaluator",), preempts=False)
+        if self.ending is not None:
+            lacks = self._shutdown.lacks_evaluator
+            return self._demand.demand(now_s, roles=("evaluator",), preempts=False) if lacks else None
+        started = self._run.state != "queued" and not self._preemption.by
+        return None if self._preemption.leaves else self._demand.demand(now_s, started=started)
 
     def holding(self) -> Holding:
         """Return the workers to spare, and those already returning."""
         ends, is_preempted = self.ending is not None, bool(self._preemption.by)
-        gives_all = self._is_preemptible and self.state == "running" and not ends and not is_preempted
+        gives_all = self._config.preemptible and self.state == "running" and not ends and not is_preempted
         return self._demand.holding(keeps=ends or is_preempted, leaves=is_preempted and not ends, gives_all=gives_all)
 
     @contained
@@ -244,8 +217,7 @@ class Experiment:
         lease = self.leases.open_leases.get(number)
         if lease is not None and died:
             self.failures.died(lease, died, now_s)
-            hopeless = self.failures.hopeless_deaths(now_s)
-            if hopeless is not None:
+            if (hopeless := self.failures.hopeless_deaths(now_s)) is not None:
                 end_all(self._commanders, End(hopeless, hopeless), skip_final_evaluation=True)
         return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._do_due(now_s)
 
@@ -294,7 +266,7 @@ class Experiment:
         if has_tasks and not self._serial:
             steps += self.begin_tasks(now_s)
         if self._has_names:
-            share_end(self._commanders, self._stop_value)
+            share_end(self._commanders, self._config.stop.stop_value)
         if self._commanders[0].ending is not None or self._preemption.by:
             steps += self._let_go(now_s)
         for policy in self.policies:
@@ -303,22 +275,19 @@ class Experiment:
         return steps
 
     def begin_tasks(self, now_s: float) -> list[Step]:
-        """Begin the due task in all policies, the first policy first, and inform collectors. Later messages repeat the
-        task: a loss does no harm."""
+        """Begin the due task in all policies, and tell collectors; later messages repeat the task."""
         env_step = self.policies[0].replay.ledger.env_step
         begun = [step for policy in self.policies for step in policy.own(policy.dispatch.begin_tasks(env_step))]
-        if not begun:
-            return []
-        return begun + self._collecting.repeat(lease.number for lease in self.leases.ready("collector"))
+        collectors = (lease.number for lease in self.leases.ready("collector"))
+        return begun + self._collecting.repeat(collectors) if begun else []
 
     def _let_go(self, now_s: float) -> list[Step]:
         """Do the next stage of the end, or of a preemption."""
         end = self.ending
         if end is None:
             return self._preemption.advance(now_s)
-        if self.state == "queued":
-            steps = list[Step]()
-        else:
+        steps = list[Step]()
+        if self.state != "queued":
             self._run.state = "stopping"
             steps = self._shutdown.advance(end, now_s)
             if not self._shutdown.complete:
@@ -327,22 +296,21 @@ class Experiment:
         for policy in self.policies:
             steps += policy.last_steps(end, now_s)
         if self._has_names:
-            steps.append(CloseRun(self.identity.id, frozenset(), results_of(self._status(None, now_s))))
+            steps.append(CloseRun(self.identity.id, frozenset(), results_of(self.status(now_s))))
         return steps
 
     def continued(self) -> list[Step]:
-        """Return the first steps of a continued run: delete payload files of an earlier incarnation, and write
-        league.json, which may be older than the journal."""
-        leftover = [step for policy in self.policies for step in policy.leftover_files()]
-        return [*leftover, *self.policies[0].dispatch.write_league()]
+        """Return the first steps of a continued run. league.json may be older than the journal."""
+        steps = [step for policy in self.policies for step in policy.leftover_files()]
+        return steps + self.policies[0].dispatch.write_league()
 
     # --- for the journal ---
 
     def entries(
         self, newest_lease: int, now_s: float, *, boot: str = "", with_priorities: bool = True
     ) -> list[JournalEntry]:
-        """Return the changes since the last call, an entry for each policy. `newest_lease` is the highest number given
-        out. The entry of the first policy has the leases, credit and failures."""
+        """Return the changes since the last call, an entry for each policy; the first has leases, credit and failures.
+        `newest_lease` is the highest number given out."""
         whole, self._rows_are_journaled = not self._rows_are_journaled, True
         return [
             JournalEntry(
@@ -404,10 +372,8 @@ class Experiment:
     # --- after a restart ---
 
     def restore(self, recovered: Sequence[Recovered], now_s: float) -> None:
-        """Continue from the journals of all policies, with chunks still in data/. Leases stay open, since the workers
-        may come back."""
-        snapshots = [each.snapshot.experiment for each in recovered]
-        first, *others = snapshots
+        """Continue from the journals of all policies. Leases stay open, since the workers may come back."""
+        first, *others = snapshots = [each.snapshot.experiment for each in recovered]
         self._run.restore([each.state for each in snapshots], first.reason, first.wall_s, now_s)
         self._shutdown.enter(first.stage, now_s, first.stage_left_s)
         self.failures.restore(first.workers_failures, first.failures, first.deaths, now_s)
@@ -427,7 +393,7 @@ class Experiment:
         were written but never announced, or announced but no longer counted; each has the parts of all policies."""
         self.leases.restore([replace(each.snapshot.experiment.leases, leases=[]) for each in recovered])
         ledgers = [each.snapshot.experiment.replay.ledger for each in recovered]
-        payload_bytes = sum(each.payload_bytes for each in ledgers)
+        payload_bytes = sum(ledger.payload_bytes for ledger in ledgers)
         self.meter.resume(Used(env_steps=ledgers[0].env_steps, payload_bytes=payload_bytes))
         parts = list(zip(*late, strict=True)) or [()] * len(self.policies)
         for policy, each, metas in zip(self.policies, recovered, parts, strict=True):

@@ -141,6 +141,17 @@ class FlowControl:
             return 0
         return max(0, self._replay.allowed_batches(owed + self._under_way, self.train_iter))
 
+    def summary(self, per_insert: float | None) -> list[Step]:
+        """Return a log line about updates that the learner did not do, for readers who compare runs. `per_insert`: the
+        setting buffer.samples_per_insert."""
+        owed = self.updates_owed()
+        if not owed:
+            return []
+        if self._plan.on_policy:
+            return [LogLine(self._experiment, f"batches that were collected and not learned from: {owed}")]
+        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self.train_iter + owed}"
+        return [LogLine(self._experiment, f"{owed} updates are owed: {self.train_iter} were done, and {asked}")]
+
     @property
     def owes(self) -> str:
         """Unit of `updates_owed`, for people."""

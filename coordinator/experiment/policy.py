@@ -11,7 +11,7 @@ from remuda.coordinator.effects import CloseRun, DeleteChunks, PolicyEffect, Rew
 from remuda.coordinator.experiment.evaluation import EvaluationDispatch
 from remuda.coordinator.experiment.flow import FlowControl
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
-from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.leases import LeaseBook
 from remuda.environments.assignment import config_of_policy
 from remuda.logbook.tensorboard import results_of
 from remuda.policy.algorithms import declaration
@@ -62,16 +62,15 @@ class CallbackDispatch:
     """Deadline for the remaining events at the end."""
 
     def begin(self, counters: Counters) -> None:
-        """Begin the run, or begin again, with the first ready learner. End the run at once if a callback had ended
-        it."""
+        """Begin the run, or begin again, with the first ready learner, unless a callback had ended the run."""
         self.book.started(counters, resumed=self.commander.last_record is not None)
         if self.book.stopped is not None:
             self.commander.end(self.book.stopped)
 
     def send_due(self, counters: Counters, now_s: float) -> list[Step]:
-        """Send the next event to the learner, if both exist."""
+        """Send the next event to the learner, if both exist; only in a run with callbacks."""
         learner = self.leases.learner_of(self.policy_index)
-        if not self.book.active or learner is None or not learner.ready:
+        if learner is None or not learner.ready:
             return []
         due = self.book.due(counters, math.inf if self.at_once else now_s)
         if due is None or self._last_sent == (learner.number, due[0]):
@@ -85,12 +84,10 @@ class CallbackDispatch:
         follow(outcome, self.commander)
         return [*outcome.effects, *(self._change(message.lease) if outcome.changed else ())]
 
-    def repeat(self, lease: Lease) -> list[Step]:
-        """Send a learner again what an earlier coordinator may have lost; the event comes with `send_due`."""
-        if lease.role != "learner" or lease.draining or not lease.ready:
-            return []
+    def repeat(self, lease: int) -> list[Step]:
+        """Send a ready learner again what an earlier coordinator may have lost; the event comes with `send_due`."""
         self._last_sent = (0, 0)
-        return self._change(lease.number) if self.book.changes else []
+        return self._change(lease) if self.book.changes else []
 
     def concluded(self, end: End, counters: Counters, now_s: float) -> tuple[bool, list[Step]]:
         """Return True once callbacks have received the end or their deadline has passed, and the messages to send."""
@@ -144,13 +141,11 @@ class PolicyTraining:
         self._declaration = declared = declaration(own)
         self._last_exploration = dict(declared.least_exploration)
         self._explores_until = max((schedule[-1][0] for schedule in declared.exploration.values()), default=0)
-        # Counts and memories: none of these sends messages to workers.
         self.replay = ReplayAccounting(own, now_s, resumed=resumed, serial=serial)
         self.commander = Commander(own, resumed)
         self.progress = ProgressRows(own, resumed, self.commander.curriculum)
         self.vitals = Vitals(own.log.buffer_interval_s, now_s, leases.open_leases.__contains__)
         self._env_rate, self._train_rate = Rate(), Rate()
-        # Decisions: these return messages to workers.
         self.reanalysis = ReanalysisBook(id, own, self.replay, policy_index)
         self.flow = FlowControl(id, self.replay, self.reanalysis, resumed)
         book = CallbackBook(id, active=bool(own.callbacks))
@@ -250,15 +245,13 @@ class PolicyTraining:
     def save_now(self, now_s: float) -> Sequence[Step]:
         """Have the learner save, unless the run ends, a save is under way, or nothing was learned since the last."""
         counters = self.counters(now_s)
-        if not self.flow.is_open:
-            return []
-        return self.own(self.dispatch.carry_out(self.commander.save_now(counters), counters, now_s))
+        decisions = self.commander.save_now(counters) if self.flow.is_open else ()
+        return self.own(self.dispatch.carry_out(decisions, counters, now_s))
 
     def hand_in(self, now_s: float) -> Sequence[Step]:
         """Have the learner, if ready, save and do no further update."""
-        steps = self.dispatch.carry_out(self.commander.hand_in(), self.counters(now_s), now_s)
         self.flow.close()
-        return self.own(steps)
+        return self.own(self.dispatch.carry_out(self.commander.hand_in(), self.counters(now_s), now_s))
 
     def tick(self, now_s: float) -> Sequence[Step]:
         """Time has passed."""
@@ -297,22 +290,12 @@ class PolicyTraining:
             *self._buffer_reports(counters, now_s, last=True),
             *self._vital_signs(counters, now_s, last=True),
             *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
-            *self._updates_owed(),
+            *self.flow.summary(self.config.buffer.samples_per_insert),
             *self.reanalysis.summary(),
             self.dispatch.outcomes.run_is_over(end, counters.wall_s),
             CloseRun(id, files, results_of(self.status(None, now_s))),
         ]
         return self.own(steps)
-
-    def _updates_owed(self) -> list[Step]:
-        """Return a log line about updates that the learner did not do, for readers who compare runs."""
-        owed, per_insert = self.flow.updates_owed(), self.config.buffer.samples_per_insert
-        if not owed:
-            return []
-        if self.flow.owes == "batches":
-            return [LogLine(self.identity.id, f"batches that were collected and not learned from: {owed}")]
-        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self.flow.train_iter + owed}"
-        return [LogLine(self.identity.id, f"{owed} updates are owed: {self.flow.train_iter} were done, and {asked}")]
 
     def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
         awaited = self.commander.awaited(counters)
@@ -328,17 +311,13 @@ class PolicyTraining:
 
     def _vital_signs(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Step]:
         """Return the report on the workers' use of time, if due."""
-        report = self.vitals.due(counters, now_s, last=last)
-        if report is None:
-            return []
-        document = self.vitals.document(report.wall_s)
-        return [Emit(self.identity.id, report), WriteTimers(self.identity.id, document)]
+        report, id = self.vitals.due(counters, now_s, last=last), self.identity.id
+        return [] if report is None else [Emit(id, report), WriteTimers(id, self.vitals.document(report.wall_s))]
 
     # --- over a restart ---
 
     def snapshot(self, now_s: float, stage: Stage, stage_left_s: float | None) -> ExperimentSnapshot:
-        """Return the state for a restarted coordinator, without its rows, and without leases and failures of the
-        run."""
+        """Return the state of the policy for a restarted coordinator, without rows."""
         run, league = self._run, self.dispatch.league
         return ExperimentSnapshot(
             state="running" if run.state == "starting" and self.begun else run.state,
@@ -363,8 +342,8 @@ class PolicyTraining:
 
     def rows(self) -> Changes:
         """All rows."""
-        ledger, reanalysis = self.replay.ledger, self.reanalysis
-        return Changes(counted=Rows(ledger.rows_of_leases()), reanalysis=Rows(reanalysis.all_rows()), whole=True)
+        counted, reanalysis = self.replay.ledger.rows_of_leases(), self.reanalysis.all_rows()
+        return Changes(counted=Rows(counted), reanalysis=Rows(reanalysis), whole=True)
 
     def restore(self, recovered: Recovered, leases: Sequence[int], now_s: float) -> None:
         """Continue from a journal, with these leases still open."""
@@ -383,7 +362,7 @@ class PolicyTraining:
     ) -> None:
         """Continue a resumed run with all earlier experience; `late`: see Experiment. `progress_rows` is the length of
         progress.txt if possibly above the length in the snapshot: then the last row of the file shows all."""
-        snapshot: ExperimentSnapshot = recovered.snapshot.experiment
+        snapshot = recovered.snapshot.experiment
         deletable = [*self.replay.resume(snapshot.replay, recovered.chunks, now_s)]
         if progress_rows in (None, snapshot.progress.epoch):
             self.progress.restore(snapshot.progress)

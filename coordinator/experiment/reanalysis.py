@@ -174,10 +174,8 @@ class ReanalysisBook:
             return steps
         for at_once in range(1, REQUESTS_AT_ONCE + 1):
             for lease, reanalyzer in self._reanalyzers.items():
-                if (
-                    len(reanalyzer.pending) < at_once
-                    and self._given_rows < self.share * self._replay.index.sampled_rows
-                ):
+                is_due = self._given_rows < self.share * self._replay.index.sampled_rows
+                if is_due and len(reanalyzer.pending) < at_once:
                     chunk = self._replay.index.draw_chunk(self._rng, self._is_wanted, draws=DRAWS)
                     if chunk is None:
                         self._found_none = True

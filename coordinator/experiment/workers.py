@@ -324,7 +324,7 @@ class ExperimentWorkers:
             case "learner":
                 if policy.commander.ending is not None and not policy.flow.is_open:
                     steps += self.stop_training(policy)
-                again = [*policy.callbacks.repeat(lease), *policy.dispatch.repeat(lease, policy.counters(now_s))]
+                again = [*policy.callbacks.repeat(number), *policy.dispatch.repeat(lease, policy.counters(now_s))]
                 return [*steps, *again]
 
     def stop_training(self, policy: PolicyTraining) -> list[Step]:

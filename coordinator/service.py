@@ -36,7 +36,6 @@ from remuda.coordinator.effects import (
     Send,
 )
 from remuda.coordinator.events import (
-    Answered,
     Event,
     HandoverRequested,
     Received,
@@ -336,20 +335,11 @@ class Service:
                 case PrepareRun():
                     self._disk.prepare(effect)
                 case ReadLog() | ReadBill() | KeepQuota():
-                    refused = self._ask_disk(effect)
+                    refused = self._disk.ask(effect)
                     if refused is not None:
                         self._handle(refused)
                 case _:
                     self._effects.append(effect)
-
-    def _ask_disk(self, effect: ReadLog | ReadBill | KeepQuota) -> Answered | None:
-        match effect:
-            case ReadLog():
-                return self._disk.read_log(effect)
-            case ReadBill():
-                return self._disk.read_bill(effect)
-            case KeepQuota():
-                return self._disk.keep_quota(effect)
 
     # --- what is done about it ---
 

@@ -92,7 +92,8 @@ ROOMS = [
         "training",
         (
             {"effects", "identity", "journal_database", "next_command", "snapshot", "vitals"},
-            {"league", "resume_point", "run_snapshot"},
+            {"league"},
+            {"resume_point", "run_snapshot"},
             {"changed_rows", "journal_entry"},
             {"commander", "replay"},
             {"journal", "recording", "recovery", "status"},

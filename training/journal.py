@@ -23,6 +23,7 @@ from remuda.buffer.index import Prioritized
 from remuda.training.identity import Identity
 from remuda.training.journal_database import Database, JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
+from remuda.training.league import LeagueSnapshot
 from remuda.training.run_snapshot import (
     FORMAT,
     Changes,
@@ -39,7 +40,6 @@ from remuda.training.snapshot import (
     FailuresSnapshot,
     FlowSnapshot,
     HourRow,
-    LeagueSnapshot,
     LeaseBookSnapshot,
     LeaseSnapshot,
     NewEpisodes,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 
-from msgspec import structs
+from msgspec import field, structs
 
 from remuda.config.learning import ExploiterConfig, LeagueConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.training.snapshot import LeagueMember, LeagueReset, LeagueResult, LeagueSnapshot
+from remuda.training.snapshot import Snapshot
 from remuda.wire.messages import CheckpointRecord
 
 INTERVAL_SIGMAS = 2.0
@@ -25,6 +25,58 @@ MOST_RESETS = 100
 """Newest resets that are kept; the log has all."""
 Key = tuple[int, int]
 """A checkpoint: index of its policy, and train_iter."""
+
+
+class LeagueMember(Snapshot, frozen=True):
+    """A checkpoint in the pool of a league."""
+
+    policy: int
+    """Index of its policy."""
+    record: CheckpointRecord
+    mu: float
+    sigma: float
+
+
+class LeagueReset(Snapshot, frozen=True):
+    """An exploiter began again with its first weights."""
+
+    policy: int
+    env_step: int
+    train_iter: int
+    """Update at which it began again."""
+    parent: str
+    """Name of the file of the weights."""
+    sha256: str
+    """Of that file."""
+    reason: str
+
+
+class LeagueResult(Snapshot, frozen=True):
+    """Games of a checkpoint against another, by policy index and train_iter, as seen by the first."""
+
+    judged: tuple[int, int]
+    other: tuple[int, int]
+    won: int
+    drawn: int
+    lost: int
+
+
+class LeagueSnapshot(Snapshot, frozen=True):
+    """See League."""
+
+    pool: list[LeagueMember] = field(default_factory=list[LeagueMember])
+    newest: list[LeagueMember | None] = field(default_factory=list[LeagueMember | None])
+    """The newest evaluated checkpoint of each policy."""
+    first: list[CheckpointRecord | None] = field(default_factory=list[CheckpointRecord | None])
+    """The first checkpoint of each policy, whose weights exploiters begin again with."""
+    began: list[int] = field(default_factory=list[int])
+    """Environment step at which each policy began (again)."""
+    results: list[LeagueResult] = field(default_factory=list[LeagueResult])
+    resets: list[LeagueReset] = field(default_factory=list[LeagueReset])
+    """The newest, in order of time."""
+    resets_before: int = 0
+    games: int = 0
+    """All counted games."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from remuda.training.identity import Identity
+from remuda.training.league import LeagueSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
     CallbacksSnapshot,
@@ -18,7 +19,6 @@ from remuda.training.snapshot import (
     FailuresSnapshot,
     FlowSnapshot,
     HourRow,
-    LeagueSnapshot,
     LeaseBookSnapshot,
     LeaseSnapshot,
     MeterSnapshot,

@@ -42,10 +42,20 @@ class Snapshot(Struct, frozen=True, array_like=True):
 Key = int | str
 
 
-class CountedSnapshot(Snapshot, frozen=True):
-    """Row with the counted chunks of a lease; see Ledger."""
+class RowOfLease(Snapshot, frozen=True):
+    """A row of a lease."""
 
     lease: int
+
+    @property
+    def key(self) -> Key:
+        """Key among rows of its kind."""
+        return self.lease
+
+
+class CountedSnapshot(RowOfLease, frozen=True):
+    """Row with the counted chunks of a lease; see Ledger."""
+
     worker: str
     incarnation: int
     first: int
@@ -53,11 +63,6 @@ class CountedSnapshot(Snapshot, frozen=True):
     high_water: int
     gaps: list[tuple[int, int]]
     refused: list[int] = []
-
-    @property
-    def key(self) -> Key:
-        """Key among rows of its kind."""
-        return self.lease
 
 
 class LedgerSnapshot(Snapshot, frozen=True):
@@ -99,19 +104,13 @@ class ReplaySnapshot(Snapshot, frozen=True):
     """State of the generator of draws, as JSON because of its 128-bit numbers."""
 
 
-class AccountSnapshot(Snapshot, frozen=True):
+class AccountSnapshot(RowOfLease, frozen=True):
     """Row with the credit of a collector; see CreditBook."""
 
-    lease: int
     granted: int
     arrived: int
     closed: bool = False
     """The lease is over."""
-
-    @property
-    def key(self) -> Key:
-        """Key among rows of its kind."""
-        return self.lease
 
 
 class FlowSnapshot(Snapshot, frozen=True):
@@ -238,58 +237,6 @@ class CommanderSnapshot(Snapshot, frozen=True):
     task: TaskSnapshot = TaskSnapshot()
     reset: tuple[CheckpointRecord, str] | None = None
     """Weights with which a policy of a league is to begin again, and the reason."""
-
-
-class LeagueMember(Snapshot, frozen=True):
-    """A checkpoint in the pool of a league."""
-
-    policy: int
-    """Index of its policy."""
-    record: CheckpointRecord
-    mu: float
-    sigma: float
-
-
-class LeagueReset(Snapshot, frozen=True):
-    """An exploiter began again with its first weights."""
-
-    policy: int
-    env_step: int
-    train_iter: int
-    """Update at which it began again."""
-    parent: str
-    """Name of the file of the weights."""
-    sha256: str
-    """Of that file."""
-    reason: str
-
-
-class LeagueResult(Snapshot, frozen=True):
-    """Games of a checkpoint against another, by policy index and train_iter, as seen by the first."""
-
-    judged: tuple[int, int]
-    other: tuple[int, int]
-    won: int
-    drawn: int
-    lost: int
-
-
-class LeagueSnapshot(Snapshot, frozen=True):
-    """See League."""
-
-    pool: list[LeagueMember] = []
-    newest: list[LeagueMember | None] = []
-    """The newest evaluated checkpoint of each policy."""
-    first: list[CheckpointRecord | None] = []
-    """The first checkpoint of each policy, whose weights exploiters begin again with."""
-    began: list[int] = []
-    """Environment step at which each policy began (again)."""
-    results: list[LeagueResult] = []
-    resets: list[LeagueReset] = []
-    """The newest, in order of time."""
-    resets_before: int = 0
-    games: int = 0
-    """All counted games."""
 
 
 class EvaluationSnapshot(Snapshot, frozen=True):

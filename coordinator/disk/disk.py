@@ -22,12 +22,7 @@ from remuda.coordinator.disk.holds import HELD_UP_S, HeldSince, Holds
 from remuda.coordinator.disk.jobs import BusyError, Jobs
 from remuda.coordinator.disk.run_folder import RunEffect, read_log
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.disk.run_thread import (
-    CONFIRM_S,
-    JournalBatch,
-    Journaled,
-    RunThread,
-)
+from remuda.coordinator.disk.run_thread import CONFIRM_S, JournalBatch, Journaled, RunThread
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, unrecoverable_run
 from remuda.coordinator.effects import (
     Abandon,
@@ -38,7 +33,6 @@ from remuda.coordinator.effects import (
     PrepareRun,
     ReadBill,
     ReadLog,
-    Requester,
 )
 from remuda.coordinator.events import (
     Answered,
@@ -54,7 +48,6 @@ from remuda.coordinator.journaling import prepared_experiment
 from remuda.training.effects import LogLine
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.messages import OVER, Bill, Rejected
 
 HERD_LINES_KEPT = 1_000
@@ -85,10 +78,8 @@ class Disk:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Other threads call `wake` when `collect` has something to return."""
-        self._run_folders = folders
-        self._runs_folder = runs_folder
-        self._wake = wake
-        self._clock = clock
+        self._run_folders, self._runs_folder = folders, runs_folder
+        self._wake, self._clock = wake, clock
         self._jobs = Jobs()
         self._run_threads: dict[str, RunThread] = {}
         self._leaving: list[RunThread] = []
@@ -122,27 +113,23 @@ class Disk:
         self._submitted[effect.experiment] = self._turn + 1 if self._has_had_runs else 0
         self._jobs.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
 
-    def read_log(self, effect: ReadLog) -> Answered | None:
-        """Have a log read; the result is Answered, at once if too many requests wait."""
+    def ask(self, effect: ReadLog | ReadBill | KeepQuota) -> Answered | None:
+        """Have a log or the use of all runs read, or a quota written; the result is Answered, or QuotaKept. A refusal
+        comes at once if too many requests wait."""
+        key, what, herd = _OF_HERD, "the list of runs", self._runs_folder
+        call: Callable[[], Answered | QuotaKept]
+        match effect:
+            case ReadLog():
+                key = what = f"the logs of {effect.run_dir}"
+                call = partial(read_log, effect)
+            case ReadBill():
+                call = partial(_read_bill, effect, herd)
+            case KeepQuota():
+                call = partial(_keep_quota, effect, herd)
         try:
-            self._jobs.put(f"logs of {effect.run_dir}", lambda: self._tell(read_log(effect)))
+            self._jobs.put(key, lambda: self._tell(call()))
         except BusyError as error:
-            return Answered(effect.requester, Rejected("busy", f"the logs of {effect.run_dir}: {error}"))
-        return None
-
-    def read_bill(self, effect: ReadBill) -> Answered | None:
-        """Have the use of all runs added up; the result is Answered, at once if too many requests wait."""
-        return self._with_list(effect.requester, lambda: self._tell(_read_bill(effect, self._runs_folder)))
-
-    def keep_quota(self, effect: KeepQuota) -> Answered | None:
-        """Have a quota written; the result is QuotaKept, or Answered with a refusal."""
-        return self._with_list(effect.requester, lambda: self._tell(_keep_quota(effect, self._runs_folder)))
-
-    def _with_list(self, requester: Requester, call: Callable[[], None]) -> Answered | None:
-        try:
-            self._jobs.put(_OF_HERD, call)
-        except BusyError as error:
-            return Answered(requester, Rejected("busy", f"the list of runs: {error}"))
+            return Answered(effect.requester, Rejected("busy", f"{what}: {error}"))
         return None
 
     def recover(self, runs: Iterable[ListedRun]) -> None:
@@ -213,24 +200,22 @@ class Disk:
             match told := self._told.popleft():
                 case RunBroken():
                     self._run_threads.pop(told.experiment, None)
-                    found.append(told)
                 case RunRefused():
                     self._submitted.pop(told.experiment, None)
-                    found.append(told)
                 case RunPrepared():
                     self._has_had_runs = True
-                    found.append(told)
                 case RunRecovered(run=RecoveredRun() as run) if told.experiment in self._held_before:
-                    found.append(replace(told, run=self._held_again(run)))
+                    told = replace(told, run=self._held_again(run))
                 case _:
-                    found.append(told)
+                    pass
+            found.append(told)
         return found
 
     def look(self) -> list[HeldUp | RunBroken]:
         """Return new and ended holds, and runs held up for too long. Called periodically."""
         now_s = self._clock()
-        looked = ((id, self._holds.look(id, run_thread, now_s)) for id, run_thread in self._run_threads.items())
-        found = [event for _, event in looked if event is not None]
+        looked = (self._holds.look(id, run_thread, now_s) for id, run_thread in self._run_threads.items())
+        found = [event for event in looked if event is not None]
         for event in found:
             if isinstance(event, HeldUp) and event.hold is None and event.experiment not in self._active:
                 self._run_threads[event.experiment].rest()
@@ -254,10 +239,8 @@ class Disk:
         run_threads = [*self._run_threads.values(), *self._leaving]
         late = sorted({run_thread.experiment for run_thread in run_threads if not run_thread.join(deadline_s)})
         if not self._jobs.wait(_OF_HERD, max(deadline_s - self._clock(), 0.0)):
-            print(
-                "the list of runs cannot be written: the next coordinator may take up runs that are over",
-                file=sys.stderr,
-            )
+            text = "the list of runs cannot be written: the next coordinator may take up runs that are over"
+            print(text, file=sys.stderr)
         return late
 
     # --- inside ---
@@ -291,8 +274,9 @@ class Disk:
         if herd is None:
             return
         listed = None if held is None else replace(held, since_s=time.time() - (self._clock() - held.since_s))
+        otherwise = f"the next coordinator does not know how long {experiment} is held up"
         with contextlib.suppress(BusyError):  # the list's own disk hangs
-            self._jobs.put(_OF_HERD, lambda: _note_hold(herd, experiment, listed))
+            self._jobs.put(_OF_HERD, lambda: _note(lambda: herd.note_hold(experiment, listed), otherwise))
 
     def _say_of_herd(self, line: LogLine, parts: dict[str, list[RunEffect]]) -> None:
         """Log a line about the herd in every active run, and later in the runs that wait for workers now."""
@@ -323,8 +307,9 @@ class Disk:
         self._active.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
         if herd is not None:
+            otherwise = f"the next coordinator takes {effect.last.identity.run_dir} up again"
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
-                self._jobs.put(_OF_HERD, lambda: _note_over(herd, effect.last))
+                self._jobs.put(_OF_HERD, lambda: _note(lambda: herd.note_over(effect.last), otherwise))
 
     def _is_done(self, id: str, run_thread: RunThread) -> bool:
         """True if a thread has no more to write; otherwise start a new thread. A held-up thread is checked once more,
@@ -376,17 +361,15 @@ class Disk:
             return RunRefused(effect.experiment, effect.requester, Rejected("invalid", reason))
 
     def _recover_one(self, run: ListedRun) -> None:
-        self._tell(self._recovered(run))
-
-    def _recovered(self, run: ListedRun) -> RunRecovered:
-        """By an errand's thread."""
+        """Runs in an errand's thread."""
         assert self._runs_folder is not None, "who has no list has nothing to recover"
         try:
-            return RunRecovered(run.experiment, self._runs_folder.take_up(run, self._run_folders, self._clock()))
+            known = self._runs_folder.take_up(run, self._run_folders, self._clock())
         except Exception as error:
             traceback.print_exc()
             self._run_folders.close_run(run.experiment)
-            return RunRecovered(run.experiment, unrecoverable_run(run.experiment, run.run_dir, error))
+            known = unrecoverable_run(run.experiment, run.run_dir, error)
+        self._tell(RunRecovered(run.experiment, known))
 
 
 class RunWriter:
@@ -448,15 +431,9 @@ def _keep_quota(effect: KeepQuota, runs_folder: RunsFolder | None) -> QuotaKept 
     return QuotaKept(effect.requester, effect.quota)
 
 
-def _note_over(runs_folder: RunsFolder, last: FinishedRun) -> None:
+def _note(write: Callable[[], None], otherwise: str) -> None:
+    """Write to the list of runs; print the consequence of an error."""
     try:
-        runs_folder.note_over(last)
+        write()
     except JournalError as error:
-        print(f"the next coordinator takes {last.identity.run_dir} up again: {error}", file=sys.stderr)
-
-
-def _note_hold(runs_folder: RunsFolder, experiment: str, held: HeldSince | None) -> None:
-    try:
-        runs_folder.note_hold(experiment, held)
-    except JournalError as error:
-        print(f"the next coordinator does not know how long {experiment} is held up: {error}", file=sys.stderr)
+        print(f"{otherwise}: {error}", file=sys.stderr)

@@ -12,8 +12,7 @@ from remuda.tests.coordinator.experiment.test_team import team_config
 from remuda.tests.coordinator.simulation import CollectorWork, Faults, Worker, World
 from remuda.tests.faults.sizes import LONG
 from remuda.training.effects import WriteLeague
-from remuda.training.league import League
-from remuda.training.snapshot import LeagueSnapshot
+from remuda.training.league import League, LeagueSnapshot
 
 pytest.importorskip("openskill", reason="a league rates with openskill: pip install 'remuda[league]'")
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.limits import Hold
+from remuda.training.effects import Happened, LogLine
 from remuda.training.identity import Identity
 from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.messages import Rejected
@@ -86,6 +89,26 @@ class Catalog:
         self.known[id] = finished
         self._note_finished(id)
         return finished
+
+    def set_hold(self, experiment: Experiment, hold: Hold | None) -> None:
+        """Set the hold of an experiment; None if its disk accepts writes."""
+        experiment.held_up = hold
+        (self.held_up.discard if hold is None else self.held_up.add)(experiment.identity.id)
+
+    def hold_up(self, id: str, hold: Hold | None, now_s: float) -> list[Step]:
+        """Set the hold of an active experiment, and log a change."""
+        experiment = self.active_experiment(id)
+        if experiment is None:
+            return []
+        before = experiment.held_up
+        self.set_hold(experiment, hold)
+        if hold is None:
+            text = f"continues: its disk accepts writes again (before: {'' if before is None else before.why})"
+            return [LogLine(id, text), Happened(id, "goes_on", text)]
+        if before is not None:
+            return []
+        text = f"is held up, and no other run is: {hold.explain(now_s)}"
+        return [LogLine(id, text, "error"), Happened(id, "held_up", text)]
 
     def _note_finished(self, id: str) -> None:
         self._finished[id] = None

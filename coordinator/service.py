@@ -48,7 +48,7 @@ from remuda.coordinator.events import (
 )
 from remuda.coordinator.measuring import Measuring, ThrottledLines, TurnWatch
 from remuda.coordinator.membership import FilesOffer
-from remuda.coordinator.monitoring.address import is_loopback, url
+from remuda.coordinator.monitoring.address import addresses_for_people
 from remuda.coordinator.monitoring.address import listen as listen_for_http
 from remuda.coordinator.monitoring.process import MonitoringProcess
 from remuda.coordinator.settings import Settings
@@ -124,9 +124,8 @@ class Service:
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._wakeup = Wakeup()
         self._socket.watch(self._wakeup.fileno())
-        self._run_folders = RunFolders(
-            settings.runs_dir, self._published_files.token, AllowedCode(settings.allowed_code)
-        )
+        allowed = AllowedCode(settings.allowed_code)
+        self._run_folders = RunFolders(settings.runs_dir, self._published_files.token, allowed)
         self._disk = Disk(self._run_folders, self._runs_folder, self._wakeup.wake)
         self._held_replies = HeldReplies(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
@@ -162,12 +161,7 @@ class Service:
     @property
     def monitoring_lines(self) -> list[str]:
         """Addresses of health and metrics, for people; empty if not served."""
-        if self._http is None:
-            return []
-        lines = [f"health and metrics: {url(self._http)}/health and {url(self._http)}/metrics"]
-        if not is_loopback(self._http):
-            lines.append("whoever reaches that port may read them: let nothing but your monitoring through to it")
-        return lines
+        return [] if self._http is None else addresses_for_people(self._http)
 
     @property
     def listens_on(self) -> str:
@@ -217,8 +211,7 @@ class Service:
             self._watch.end()
 
     def _contained(self, part: Callable[[], None]) -> None:
-        """Run a part of a turn. An error is logged and the coordinator continues, for the sake of
-        the remaining runs."""
+        """Run a part of a turn. An error is logged, and the coordinator continues for the remaining runs."""
         try:
             with self._timers("decide"):
                 part()
@@ -234,9 +227,8 @@ class Service:
         for quota in self._runs_folder.quotas():
             self._coordinator.shares.set_quota(quota)
         waiting = self._runs_folder.unfinished()
-        runs: dict[str, RecoveredRun | FinishedRun | None] = {
-            finished.identity.id: finished for finished in self._runs_folder.finished()
-        }
+        runs: dict[str, RecoveredRun | FinishedRun | None] = {}
+        runs |= {finished.identity.id: finished for finished in self._runs_folder.finished()}
         self._disk.recover(waiting)
         deadline_s, missing = time.monotonic() + RECOVERY_S, {run.experiment for run in waiting}
         while missing and (left_s := deadline_s - time.monotonic()) > 0:
@@ -290,9 +282,8 @@ class Service:
             self._handle(Received(arrival.peer, arrival.envelope, arrival.who))
         except Exception:
             kind = type(arrival.envelope.message).__name__
-            self._throttled_lines.say(
-                f"{kind} from {arrival.peer!r} cannot be handled, it is dropped:\n{traceback.format_exc()}"
-            )
+            text = f"{kind} from {arrival.peer!r} cannot be handled, it is dropped:\n{traceback.format_exc()}"
+            self._throttled_lines.say(text)
             self._contained(lambda: self._effects.extend(self._coordinator.drop(arrival.peer, time.monotonic())))
 
     def _tick(self) -> None:
@@ -324,9 +315,8 @@ class Service:
     def _measured_load(self) -> CoordinatorLoad:
         open_now, limit = open_files(), open_files_limit()
         if open_now > DESCRIPTORS_SHARE * limit:
-            self._throttled_lines.say(
-                f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)"
-            )
+            text = f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)"
+            self._throttled_lines.say(text)
         return CoordinatorLoad(self._watch.longest_s, self._watch.longest_ever_s, open_now, limit)
 
     def _handle(self, event: Event) -> None:
@@ -349,9 +339,7 @@ class Service:
         while self._coordinator.journaling.touched:
             entries += self._coordinator.journal_entries(time.monotonic())
         effects, self._effects = self._effects, []
-        lost = self._coordinator.unjournaled
-        writes: list[DiskEffect] = []
-        sends: list[Send] = []
+        lost, writes, sends = self._coordinator.unjournaled, list[DiskEffect](), list[Send]()
         for effect in effects:
             match effect:
                 case _ if lost and _experiment_of(effect) in lost:
@@ -394,9 +382,8 @@ class Service:
         if isinstance(event.error, TooEarlyError):
             self._socket.send(event.peer, Envelope(0, 0, 1, UNKNOWN))
             return
-        self._throttled_lines.say(
-            f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}"
-        )
+        which = f"from {event.peer!r} (the {self._socket.malformed}. in all)"
+        self._throttled_lines.say(f"malformed message {which}: {event.error}")
         if isinstance(event.error, ProtocolMismatchError):
             answer = Envelope(0, 0, 1, Rejected("protocol", str(event.error)))
             self._socket.send(event.peer, answer, protocol=event.error.theirs)

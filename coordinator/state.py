@@ -52,7 +52,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.messages import UNDER_A_LEASE
 from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling, adopt
 from remuda.coordinator.leases import Sender, sender_at
-from remuda.coordinator.limits import Hold, Limits
+from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import FilesOffer, Membership
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.rights import MAY_SAY, forbidden
@@ -79,7 +79,6 @@ from remuda.wire.messages import (
     Register,
     Rejected,
     SetQuota,
-    Status,
     Submit,
     Used,
     WorkerFailed,
@@ -135,7 +134,7 @@ class Coordinator:
         self.membership = Membership(id, self.registry, self._assignments, self._files)
         self._shutdown = CoordinatorShutdown(self.experiments, self.registry, self.journaling, idle_end_s=idle_end_s)
         self._handover = Handover(self.experiments, self.journaling)
-        self._client_requests = ClientRequests(
+        self.client_requests = ClientRequests(
             About(id, address, pid, now_s),
             catalog=self.experiments,
             membership=self.membership,
@@ -160,7 +159,7 @@ class Coordinator:
             case HandoverRequested():
                 return self._perform(self._handover.begin(event.reason, now_s), now_s)
             case SelfVitals():
-                self._client_requests.load = event.load
+                self.client_requests.load = event.load
                 for policy in (policy for experiment in self.experiments.active for policy in experiment.policies):
                     policy.vitals.add(COORDINATOR, COORDINATOR, event.vitals)
                 return []
@@ -172,17 +171,17 @@ class Coordinator:
     ) -> list[Effect]:
         match event:
             case RunPrepared():
-                steps = self._client_requests.prepared(event, now_s) + self._assignments.schedule(now_s)
+                steps = self.client_requests.prepared(event, now_s) + self._assignments.schedule(now_s)
                 return self._perform(steps, now_s, event.request.requester)
             case RunRefused():
-                return self._perform(self._client_requests.not_prepared(event), now_s, event.requester)
+                return self._perform(self.client_requests.not_prepared(event), now_s, event.requester)
             case Answered():
                 return self._perform([Reply(event.answer)], now_s, event.requester)
             case QuotaKept():
                 self.shares.set_quota(event.quota)
                 return self._perform([Reply(Done())], now_s, event.requester)
             case HeldUp():
-                return self._perform(self._held_up(event, now_s), now_s)
+                return self._perform(self.experiments.hold_up(event.experiment, event.hold, now_s), now_s)
             case RunBroken():
                 return self._perform([Broken(event.experiment, event.reason, event.traceback)], now_s)
 
@@ -212,7 +211,7 @@ class Coordinator:
                 self.experiments.add_finished(run)
                 continue
             self.experiments.add(run.experiment)
-            self._set_hold(run.experiment, run.hold)
+            self.experiments.set_hold(run.experiment, run.hold)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
             for metas in run.uncounted:
                 steps += adopt(run.experiment, metas, now_s)
@@ -230,10 +229,6 @@ class Coordinator:
     def ending(self) -> bool:
         """True during shutdown."""
         return self._shutdown.reason is not None
-
-    def status(self, query: str | None, now_s: float) -> Status | Rejected:
-        """Return the status of everything, or of an experiment."""
-        return self._client_requests.status(query, now_s)
 
     # --- messages ---
 
@@ -300,7 +295,7 @@ class Coordinator:
             case Register():
                 return self._shutdown.refusal(message) or self.membership.register(message, requester.peer, now_s)
             case _ if isinstance(message, ClientMessage):
-                return self._client_requests.handle(message, requester, now_s)
+                return self.client_requests.handle(message, requester, now_s)
             case _:
                 return []  # nothing that anybody says to a coordinator
 
@@ -354,25 +349,6 @@ class Coordinator:
         return effects
 
     # --- one run's trouble ---
-
-    def _held_up(self, event: HeldUp, now_s: float) -> list[Step]:
-        experiment = self.experiments.active_experiment(event.experiment)
-        if experiment is None:
-            return []
-        before, id = experiment.held_up, event.experiment
-        self._set_hold(experiment, event.hold)
-        if event.hold is None:
-            text = f"continues: its disk accepts writes again (before: {'' if before is None else before.why})"
-            return [LogLine(id, text), Happened(id, "goes_on", text)]
-        if before is not None:
-            return []
-        text = f"is held up, and no other run is: {event.hold.explain(now_s)}"
-        return [LogLine(id, text, "error"), Happened(id, "held_up", text)]
-
-    def _set_hold(self, experiment: Experiment, hold: Hold | None) -> None:
-        experiment.held_up = hold
-        held_up = self.experiments.held_up
-        (held_up.discard if hold is None else held_up.add)(experiment.identity.id)
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
         """End this run as failed, whatever the state: workers leave as fast as possible."""

@@ -65,3 +65,11 @@ def is_loopback(listener: socket.socket) -> bool:
     """True if only this machine can connect."""
     host = str(listener.getsockname()[0])
     return host == "::1" or host.startswith("127.")
+
+
+def addresses_for_people(listener: socket.socket) -> list[str]:
+    """Return lines with the addresses of health and metrics."""
+    lines = [f"health and metrics: {url(listener)}/health and {url(listener)}/metrics"]
+    if not is_loopback(listener):
+        lines.append("whoever reaches that port may read them: let nothing but your monitoring through to it")
+    return lines

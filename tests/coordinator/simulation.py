@@ -1362,7 +1362,7 @@ class World:
         raise AssertionError(f"not over after {seconds} s: {self.experiment()}; said: {self.said[-10:]}")
 
     def status(self) -> Status:
-        status = self.coordinator.status(None, self.now_s)
+        status = self.coordinator.client_requests.status(None, self.now_s)
         assert isinstance(status, Status)
         return status
 

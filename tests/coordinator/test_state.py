@@ -146,13 +146,13 @@ def test_a_name_means_the_experiment_that_goes_on_else_the_newest_that_had_it() 
         world.submit()
         world.run()
     first, second = world.status().experiments
-    status = world.coordinator.status("x", world.now_s)
+    status = world.coordinator.client_requests.status("x", world.now_s)
     assert isinstance(status, Status)
     assert [experiment.id for experiment in status.experiments] == [second.id] != [first.id]
     for _ in range(2):
         world.submit()
     world.step()
-    going = world.coordinator.status("x", world.now_s)
+    going = world.coordinator.client_requests.status("x", world.now_s)
     assert isinstance(going, Rejected), "two go on: which one is meant?"
     assert "fits several experiments" in going.reason
 

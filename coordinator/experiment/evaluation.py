@@ -130,8 +130,8 @@ class Evaluation:
     def result(self, now_s: float) -> EvaluationResult:
         """Return the result of a complete evaluation."""
         returns, lengths = zip(*map(self._played.__getitem__, range(self.episodes)), strict=True)
-        duration_s, info = now_s - self.started_s, self._info
-        return EvaluationResult(self.record, returns, lengths, duration_s, info, self._cut, self.task)
+        took_s, info = now_s - self.started_s, self._info
+        return EvaluationResult(self.record, returns, lengths, took_s, info, self._cut, self.task)
 
     def snapshot(self, now_s: float) -> EvaluationSnapshot:
         """Return the state for a restarted coordinator."""
@@ -141,7 +141,7 @@ class Evaluation:
             episodes=self.episodes,
             elapsed_s=now_s - self.started_s,
             undealt=[*self._undealt],
-            dealt=[(lease, *share) for lease, share in self.dealt.items()],
+            dealt=[(lease, share.first_episode, share.episodes) for lease, share in self.dealt.items()],
             played=[(episode, *played) for episode, played in self._played.items()],
             info=merged([self._info]),
             actions=dict(self.actions),
@@ -271,9 +271,8 @@ class EvaluationDispatch:
 
     def write_league(self) -> list[Step]:
         """Write the league, if any, to league.json."""
-        if self.league is None or not self.league.has_begun:
-            return []
-        return [WriteLeague(self._experiment, self.league.document())]
+        league = self.league
+        return [] if league is None or not league.has_begun else [WriteLeague(self._experiment, league.document())]
 
     def _follow(self, outcome: Outcome, counters: Counters, now_s: float) -> list[Step]:
         return [*outcome.effects, *self.carry_out(outcome.decisions, counters, now_s)]
@@ -363,8 +362,9 @@ class EvaluationDispatch:
         record, others = evaluation.record, [_file_of(other) for other in evaluation.beside or ()]
         older = [[_file_of(record) for record in records] for records in evaluation.older]
         checkpoint = record.file, record.sha256, record.train_iter, record.env_step
-        play = evaluation.number, *checkpoint, *share, self._policy_index, others, older, evaluation.task
-        return SendToLease(lease, Evaluate(lease, *play))
+        episodes, index, task = (share.first_episode, share.episodes), self._policy_index, evaluation.task
+        play = Evaluate(lease, evaluation.number, *checkpoint, *episodes, index, others, older, task)
+        return SendToLease(lease, play)
 
     def _request_save(self, reason: CheckpointReason, counters: Counters, *, again: bool = False) -> list[Step]:
         """Request a checkpoint, or repeat the request. The next learner is asked once it is ready."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from remuda.storage.bucket.generation import Generation
 
 EXAMPLE = "remuda fetch s3://bucket/runs/first first"
 
@@ -24,7 +21,9 @@ def fetch(address: Address, target: Target = None) -> None:
     train --resume --run-dir ADDRESS. A coordinator's address gives all of its runs, ADDRESS/RUN this run alone.
     """
     from remuda.cli.errors import InputError
-    from remuda.storage.bucket.address import BucketError, address_of
+    from remuda.storage.bucket.address import address_of
+    from remuda.storage.bucket.restore import restore_found
+    from remuda.storage.bucket.store import Retries, Store
 
     place = address_of(address)
     if place is None:
@@ -32,23 +31,10 @@ def fetch(address: Address, target: Target = None) -> None:
     folder = (target or Path(place.rpartition("/")[2])).absolute()
     if folder.exists():
         raise InputError(f"{folder} exists: name a new folder, as in: remuda fetch {place} DIR")
-    found = _restored(place, folder)
-    if found is None:
-        raise BucketError(f"{place} holds no run")
+    found = restore_found(
+        Store.at(place, Retries()), place, folder, lambda text: print(text, file=sys.stderr, flush=True)
+    )
     is_run = any(file.path == "config.json" for file in found.files)
     what, then = ("run folder", f"evaluate {folder} -n 20 -d") if is_run else ("folder of runs", f"plot {folder}")
     print(f"{what} {folder}: {len(found.files)} files of generation {found.epoch}/{found.number}")
     print(f"\nType next:\n  remuda {then}")
-
-
-def _restored(place: str, folder: Path) -> Generation | None:
-    """Restore the run at an address, or a run of a coordinator at an address above; None without either."""
-    from remuda.storage.bucket.restore import restore
-    from remuda.storage.bucket.store import Retries, Store
-
-    store = Store.at(place, Retries())
-    for at, below in ((store, ""), *store.above()):
-        found = restore(at, folder, lambda text: print(text, file=sys.stderr, flush=True), below=below)
-        if found is not None:
-            return found
-    return None

@@ -13,10 +13,30 @@ from msgspec import structs
 
 from remuda.storage.bucket.address import BucketError
 from remuda.storage.bucket.generation import File, Generation, Part, last_epoch, newest_first
-from remuda.storage.bucket.store import Store
+from remuda.storage.bucket.store import DeniedError, Store
 
 _READS = 3
 """Reads of a part before it counts as damaged: an object may appear late."""
+
+
+def restore_found(store: Store, address: str, root: Path, say: Callable[[str], None]) -> Generation:
+    """Restore the run at `address`, or a run of a coordinator at an address above, into the new folder `root`. Raises
+    BucketError, also without a run, and OSError."""
+    hint = ""
+    for at, below in ((store, ""), *store.above()):
+        try:
+            found = restore(at, root, say, below=below)
+        except DeniedError:
+            if not below:
+                raise
+            hint = (
+                ", and its keys do not permit the addresses above: correct the address or, for a run of a coordinator, "
+                "take the coordinator's keys"
+            )
+            continue
+        if found is not None:
+            return found
+    raise BucketError(f"{address} holds no run{hint}")
 
 
 def restore(store: Store, root: Path, say: Callable[[str], None], *, below: str = "") -> Generation | None:

@@ -19,7 +19,7 @@ from remuda.storage.bucket.address import BucketError, address_of, local_folder,
 from remuda.storage.bucket.folder import LocalFolder
 from remuda.storage.bucket.generation import KEPT
 from remuda.storage.bucket.opening import OccupiedError, open_run
-from remuda.storage.bucket.restore import restore
+from remuda.storage.bucket.restore import restore, restore_found
 from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim
 from remuda.storage.bucket.snapshot import copy_database
 from remuda.storage.bucket.store import Retries, Store
@@ -266,6 +266,13 @@ def test_a_run_of_a_coordinator_is_continued_by_a_coordinator_alone(tmp_path: Pa
     begin(tmp_path / "elsewhere" / "other", "/other", "error", KeysOfOneRun(random.Random(0)))
     restore(store, tmp_path / "copy", print, below="first/")
     assert moment_of(tmp_path / "copy") == moment_of(run.root)
+
+
+def test_a_missing_run_is_named_with_keys_for_its_address_alone(tmp_path: Path) -> None:
+    for name, why in (("other", "run/other holds no run, and its keys do not permit"), ("first", "no permission")):
+        store = store_of(KeysOfOneRun(random.Random(0)), f"bucket/run/{name}")
+        with pytest.raises(BucketError, match=why):
+            restore_found(store, f"{ADDRESS}/{name}", tmp_path / name, print)
 
 
 def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path: Path) -> None:

@@ -133,6 +133,14 @@ def with_value(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dict
     return {**values, name: value}
 
 
+def without_value(values: dict[str, JsonValue], loc: Loc) -> dict[str, JsonValue]:
+    """Return settings without a value at `loc`; of a list, without the whole list."""
+    inner = values.get(str(loc[0]))
+    if len(loc) > 1 and isinstance(inner, dict):
+        return {**values, str(loc[0]): without_value(inner, loc[1:])}
+    return {name: value for name, value in values.items() if name != loc[0]}
+
+
 def dotted(loc: Loc) -> str:
     """Return `loc` as people write it: `policy.hidden[1]`."""
     text = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,18 @@ from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.current import obstacle_to_auto, without_auto
 from remuda.config.custom import CustomSettingsError, completed, require_code
 from remuda.config.defaults import without_repeated
-from remuda.config.errors import MAX_BYTES, ConfigError, Document, Loc, UnreadableError, has_value, value_at, with_value
-from remuda.config.explain import ConfigSource, explain, keys_of
+from remuda.config.errors import (
+    MAX_BYTES,
+    ConfigError,
+    Document,
+    Loc,
+    UnreadableError,
+    has_value,
+    value_at,
+    with_value,
+    without_value,
+)
+from remuda.config.explain import ConfigSource, as_written, explain, keys_of
 from remuda.config.plain import masks_in
 from remuda.config.readers import Override, apply_overrides, parse_override, read_json, read_python, read_yaml
 from remuda.config.schema import ExperimentConfig
@@ -40,6 +51,9 @@ OTHER_WAYS = (
     "as in: remuda train ppo --env CartPole-v1"
 )
 """Hint for a missing config."""
+
+_SETTING = re.compile(rf"\b(?:{'|'.join(ExperimentConfig.model_fields)})\.\w+")
+"""A setting in a message."""
 
 _READERS: dict[str, Callable[[str], Document]] = {
     ".yaml": read_yaml,
@@ -92,11 +106,28 @@ def load_config(
     """
     shown = example_or_file(Path(path))
     document = read_document(shown)
-    given = [one if isinstance(one, Override) else parse_override(one) for one in overrides]
+    given, problems = _parsed_overrides(overrides)
     if seed is not None:
         given.append(Override(("seed",), seed, f"--seed {seed}"))
     path = shown.parent.resolve() / shown.name
-    return _validated(document, given, path=path, shown=shown, masks=masks, import_algorithm=import_algorithm)
+    try:
+        loaded = _validated(document, given, path=path, shown=shown, masks=masks, import_algorithm=import_algorithm)
+    except ConfigError as error:
+        raise ConfigError([*error.problems, *problems]) from error.__cause__
+    if problems:
+        raise ConfigError(problems)
+    return loaded
+
+
+def _parsed_overrides(overrides: Sequence[str | Override]) -> tuple[list[Override], list[str]]:
+    given: list[Override] = []
+    problems: list[str] = []
+    for one in overrides:
+        try:
+            given.append(one if isinstance(one, Override) else parse_override(one))
+        except ConfigError as error:
+            problems += error.problems
+    return given, problems
 
 
 def example_or_file(path: Path) -> Path:
@@ -152,23 +183,55 @@ def _validated(
     if isinstance(stored := values.get("source_dir") or "", str):
         values = values | {"source_dir": str(path.parent / stored)}
     values = _with_absolute_paths(values, path.parent, given)
-    where = ConfigSource(shown, document, given)
+    config = _config(values, ConfigSource(shown, document, given), import_algorithm=import_algorithm)
+    if auto and (obstacle := obstacle_to_auto(config, auto)):
+        raise ConfigError(_refused(auto, str(shown), obstacle))
+    return LoadedConfig(config, path, _provenance(config, document, given), auto, given=values)
+
+
+def _config(values: dict[str, JsonValue], where: ConfigSource, *, import_algorithm: bool) -> ExperimentConfig:
     try:
         config = ExperimentConfig.model_validate(values)
         if import_algorithm:
             config = completed(config)
             require_code(config)
+        return config
     except ValidationError as error:
-        raise ConfigError(explain(error.errors(include_url=False), where)) from None
+        wrong = [as_written(details["loc"])[0] for details in error.errors(include_url=False)]
+        problems = explain(error.errors(include_url=False), where)
+        problems += _further(problems, wrong, values, where, import_algorithm=import_algorithm)
+        raise ConfigError(problems) from None
     except CustomSettingsError as error:
         kind = error.kind
         raise ConfigError(explain(error.details, where, section_of=lambda loc: kind)) from None
     except UserCodeError as error:
         place = where.of(tuple(error.setting.split(".")))
         raise ConfigError([f"{place}: {error}"]) from error
-    if auto and (obstacle := obstacle_to_auto(config, auto)):
-        raise ConfigError(_refused(auto, str(shown), obstacle))
-    return LoadedConfig(config, path, _provenance(config, document, given), auto, given=values)
+
+
+def _further(
+    problems: Sequence[str],
+    wrong: Sequence[Loc],
+    values: dict[str, JsonValue],
+    where: ConfigSource,
+    *,
+    import_algorithm: bool,
+) -> list[str]:
+    """Return the problems that appear without the wrong settings, except problems with settings named already."""
+    if any(len(loc) < 2 or loc[-1] == "type" for loc in wrong):
+        return []  # without a whole section, or its type, correct settings look wrong
+    former = values
+    for loc in wrong:
+        values = without_value(values, loc)
+    if values == former:
+        return []
+    where = replace(where, overrides=[override for override in where.overrides if override.loc not in wrong])
+    try:
+        _config(values, where, import_algorithm=import_algorithm)
+    except ConfigError as error:
+        named = set(_SETTING.findall("\n".join(problems)))
+        return [problem for problem in error.problems if not named & set(_SETTING.findall(problem))]
+    return []
 
 
 def _with_absolute_paths(

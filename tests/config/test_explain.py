@@ -312,6 +312,19 @@ project, preemptible, source_dir"""
         told = "buffer.min_rows (1000) is more than buffer.capacity (10): training would never start"
         assert problem(path) == f": {told}; lower buffer.min_rows"
 
+    def test_mistakes_of_all_kinds_are_reported_together(self, tmp_path: Path) -> None:
+        """But no mistake that another may have caused."""
+        path = write(tmp_path, SMALL + "learner: {batch_size: many, ranks: 2, threads: 3}\n")
+        with pytest.raises(ConfigError) as caught:
+            load_config(path, overrides=["policy.gamm=1", "buffer", "buffer.capacity=10"])
+        assert [problem.partition("; ")[0] for problem in caught.value.problems] == [
+            f'{path}:3: learner.batch_size: should be a valid integer, not "many"',
+            "--set policy.gamm=1: policy.gamm: no such setting of dqn",
+            f"{path}: buffer.min_rows (1000) is more than buffer.capacity (10): training would never start",
+            "--set buffer: write it as key=value, as in --set learner.batch_size=128",
+        ]
+        assert problem(write(tmp_path, SMALL + "buffer: {capacity: no, min_rows: 5000000}\n")).count("buffer.") == 1
+
     @pytest.mark.parametrize("value", ["true", "9007199254740993", "-1", "[1]", "null"])
     def test_counts_are_positive_integers_that_messages_can_carry(self, tmp_path: Path, value: str) -> None:
         path = write(tmp_path, f"{SMALL}learner:\n  batch_size: {value}\n")

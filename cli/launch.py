@@ -19,7 +19,6 @@ from remuda.cli.options import (
     LimitOption,
     Name,
     Profile,
-    ResolvedRun,
     RunOptions,
     named,
     print_changes,
@@ -29,8 +28,8 @@ from remuda.cli.options import (
 from remuda.cli.page import PageSwitch, check_page, launch_page
 
 if TYPE_CHECKING:
+    from remuda.client.beginning import ResolvedRun
     from remuda.deploy.nanny_process import NannyProcess
-    from remuda.storage.bucket.shipping import Shipping
     from remuda.wire.messages import ExperimentStatus
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
@@ -90,10 +89,10 @@ def launch(
         print(_planned(resolved, limits), end="")
         return
     with profile_folder(profile) as profiles:
-        with resolved.bucket as bucket:
+        with resolved.shipped():
             _check(resolved)
             nanny = _nanny_for_local_run(context.obj, resolved)
-            status = _run(resolved, limits, profiles.folder, page, nanny, bucket)
+            status = _run(resolved, limits, profiles.folder, page, nanny)
         profiles.keep_in(Path(status.run_dir))
     from remuda.client.running import why_nothing_was_learned  # the run need not wait for what this imports
 
@@ -128,7 +127,7 @@ def _planned(resolved: ResolvedRun, limits: Sequence[str]) -> str:
     from remuda.deploy.launcher import LaunchError
 
     try:
-        return running.planned(resolved.loaded, run_dir=resolved.run_dir, limits=limits)
+        return running.planned(resolved, limits=limits)
     except LaunchError as error:
         raise InputError(str(error)) from error
 
@@ -139,7 +138,6 @@ def _run(
     profile: Path | None,
     page: bool | None,
     nanny: NannyProcess | None,
-    bucket: Shipping | None,
 ) -> ExperimentStatus:
     from remuda.client import running
     from remuda.client.progress import open_view
@@ -152,16 +150,13 @@ def _run(
     try:
         with closing(open_view(resolved.loaded.config.stop)) as view:
             return running.launch(
-                resolved.loaded,
-                run_dir=resolved.run_dir,
-                on_exists=resolved.on_exists,
+                resolved,
                 on_progress=lambda status: view.update(status, time.monotonic()),
                 say=lambda text: print(text, file=sys.stderr, flush=True),
                 limits=limits,
                 profile=profile,
                 beside=served,
                 nanny=nanny,
-                bucket=bucket,
             )
     except (LaunchError, UnreachableError) as error:
         # the folder of a run that takes another name is not known here

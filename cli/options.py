@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -18,6 +17,7 @@ from remuda.cli.errors import InputError
 from remuda.storage.existing_folder import OnExists
 
 if TYPE_CHECKING:
+    from remuda.client.beginning import ResolvedRun
     from remuda.config.load import LoadedConfig
     from remuda.coordinator.limits import Limits
     from remuda.storage.bucket.shipping import Shipping
@@ -108,17 +108,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 DEFAULT_RUNS_DIR = Path("runs")
 
 
-@dataclass(frozen=True)
-class ResolvedRun:
-    """The run to start. `run_dir` is absolute; nothing was written to disk yet."""
-
-    loaded: LoadedConfig
-    run_dir: Path
-    on_exists: OnExists
-    bucket: AbstractContextManager[Shipping | None]
-    """The run's bucket; shipped when the context is left."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Values of the options of all commands that start a run."""
@@ -146,7 +135,7 @@ class RunOptions:
         """
         import json
 
-        from remuda.client.beginning import with_former_settings
+        from remuda.client.beginning import ResolvedRun, with_former_settings
 
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
@@ -167,7 +156,7 @@ class RunOptions:
             folder, choice = bucket.folder, bucket.on_exists
         if choice == "resume":
             loaded = with_former_settings(loaded, folder)
-        return ResolvedRun(loaded, folder, choice, nullcontext() if bucket is None else bucket)
+        return ResolvedRun(loaded, folder, choice, bucket)
 
     def _own_config(self, choice: OnExists, launch_on: str | None, *, opens: bool) -> tuple[Path, Shipping | None]:
         """Return the config of the continued run, and its bucket. Raises InputError if the options name no run,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -16,7 +17,6 @@ from remuda.cli.options import (
     AsJson,
     Name,
     Profile,
-    ResolvedRun,
     RunOptions,
     named,
     print_changes,
@@ -26,13 +26,11 @@ from remuda.cli.options import (
 from remuda.cli.output import reserved_stdout
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
+    from remuda.client.beginning import ResolvedRun
     from remuda.runner.serial import RunResult
-    from remuda.storage.bucket.shipping import Shipping
     from remuda.wire.messages import ExperimentStatus
 
 EXAMPLE = "remuda train examples/cartpole_dqn.yaml --seed 1 --run-id first"
-GRACE_S = 60.0
-"""Seconds to save the last checkpoint after Ctrl-C or SIGTERM."""
 
 Lifeline = Annotated[int | None, typer.Option(hidden=True)]
 """Reading end of a pipe that breaks when the parent process ends; the run then stops as after Ctrl-C."""
@@ -66,15 +64,15 @@ def train(
     print_unused(asked)
     with reserved_stdout(alone=as_json) as output:
         with profile_folder(profile) as profiles:
-            with asked.bucket as bucket, profiled(profiles.folder, "serial"):
-                result, status = _run(asked, bucket, lifeline)
+            with asked.shipped(), profiled(profiles.folder, "serial"):
+                result, status = _run(asked, lifeline)
             profiles.keep_in(result.run_dir, sys.stderr if as_json else None)
         if as_json:
             _print_json(result, status, output)
     _print_end(result, asked, quiet=as_json)
 
 
-def _run(asked: ResolvedRun, bucket: Shipping | None, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
+def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
     """Run the experiment; return the result and the last status."""
     from remuda.worker.process import gc_frozen
 
@@ -82,7 +80,6 @@ def _run(asked: ResolvedRun, bucket: Shipping | None, lifeline: int | None) -> t
         import_module("remuda.runner.serial")  # which `running.train` imports later
         from remuda.client import running
         from remuda.client.progress import open_view
-        from remuda.worker.shutdown_guard import ShutdownGuard
 
     last: list[ExperimentStatus] = []
 
@@ -91,17 +88,8 @@ def _run(asked: ResolvedRun, bucket: Shipping | None, lifeline: int | None) -> t
         view.update(status, time.monotonic())
 
     with closing(open_view(asked.loaded.config.stop)) as view:
-        with ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard:
-            if bucket is not None:
-                bucket.when_moved(guard.end)
-            result = running.train(
-                asked.loaded,
-                run_dir=asked.run_dir,
-                on_exists=asked.on_exists,
-                on_progress=show,
-                say=lambda text: print(text, file=sys.stderr, flush=True),
-                stop=guard,
-            )
+        say = partial(print, file=sys.stderr, flush=True)
+        result = running.train(asked, on_progress=show, say=say, lifeline=lifeline)
         return result, last[0]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from pydantic import JsonValue
 
 from remuda.client import running
-from remuda.client.beginning import with_former_settings
+from remuda.client.beginning import ResolvedRun, with_former_settings
 from remuda.client.checking import check_address, check_launch
 from remuda.client.progress import open_view
 from remuda.config.errors import Error
@@ -23,7 +23,7 @@ from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.readers import Override
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.bucket.address import address_of_folder
-from remuda.storage.bucket.shipping import Shipping, open_bucket
+from remuda.storage.bucket.shipping import open_bucket
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import ExperimentStatus
@@ -125,15 +125,7 @@ def train(
         _opened(config, overrides, run_dir, on_exists) as run,
         _progress_view(run.loaded.config, progress=progress) as last_status,
     ):
-        running.train(
-            run.loaded,
-            run_dir=run.folder,
-            on_exists=run.on_exists,
-            on_progress=last_status,
-            say=_warn,
-            callbacks=callbacks,
-            bucket=run.bucket,
-        )
+        running.train(run, on_progress=last_status, say=_warn, callbacks=callbacks)
     return _result(last_status.last, log="evaluator/evaluator_logger.txt")
 
 
@@ -178,18 +170,9 @@ def launch(
     _require_main_thread("launch")
     launcher = {} if on is None else {"launch.on": on}
     with _opened(config, {**overrides, **launcher}, run_dir, on_exists, launches=True) as run:
-        loaded, folder = run.loaded, run.folder
-        loaded = with_former_settings(loaded, folder) if run.on_exists == "resume" else loaded
-        check_launch(loaded, folder, run.on_exists)
-        with _progress_view(loaded.config, progress=progress) as last_status:
-            running.launch(
-                loaded,
-                run_dir=folder,
-                on_exists=run.on_exists,
-                on_progress=last_status,
-                say=_warn,
-                bucket=run.bucket,
-            )
+        check_launch(run.loaded, run.run_dir, run.on_exists)
+        with _progress_view(run.loaded.config, progress=progress) as last_status:
+            running.launch(run, on_progress=last_status, say=_warn)
     return _result(last_status.last, log="commander/commander_logger.txt")
 
 
@@ -255,14 +238,6 @@ def _override(loc: tuple[str, ...], value: object) -> Override:
     return Override(loc, cast(JsonValue, value), "override")  # the schema checks its type
 
 
-@dataclass(frozen=True)
-class _Opened:
-    loaded: LoadedConfig
-    folder: Path
-    on_exists: OnExists
-    bucket: Shipping | None
-
-
 @contextmanager
 def _opened(
     config: Config | None,
@@ -271,7 +246,7 @@ def _opened(
     on_exists: OnExists,
     *,
     launches: bool = False,
-) -> Generator[_Opened]:
+) -> Generator[ResolvedRun]:
     """Load the config, and open the run's bucket if `run_dir` is an address; the bucket has all of the run afterwards.
     Without `run_dir`, the default is the same as for the commands."""
     loaded = None if config is None else _loaded(config, overrides)
@@ -285,7 +260,9 @@ def _opened(
     with nullcontext() if bucket is None else bucket:
         folder = Path(os.path.abspath(run_dir)) if bucket is None else bucket.folder
         loaded = loaded or _loaded(RunFolder(folder).config_json, overrides)
-        yield _Opened(loaded, folder, on_exists if bucket is None else bucket.on_exists, bucket)
+        on_exists = on_exists if bucket is None else bucket.on_exists
+        loaded = with_former_settings(loaded, folder) if on_exists == "resume" else loaded
+        yield ResolvedRun(loaded, folder, on_exists, bucket)
 
 
 def _warn(text: str) -> None:

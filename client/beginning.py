@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,18 +18,37 @@ from remuda.config.current import COLLECTORS, NUM_ENVS, SEGMENTS
 from remuda.config.custom import ask_class, settings_class
 from remuda.config.defaults import SECTIONS
 from remuda.config.dump import former_settings, recorded
-from remuda.config.errors import ConfigError, Loc, dotted, has_value, value_at
+from remuda.config.errors import ConfigError, Loc, dotted, flat, has_value, value_at
 from remuda.config.explain import all_keys, keys_of
 from remuda.config.launching import LOCAL
 from remuda.config.load import SETTINGS, LoadedConfig, Origin, load_config, load_settings
 from remuda.config.readers import Override, apply_overrides
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
+from remuda.storage.existing_folder import OnExists
 from remuda.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from remuda.deploy.sizing import Measurement, SizeRequest
     from remuda.policy.spaces import ActionSpec, ObservationSpec
+    from remuda.storage.bucket.shipping import Shipping
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """The run to start; nothing was written to disk yet."""
+
+    loaded: LoadedConfig
+    run_dir: Path
+    """Absolute."""
+    on_exists: OnExists = "error"
+    bucket: Shipping | None = None
+    """The run's bucket, opened."""
+
+    def shipped(self) -> AbstractContextManager[Shipping | None]:
+        """Return a context, at whose end the bucket has all of the run."""
+        return nullcontext() if self.bucket is None else self.bucket
+
 
 _FILLED_IN = frozenset({"source_dir", "env.agents", "policy.declaration", "policies"})
 """Settings that Remuda fills in, although omitted, and that are not defaults."""
@@ -99,7 +119,7 @@ def with_former_settings(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:
     loaded = keep_former_defaults(loaded, run_dir)
     if not loaded.auto:
         return loaded
-    former = former_settings(run_dir)
+    former = flat(former_settings(run_dir))
     numbers = {key: former[key] for key in _measured_keys(loaded) if key in former}
     kept = ", ".join(f"{key} {json.dumps(numbers[key])}" for key in sorted(loaded.auto & numbers.keys()))
     return with_numbers(loaded, numbers, [f"auto: {kept}, as when the run began"] if kept else [])

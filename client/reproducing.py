@@ -100,6 +100,7 @@ def rerun(
     """Run the config of a run again in this process, in the new folder `again`, up to the end of the first run, or up
     to `most_env_steps`. Raises the errors of `remuda.client.running.train`."""
     from remuda.client import running
+    from remuda.client.beginning import ResolvedRun
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     loaded = load_config(RunFolder(run_dir).config_json)
@@ -113,8 +114,9 @@ def rerun(
             guard.end(f"env_step {most_env_steps} is reached")
         on_progress(status)
 
+    run = ResolvedRun(replace(loaded, config=config), again.absolute())
     with ShutdownGuard(grace_s=running.TRAIN_GRACE_S) as guard:
-        running.train(replace(loaded, config=config), run_dir=again, on_progress=progressed, stop=guard)
+        running.train(run, on_progress=progressed, stop=guard)
 
 
 def _ended_itself(loaded: LoadedConfig, last: CheckpointRecord) -> bool:

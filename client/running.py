@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.client.beginning import size_request, with_former_settings, with_measured_sizes
+from remuda.client.beginning import ResolvedRun, size_request, with_measured_sizes
 from remuda.client.checking import check_address, with_agents
 from remuda.client.client import Client
-from remuda.config.load import SETTINGS, LoadedConfig, load_config
+from remuda.config.load import LoadedConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.row_plan import row_plan
-from remuda.storage.existing_folder import OnExists
 from remuda.wire.messages import ExperimentStatus
 from remuda.wire.patience import Patience
 
@@ -25,12 +22,8 @@ if TYPE_CHECKING:
     from remuda.deploy.nanny_process import NannyProcess
     from remuda.deploy.sizing import SizeRequest
     from remuda.learner.callbacks import CallbackLike
-    from remuda.runner.loop import StopRequest
     from remuda.runner.serial import RunResult
-    from remuda.storage.bucket.shipping import Shipping
-
-Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]
-"""A config, or a config file."""
+    from remuda.worker.shutdown_guard import ShutdownGuard
 
 RUNS_DIR = Path("runs")
 TRAIN_GRACE_S = 60.0
@@ -41,82 +34,59 @@ END_DEADLINE_S = 30.0
 """Longest time for processes to end after the run, before they are killed."""
 
 
-@dataclass(frozen=True)
-class _RunInput:
-    loaded: LoadedConfig
-    run_dir: Path
-
-
 def train(
-    config: Config,
+    run: ResolvedRun,
     *,
-    run_dir: str | os.PathLike[str] | None = None,
-    on_exists: OnExists = "error",
-    overrides: Sequence[str] = (),
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     say: Callable[[str], None] = lambda text: None,
-    stop: StopRequest | None = None,
+    lifeline: int | None = None,
+    stop: ShutdownGuard | None = None,
     callbacks: Sequence[CallbackLike] = (),
-    bucket: Shipping | None = None,
 ) -> RunResult:
     """Train in this process until a stop condition of the config, like `remuda train`.
 
     Args:
-        config: a config, or a config file.
-        run_dir: the run folder; the default is `runs/<name>`.
-        on_exists: action for an existing run folder, see `remuda.train`.
-        overrides: settings as `a.b=value`, for a config file.
+        run: the run to start; a run that was continued elsewhere from the bucket ends.
         on_progress: gets every status of the run.
         say: shows a line to the user, about measured sizes. Must not raise.
-        stop: ends the run; required outside the main thread (see remuda.worker.shutdown_guard.ShutdownGuard). Without
-            `stop`, Ctrl-C and SIGTERM save a checkpoint and end the run.
+        lifeline: see ShutdownGuard.
+        stop: ends the run. Without `stop`, Ctrl-C and SIGTERM save a checkpoint and end the run.
         callbacks: callbacks besides the config's callbacks.
-        bucket: the open bucket of the run folder, without `stop`; a run that was continued elsewhere ends.
 
     Raises the errors of remuda.runner.serial.run, and ConfigError.
     """
-    from remuda.runner.serial import Start, run
+    from remuda.runner.serial import Start
+    from remuda.runner.serial import run as run_serial
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-    given = _run_input(config, run_dir, overrides, on_exists)
-    with ExitStack() as stack:
-        asked = stop
-        if asked is None:
-            asked = guard = stack.enter_context(ShutdownGuard(grace_s=TRAIN_GRACE_S))
-            if bucket is not None:
-                bucket.when_moved(guard.end)
-        loaded, request = given.loaded, size_request(given.loaded, serial=True)
+    with nullcontext(stop) if stop is not None else ShutdownGuard(lifeline=lifeline, grace_s=TRAIN_GRACE_S) as guard:
+        if run.bucket is not None:
+            run.bucket.when_moved(guard.end)
+        loaded, request = run.loaded, size_request(run.loaded, serial=True)
         if request is not None:
             from remuda.deploy.sizing import measured
 
             loaded = _with_notes_shown(with_measured_sizes(loaded, request, measured(request)), say)
-        start = Start(given.run_dir, on_exists, loaded.provenance, loaded.notes, callbacks)
-        return run(loaded.config, start, stop=asked, on_progress=on_progress)
+        start = Start(run.run_dir, run.on_exists, loaded.provenance, loaded.notes, callbacks)
+        return run_serial(loaded.config, start, stop=guard, on_progress=on_progress)
 
 
 def launch(
-    config: Config,
+    run: ResolvedRun,
     *,
-    run_dir: str | os.PathLike[str] | None = None,
-    on_exists: OnExists = "error",
-    overrides: Sequence[str] = (),
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     say: Callable[[str], None] = lambda text: None,
     limits: Sequence[str] = (),
     profile: Path | None = None,
     beside: Callable[[Path], AbstractContextManager[None]] = lambda connection_file: nullcontext(),
     nanny: NannyProcess | None = None,
-    bucket: Shipping | None = None,
 ) -> ExperimentStatus:
     """Run an experiment with its own coordinator and workers, like `remuda launch`.
 
     Call it in the main thread: Ctrl-C stops the run cleanly, a second Ctrl-C ends everything at once.
 
     Args:
-        config: as for `train`; also `run_dir`, `on_exists`, `overrides` and `on_progress`.
-        run_dir: see `train`.
-        on_exists: see `train`.
-        overrides: see `train`.
+        run: see `train`.
         on_progress: see `train`.
         say: shows a line to the user: about measured sizes, a long silence of the coordinator (with the same time limit
             as for workers), and messages of the launcher. Must not raise.
@@ -125,20 +95,18 @@ def launch(
         beside: called with the connection file after the submission; the returned context is active until the end of
             the run.
         nanny: a nanny that was started already, see LaunchRequest.
-        bucket: the open bucket of the run folder; a run that was continued elsewhere ends.
 
     Raises LaunchError, UnusableError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-    given = _run_input(config, run_dir, overrides, on_exists)
-    loaded, request = given.loaded, size_request(given.loaded, serial=False)
-    check_address(None if bucket is None else bucket.address, loaded.config.launch.on)
-    launcher = _launcher(given, request, limits, profile, say, nanny)
+    loaded, request = run.loaded, size_request(run.loaded, serial=False)
+    check_address(None if run.bucket is None else run.bucket.address, loaded.config.launch.on)
+    launcher = _launcher(run, request, limits, profile, say, nanny)
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)
-        if bucket is not None:
-            bucket.when_moved(guard.end)
+        if run.bucket is not None:
+            run.bucket.when_moved(guard.end)
         launcher.start(_workers(loaded.config), given_up=lambda: guard.ending)
         if request is not None:
             loaded = _with_notes_shown(
@@ -147,8 +115,8 @@ def launch(
         with Client(launcher.connection_file) as client:
             submitted = client.submit(  # first of all, so that the run's log says who joins the herd
                 with_agents(loaded.config),
-                run_dir=given.run_dir,
-                on_exists=on_exists,
+                run_dir=run.run_dir,
+                on_exists=run.on_exists,
                 provenance=loaded.provenance,
                 notes=loaded.notes,
             )
@@ -166,24 +134,17 @@ def launch(
         return status
 
 
-def planned(
-    config: Config,
-    *,
-    run_dir: str | os.PathLike[str] | None = None,
-    overrides: Sequence[str] = (),
-    limits: Sequence[str] = (),
-) -> str:
+def planned(run: ResolvedRun, *, limits: Sequence[str] = ()) -> str:
     """Return the launcher's description of a `launch`: commands or jobs. Starts and writes nothing.
 
     Raises UserCodeError, LaunchError, ConfigError.
     """
-    given = _run_input(config, run_dir, overrides, "error")
-    request = size_request(given.loaded, serial=False)
-    return _launcher(given, request, limits, None, lambda text: None).planned(_workers(given.loaded.config))
+    request = size_request(run.loaded, serial=False)
+    return _launcher(run, request, limits, None, lambda text: None).planned(_workers(run.loaded.config))
 
 
 def _launcher(
-    given: _RunInput,
+    run: ResolvedRun,
     request: SizeRequest | None,
     limits: Sequence[str],
     profile: Path | None,
@@ -192,8 +153,8 @@ def _launcher(
 ) -> Launcher:
     from remuda.deploy.launcher import LaunchRequest, make_launcher
 
-    config = given.loaded.config
-    asked = LaunchRequest(given.run_dir.parent, config.name, config.launch, limits, profile, say, request, nanny)
+    config = run.loaded.config
+    asked = LaunchRequest(run.run_dir.parent, config.name, config.launch, limits, profile, say, request, nanny)
     return make_launcher(asked, source_dir=config.source_dir)
 
 
@@ -205,19 +166,6 @@ def _workers(config: ExperimentConfig) -> WorkerCounts:
     return WorkerCounts(
         config.collector.count, evaluators, learners, config.reanalyzers, config.shared_inference.workers
     )
-
-
-def _run_input(
-    config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str], on_exists: OnExists
-) -> _RunInput:
-    if isinstance(config, ExperimentConfig | LoadedConfig) and overrides:
-        raise ValueError("overrides need a config that is loaded from a file; this one is loaded already")
-    if isinstance(config, ExperimentConfig):
-        loaded = LoadedConfig(config, Path.cwd() / SETTINGS, {})
-    else:
-        loaded = config if isinstance(config, LoadedConfig) else load_config(Path(config), overrides=overrides)
-    folder = Path(os.path.abspath(run_dir if run_dir is not None else RUNS_DIR / loaded.config.name))
-    return _RunInput(with_former_settings(loaded, folder) if on_exists == "resume" else loaded, folder)
 
 
 def _with_notes_shown(loaded: LoadedConfig, say: Callable[[str], None]) -> LoadedConfig:

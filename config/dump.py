@@ -18,7 +18,7 @@ from remuda.config.errors import Loc, dotted, flat
 from remuda.config.explain import keys_of, section_at
 from remuda.config.load import EXP_NAME, LoadedConfig, Origin, load_config
 from remuda.config.manifest import write_manifest
-from remuda.config.plain import holds_secrets, json_text, masked, plain
+from remuda.config.plain import json_text, masked, plain
 from remuda.config.readers import VARIABLE, read_python
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import descriptions
@@ -141,7 +141,7 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
 
     Masks secrets.
     """
-    former = _former(run_dir)
+    former = former_settings(run_dir)
     if not former:
         return []
     if not config.env.agents:  # nobody has looked up yet which there are
@@ -150,11 +150,7 @@ def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
 
 
 def former_settings(run_dir: Path) -> dict[str, JsonValue]:
-    """Return the settings in the run's config.json, by dotted key; empty without such a file."""
-    return flat(_former(run_dir))
-
-
-def _former(run_dir: Path) -> dict[str, JsonValue]:
+    """Return the settings in the run's config.json; empty without such a file."""
     try:
         former = cast("JsonValue", json_of(_content_of(RunFolder(run_dir).config_json)))
     except (OSError, ValueError):
@@ -204,7 +200,7 @@ def keep_former(run_dir: Path) -> Path:
 
 def config_mode(settings: JsonValue) -> int:
     """Return the file mode of a config.json with these settings."""
-    return PRIVATE if holds_secrets(settings) else SHARED
+    return PRIVATE if masked(settings) != settings else SHARED
 
 
 def _content_of(path: Path) -> bytes:

@@ -55,7 +55,7 @@ class _Converter:
         if isinstance(value, int):
             return value if value.bit_length() <= _MAX_BITS else hex(value)
         if self._left < 0 or len(self._around) >= MAX_DEPTH or id(value) in self._around:
-            return _name(value)
+            return f"<{type(value).__name__}>"  # without the content, which may be endless
         self._around.append(id(value))
         try:
             return self._followed(value)
@@ -100,11 +100,6 @@ class _Converter:
         return _text(value)
 
 
-def _name(value: object) -> str:
-    """Return a placeholder for a value that is not converted further, without its content, which may be endless."""
-    return f"<{type(value).__name__}>"
-
-
 def _text(value: object) -> str:
     try:
         text = str(value)
@@ -132,11 +127,6 @@ def looks_secret(key: str) -> bool:
 def masked(value: JsonValue) -> JsonValue:
     """Mask values at any depth whose key looks like the name of a secret."""
     return _masked(value, hidden=False)
-
-
-def holds_secrets(value: JsonValue) -> bool:
-    """True if `masked` would change the value."""
-    return masked(value) != value
 
 
 def masks_in(value: object, where: str = "") -> list[str]:

@@ -13,13 +13,13 @@ import typer
 from remuda.cli import app as app_module
 from remuda.cli.errors import InputError
 from remuda.cli.options import (
-    ResolvedRun,
     RunOptions,
     print_unused,
     resolve_beginning,
     resolve_run_dir,
     with_run_options,
 )
+from remuda.client.beginning import ResolvedRun
 from remuda.storage.existing_folder import OnExists
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.config.files import SMALL, write

@@ -152,7 +152,7 @@ def _train_until(
         if time.monotonic() > end_s:
             raise TimeoutError(f"not all of {READERS} readers came within {deadline_s:g} s")
         algorithm.learn(batch)
-        link.progress(link.progressed + 1)
+        link.progress(1)
         link.receive(0.0)
 
 

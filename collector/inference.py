@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from remuda.collector.gathering import Gathering, Request, compute
+from remuda.config.errors import counted
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
 from remuda.environments.check import check_environment
@@ -189,7 +190,7 @@ class InferenceWork:
         for request, arrays in zip(batch, found, strict=True):
             self._socket.say(request.peer, Answer(request.ask.number, ref, forms(arrays)), arrays)
         rows = sum(request.ask.rows for request in batch)
-        self._link.progress(self._link.progressed + rows)
+        self._link.progress(rows)
         news = self._totals.add(len(batch), rows, self._gathering.collectors, time.monotonic())
         if news is not None:
             self._log.say(news)
@@ -211,17 +212,13 @@ class _Totals:
         if passed_s is not None and passed_s < self._interval_s:
             return None
         text = (
-            f"computed {self._rows} observations for {_counted(collectors, 'collector')} in "
-            f"{_counted(self._batches, 'batch', 'batches')}: requests per batch {self._requests / self._batches:.2f}"
+            f"computed {self._rows} observations for {counted(collectors, 'collector')} in "
+            f"{counted(self._batches, 'batch', 'batches')}: requests per batch {self._requests / self._batches:.2f}"
         )
         if passed_s:
             text += f", {self._rows / passed_s:.0f} observations/s"
         self._reported_s, self._batches, self._requests, self._rows = now_s, 0, 0, 0
         return text
-
-
-def _counted(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or one + 's'}"
 
 
 def address_towards(host: str) -> str:

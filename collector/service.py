@@ -170,7 +170,7 @@ class CollectorWork:
                 made,
                 index=assign.index,
                 generation=assign.generation,
-                progress=self._stepped,
+                progress=self._link.progress,
                 timers=self.timers,
                 steps_folder=stores.steps,
             )
@@ -223,7 +223,9 @@ class CollectorWork:
             return False
         try:
             with self.timers("load policy"):
-                behaviors = [own.acting.behavior(self._loading()) for own in self._policies]
+                behaviors = [
+                    own.acting.behavior(self._link.during("preparing", "loading the policy")) for own in self._policies
+                ]
                 self._follow_opponents()
         except NotNowError as error:
             self._log.waits(error)
@@ -308,9 +310,6 @@ class CollectorWork:
                     "networks do not come from remuda.Setup.inference"
                 )
 
-    def _loading(self) -> AbstractContextManager[None]:
-        return self._link.during("preparing", "loading the policy")
-
     def _allow(self, news: ChunkAccepted | Credit) -> None:
         self._credit = max(self._credit, news.credit_env_steps)
         if news.task.number > self._newest_task.number:
@@ -335,7 +334,7 @@ class CollectorWork:
         return self._rollout.collect(self._plan.chunk_slots, behaviors, longest_s=self._plan.longest_chunk_s)
 
     def _hand_in(self, collected: Sequence[Collected]) -> None:
-        chunk = self._next_chunk()
+        chunk = ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
         collected = [replace(one, task=self._task.number) for one in collected]
         self._taken += collected[0].env_steps
         self._used_credit += self._plan.slots([one.meta(chunk) for one in collected])
@@ -362,9 +361,6 @@ class CollectorWork:
             for own, one in zip(self._policies, collected, strict=True):
                 own.summary.add(one)
             self._report_due()
-
-    def _next_chunk(self) -> ChunkId:
-        return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
 
     def _report_due(self, *, last: bool = False) -> None:
         for policy_index, own in enumerate(self._policies):
@@ -394,6 +390,3 @@ class CollectorWork:
                 policy_index=policy_index,
             )
         )
-
-    def _stepped(self, env_steps: int) -> None:
-        self._link.progress(self._link.progressed + env_steps)

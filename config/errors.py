@@ -39,6 +39,11 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def counted(count: int, one: str, several: str = "") -> str:
+    """Return `1 core` or `2 cores`; `several` is the plural of other words."""
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
 _STDLIB = sysconfig.get_path("stdlib")
 
 
@@ -135,10 +140,11 @@ def with_value(values: dict[str, JsonValue], loc: Loc, value: JsonValue) -> dict
 
 def without_value(values: dict[str, JsonValue], loc: Loc) -> dict[str, JsonValue]:
     """Return settings without a value at `loc`; of a list, without the whole list."""
-    inner = values.get(str(loc[0]))
-    if len(loc) > 1 and isinstance(inner, dict):
-        return {**values, str(loc[0]): without_value(inner, loc[1:])}
-    return {name: value for name, value in values.items() if name != loc[0]}
+    first, rest = str(loc[0]), loc[1:]
+    inner = values.get(first)
+    if rest and isinstance(inner, dict):
+        return {**values, first: without_value(inner, rest)}
+    return {name: value for name, value in values.items() if name != first}
 
 
 def dotted(loc: Loc) -> str:

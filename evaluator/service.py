@@ -240,7 +240,7 @@ class EvaluatorWork:
         """Film an evaluation after the results were sent: they do not depend on the film."""
 
         def go_on(env_steps: int) -> bool:
-            self._link.progress(self._link.progressed + env_steps)
+            self._link.progress(env_steps)
             return not self._ending()  # the last evaluation of a run is filmed while its lease is to end
 
         film = self._player.films.film(policies, env_step=message.env_step, steps=steps, go_on=go_on)
@@ -256,7 +256,7 @@ class EvaluatorWork:
         return warnings
 
     def _stepped(self, env_steps: int) -> None:
-        self._link.progress(self._link.progressed + env_steps)
+        self._link.progress(env_steps)
         if self._ending() or self._link.drain_arrived(self._lease):
             raise AskedToEndError("the evaluation is given up")
 

@@ -41,17 +41,9 @@ ROWS_AT_ONCE = 256
 def recompute(
     columns: Mapping[str, Column], names: Sequence[str], reanalyzer: Reanalyzer, *, progress: Callable[[int], None]
 ) -> Columns:
-    """Recompute the columns `names` of all rows of a chunk, each whole.
-
-    Args:
-        columns: as in the payload file; images may be stored as frames and indices.
-        names: the declared columns.
-        reanalyzer: with weights.
-        progress: called with the number of finished rows.
-
-    Raises:
-        ValueError: the algorithm returned other columns, or of another shape or dtype.
-    """
+    """Recompute the columns `names` of all rows of a chunk, each whole, from the columns of the payload file.
+    `progress` gets the numbers of finished rows. Raises ValueError if the algorithm returns other columns, or of
+    another shape or dtype."""
     rows = len(columns[names[0]])
     ring = ColumnRing(max(rows, 1))
     ring.write(0, dict(columns))
@@ -170,7 +162,7 @@ class ReanalyzerWork:
             self._link.send(NotReanalyzed(self._assign.lease, asked.request, reason, asked.policy_index))
             return
         with self.timers("compute again"):
-            found = recompute(columns, own.columns, own.reanalyzer, progress=self._progressed)
+            found = recompute(columns, own.columns, own.reanalyzer, progress=self._link.progress)
         id = ReanalysisId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
         reanalysis = Reanalysis(
             id=id,
@@ -212,9 +204,6 @@ class ReanalyzerWork:
         if news is not None:
             self._log.say(news)
         return True
-
-    def _progressed(self, rows: int) -> None:
-        self._link.progress(self._link.progressed + rows)
 
 
 class _Totals:

@@ -99,7 +99,7 @@ class LearnerWork(LearnerRole):
         except BaseException:
             self.close()
             raise
-        self._progress_base = link.progressed - train_iter
+        self._reported_iters = train_iter
 
     def step(self) -> bool:
         """Make one update, if a batch is available."""
@@ -113,7 +113,8 @@ class LearnerWork(LearnerRole):
 
     def _trained(self) -> None:
         self._link.activity("working", self._training_text)
-        self._link.progress(self._progress_base + self._loop.train_iter)
+        self._link.progress(self._loop.train_iter - self._reported_iters)
+        self._reported_iters = self._loop.train_iter
         self._offer_target()
 
     def drain(self) -> None:
@@ -201,7 +202,7 @@ class LearnerWork(LearnerRole):
             batch_size=plan.rows_per_update,
             ring=ColumnRing(plan.capacity),
             requests_in_flight=plan.requests_in_flight,
-            read=self._read,
+            read=lambda chunk: self._payloads.read(chunk.meta),
             unreadable=self._report_unreadable,
             read_again=self._read_again,
             left_out=self._leave_out,
@@ -245,7 +246,7 @@ class LearnerWork(LearnerRole):
             if self._ranks is not None:
                 self._ranks.wait()
             self._prefetch.load([chunk])
-            self._link.progress(self._link.progressed + 1)
+            self._link.progress(1)
 
     def _offer_target(self) -> None:
         if self._target is not None and self._target.is_due:
@@ -263,9 +264,6 @@ class LearnerWork(LearnerRole):
                 f"({self._folder.learner_log}) says why"
             )
         self._log_published()
-
-    def _read(self, chunk: IndexedChunk) -> Columns:
-        return self._payloads.read(chunk.meta)
 
     def _read_again(self, reanalysis: Reanalysis) -> Columns:
         columns = self._payloads.read(reanalysis)

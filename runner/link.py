@@ -124,7 +124,6 @@ class MemoryLink:
 
     def __init__(self, send: Callable[[WorkerMessage], None]) -> None:
         self._send = send
-        self.progressed = 0
         self.working: str | None = None
         """Present activity, for people; None while waiting."""
 
@@ -134,8 +133,8 @@ class MemoryLink:
     def drain_arrived(self, lease: int) -> bool:
         return False
 
-    def progress(self, done: int) -> None:
-        self.progressed = done
+    def progress(self, amount: int) -> None:
+        pass
 
     def activity(self, phase: Phase, text: str, *, lacks_bytes: int = 0) -> None:
         self.working = text if phase == "working" else None

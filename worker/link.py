@@ -51,9 +51,7 @@ class WorkLink(Protocol):
 
     def send(self, message: WorkerMessage) -> None: ...
     def drain_arrived(self, lease: int) -> bool: ...
-    def progress(self, done: int) -> None: ...
-    @property
-    def progressed(self) -> int: ...
+    def progress(self, amount: int) -> None: ...
     def activity(self, phase: Phase, text: str, *, lacks_bytes: int = 0) -> None: ...
     def during(self, phase: Phase, text: str) -> AbstractContextManager[None]: ...
 
@@ -84,7 +82,7 @@ class Link:
         self._connection = connection
         self._look_again = look_again
         self._register = register
-        self._on_failure = on_failure or _do_nothing
+        self._on_failure = on_failure or (lambda: None)
         self._patience = patience or Patience()
         self._inbox: Inbox = deque()
         self._early: deque[AnyMessage] = deque()
@@ -176,14 +174,9 @@ class Link:
         if self._network is not None:
             self._network.wake()
 
-    def progress(self, done: int) -> None:
-        """Report this process's total work, which never falls. Sent with beats."""
-        self._pulse.progress = max(self._pulse.progress, done)
-
-    @property
-    def progressed(self) -> int:
-        """Last reported total work of this process."""
-        return self._pulse.progress
+    def progress(self, amount: int) -> None:
+        """Count work done by this process. The total is sent with beats."""
+        self._pulse.progress += amount
 
     def activity(self, phase: Phase, text: str, *, lacks_bytes: int = 0) -> None:
         """Report the worker's activity; the text is for people. Sent with beats. `lacks_bytes`: see Beat."""
@@ -232,7 +225,3 @@ class Link:
         if self._network is None:
             raise RuntimeError("the link is not started")
         return self._network
-
-
-def _do_nothing() -> None:
-    pass

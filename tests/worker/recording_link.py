@@ -58,8 +58,12 @@ class RecordingLink(Link):
         super().end_lease(lease)
         self.beat_lease = 0
 
-    def progress(self, done: int) -> None:
-        super().progress(done)
+    @property
+    def progressed(self) -> int:
+        return self._pulse.progress
+
+    def progress(self, amount: int) -> None:
+        super().progress(amount)
         self.progress_said.append(self.progressed)
 
     def sent_of(self, kind: type[M]) -> list[M]:

@@ -20,7 +20,6 @@ from remuda.cli import (
     fetch,
     keys,
     launch,
-    league,
     page,
     plot,
     replay,
@@ -43,7 +42,7 @@ app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog(export.EXAMPLE))(export.export)
 app.command(epilog=epilog(fetch.EXAMPLE))(fetch.fetch)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
-app.command(epilog=epilog(league.EXAMPLE))(league.league)
+app.command(epilog=epilog(plot.LEAGUE_EXAMPLE))(plot.league)
 app.command(epilog=epilog(replay.EXAMPLE))(replay.replay)
 app.command(epilog=epilog(reproduce.EXAMPLE))(reproduce.reproduce)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)

@@ -1,17 +1,20 @@
-"""`remuda plot`: learning curves."""
+"""`remuda plot` and `remuda league`: learning curves, and ratings and games of a league."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from remuda.cli.chosen_policy import require_run
 from remuda.cli.errors import InputError
+from remuda.cli.options import AsJson
 
 if TYPE_CHECKING:
     from remuda.client.plots.curves import Axes, Group, Panel
@@ -112,22 +115,31 @@ def _groups(
 
 
 def _draw(panels: Sequence[Panel], output: Path, axes: Axes) -> None:
-    from remuda.client.plots.picture import FORMATS, draw
+    from remuda.client.plots.picture import draw
 
-    if output.suffix.lower() not in FORMATS:
-        raise InputError(f"{output}: the name of the picture must end in one of {', '.join(FORMATS)}")
-    try:
+    with _drawing(output):
         draw(panels, output, estimator=axes.estimator)
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("matplotlib"):
-            raise
-        raise InputError("drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the curves)") from error
-    except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror}") from error
     for panel in panels:
         told = ", ".join(f"{curve.label} ({curve.runs})" for curve in panel.curves)
         print(f"{panel.y} over {panel.x}: {told}", file=sys.stderr)
     print(output)
+
+
+@contextmanager
+def _drawing(output: Path) -> Generator[None]:
+    """Explain failures to draw. Raises InputError."""
+    from remuda.client.plots.picture import FORMATS
+
+    if output.suffix.lower() not in FORMATS:
+        raise InputError(f"{output}: the name of the picture must end in one of {', '.join(FORMATS)}")
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("matplotlib"):
+            raise
+        raise InputError("drawing needs matplotlib: pip install 'remuda[plot]' (--json draws nothing)") from error
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}") from error
 
 
 def _json(panels: Sequence[Panel], axes: Axes) -> str:
@@ -154,3 +166,32 @@ def _json(panels: Sequence[Panel], axes: Axes) -> str:
         ],
     }
     return json.dumps(content)
+
+
+LEAGUE_EXAMPLE = "remuda league runs/tic_tac_toe_league -o league.png"
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder.")]
+LeagueOutput = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also draw a .png, .pdf or .svg file.")
+]
+
+
+def league(run_dir: RunArgument, output: LeagueOutput = None, as_json: AsJson = False) -> None:
+    """Show the pool of a league, best first: ratings with intervals, and the games of each against each.
+
+    Columns with numbers are the percentage of games won against the member in that place, draws as halves. `-o` draws
+    the ratings of all evaluated checkpoints over time, and the matrix of the games. `--json` prints league.json.
+    """
+    require_run(run_dir)
+    from remuda.client.plots.league import draw_league, read_league, table
+    from remuda.storage.run_folder import RunFolder
+
+    known = read_league(run_dir)
+    print(RunFolder(run_dir).league.read_text() if as_json else table(known))
+    if not as_json:
+        begun_again = known.resets_before + len(known.resets)
+        print(f"{known.games} games; exploiters began again {begun_again} times", file=sys.stderr)
+    if output is not None:
+        with _drawing(output):
+            draw_league(known, run_dir, output)
+        print(output)

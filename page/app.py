@@ -105,11 +105,10 @@ class Guard:
 class Page:
     """Answers requests. Work that may wait for a disk or for the coordinator runs in a few threads."""
 
-    def __init__(self, views: Views, actions: Actions, ending: asyncio.Event, *, round_s: float = ROUND_S) -> None:
+    def __init__(self, views: Views, actions: Actions, ending: asyncio.Event) -> None:
         self._views = views
         self._actions = actions
         self._ending = ending
-        self._round_s = round_s
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._streams = 0
         self._downloads = 0
@@ -222,8 +221,8 @@ class Page:
                     yield b"".join(message.encoded() for message in messages)
                 elif silent_s >= KEEP_ALIVE_S:
                     yield b": nothing new\n\n"
-                silent_s = 0.0 if messages or silent_s >= KEEP_ALIVE_S else silent_s + self._round_s
-                with anyio.move_on_after(self._round_s):
+                silent_s = 0.0 if messages or silent_s >= KEEP_ALIVE_S else silent_s + ROUND_S
+                with anyio.move_on_after(ROUND_S):
                     await self._ending.wait()
         except (UnknownRunError, OSError):
             return  # the run was removed: the next request gets the error
@@ -252,12 +251,11 @@ def make_app(
     tokens: Tokens,
     *,
     static: Path = STATIC,
-    round_s: float = ROUND_S,
     ending: asyncio.Event | None = None,
 ) -> Guard:
     """Make the application. The caller closes `views` and `actions`. `ending` ends the streams, which are otherwise
     endless."""
-    routes = Page(views, actions, ending or asyncio.Event(), round_s=round_s).routes(static)
+    routes = Page(views, actions, ending or asyncio.Event()).routes(static)
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), tokens)
 
 

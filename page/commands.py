@@ -268,8 +268,9 @@ def outcome(evaluation: RequestedEvaluation, code: int, output: str, errors: str
     result = cast("dict[str, object]", content)
     if isinstance(result.get("policies"), dict):
         return _of_policies(evaluation, cast("dict[str, dict[str, object]]", result["policies"]))
-    each = [cast("dict[str, object]", one) for one in _list(result.get("each")) if isinstance(one, dict)]
-    returns = [_number(one.get("return")) for one in each]
+    each = result.get("each")
+    episodes = cast("list[object]", each) if isinstance(each, list) else []
+    returns = [_number(cast("dict[str, object]", one).get("return")) for one in episodes if isinstance(one, dict)]
     return structs.replace(
         evaluation,
         state="done",
@@ -288,10 +289,6 @@ def _of_policies(evaluation: RequestedEvaluation, result: Mapping[str, Mapping[s
     return structs.replace(
         evaluation, state="done", return_mean=sum(known) / len(known) if known else None, message=f"returns: {text}"
     )
-
-
-def _list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _number(value: object) -> float | None:

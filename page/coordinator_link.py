@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -63,7 +64,7 @@ class CoordinatorLink:
         """Set up the link; without a connection file the page has no coordinator."""
         self.connection_file = connection_file
         """Connection file of the coordinator; None without a coordinator."""
-        self._make_client = make_client or _client
+        self._make_client = make_client or partial(Client, answer_deadline_s=ANSWER_S)
         self._clock = clock
         self._changed = threading.Condition()
         self._seen = LastStatus("none" if connection_file is None else "silent", None, 0, "it was not asked yet")
@@ -169,7 +170,3 @@ class CoordinatorLink:
         since_s = None if presence == "up" else before.silent_since_s or time.time()
         self._seen = LastStatus(presence, status or before.status, before.number + 1, why, since_s)
         self._asked_once.set()
-
-
-def _client(connection_file: Path) -> Client:
-    return Client(connection_file, answer_deadline_s=ANSWER_S)

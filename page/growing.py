@@ -182,16 +182,13 @@ class Pyramid:
             self._open = self._reduced(together, len(together))
             if self._in_open == self.width:
                 self._full = np.concatenate([self._full, self._open])
-                self._close()
+                self._open, self._in_open = self._open[:0], 0
         whole = len(rows) // self.width * self.width
         if whole:
             self._full = np.concatenate([self._full, self._reduced(rows[:whole], self.width)])
         if whole < len(rows):
             self._in_open = len(rows) - whole
             self._open = self._reduced(rows[whole:], self._in_open)
-
-    def _close(self) -> None:
-        self._open, self._in_open = self._open[:0], 0
 
     def _reduced(self, rows: FloatArray, size: int) -> FloatArray:
         """Combine every `size` neighbouring rows; `size` divides the number of rows."""

@@ -35,12 +35,11 @@ _R = TypeVar("_R", bound=GrowingReader)
 class Budget:
     """Time limit; a call returns True while time is left."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._end_s = clock() + seconds
+    def __init__(self, seconds: float) -> None:
+        self._end_s = time.monotonic() + seconds
 
     def __call__(self) -> bool:
-        return self._clock() < self._end_s
+        return time.monotonic() < self._end_s
 
 
 @dataclass

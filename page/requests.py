@@ -136,26 +136,15 @@ _STATUS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
 }
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
-    """Content of an error answer."""
-
-    code: str
-    message: str
-    problems: Sequence[object] = ()
-
-
-class _Error(Struct, frozen=True):
-    error: Failure
-
-
 def json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """Any struct as JSON."""
+    """Anything that msgspec knows as JSON."""
     return Response(msgspec.json.encode(value), status_code=status.value, media_type="application/json")
 
 
 def failure(status: HTTPStatus, code: str, message: str, problems: Sequence[object] = ()) -> Response:
     """An error as JSON."""
-    return json(_Error(Failure(code, message, problems)), status)
+    listed = {"problems": problems} if problems else {}
+    return json({"error": {"code": code, "message": message, **listed}}, status)
 
 
 def error_answer(error: Exception) -> Response | None:
@@ -170,25 +159,6 @@ def error_answer(error: Exception) -> Response | None:
 
 
 Read = Callable[[Views, Query], object]
-
-
-class LogList(Struct, frozen=True):
-    """The logs of a run."""
-
-    files: list[log_files.LogFile]
-
-
-class Example(Struct, frozen=True):
-    """A config to begin with."""
-
-    name: str
-    text: str
-
-
-class Examples(Struct, frozen=True):
-    """All example configs."""
-
-    examples: list[Example]
 
 
 def _curves(views: Views, query: Query) -> object:
@@ -237,13 +207,13 @@ READS: dict[str, Read] = {
     "/api/curves": _curves,
     "/api/metrics": lambda views, query: views.metrics(query.texts("run", most=MOST_CURVES)),
     "/api/timeline": _timeline,
-    "/api/logs": lambda views, query: LogList(views.logs(query.text("run"))),
+    "/api/logs": lambda views, query: {"files": views.logs(query.text("run"))},
     "/api/log": _log,
     "/api/checkpoints": lambda views, query: views.checkpoints(query.text("run")),
     "/api/config": lambda views, query: views.settings(query.some("run", most=MOST_SETTINGS_RUNS)),
     "/api/compare": lambda views, query: views.compared(query.texts("run", most=MOST_CURVES), query.optional("sweep")),
     "/api/lineage": lambda views, query: views.lineage(query.text("sweep")),
-    "/api/examples": lambda views, query: Examples([Example(name, text) for name, text in views.examples()]),
+    "/api/examples": lambda views, query: {"examples": views.examples()},
 }
 """By path. The answers become JSON."""
 

@@ -48,13 +48,7 @@ def headline(
     recent: Shares | None = None,
     stop: Mapping[str, object] | None = None,
 ) -> Headline:
-    """Describe the state of a run.
-
-    Args:
-        queued: entry of the run in the queue.
-        recent: current shares of time.
-        stop: bounds in the config.
-    """
+    """Describe the state of a run, by its entry in the queue, current shares of time, and bounds in the config."""
     tone = _TONES.get(run.state, "still")
     if run.state == "queued":
         return Headline(tone, _sentence(_queued(queued, run.why)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -193,15 +193,14 @@ def _absent(share: float, total_s: float) -> float:
 class RecentShares:
     """For any thread."""
 
-    def __init__(self, library: Library, ids: RunIds, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, library: Library, ids: RunIds) -> None:
         self._library = library
         self._ids = ids
-        self._clock = clock
         self._known: OrderedDict[str, tuple[float, Shares]] = OrderedDict()
 
     def shares(self, run: str) -> Shares:
         """Return the shares of time by role; with several policies, of the first."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         known = self._known.get(run)
         if known is not None and now_s < known[0]:
             return known[1]

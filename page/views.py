@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections import OrderedDict
@@ -314,10 +313,12 @@ class Views:
         rows = run_rows(self.stored.all(), self.link.recent_status(), self.ids)
         return Family() if content is None else family(sweep, content, {row.run: row for row in rows if row.run})
 
-    def examples(self) -> list[tuple[str, str]]:
-        """Names and texts of configs to begin with."""
-        names = sorted(name for name in os.listdir(EXAMPLES) if name.endswith(".yaml"))
-        return [(name, read_bounded(EXAMPLES / name, most_bytes=_MOST_EXAMPLE_BYTES).decode()) for name in names]
+    def examples(self) -> list[dict[str, str]]:
+        """`name` and `text` of configs to begin with."""
+        files = sorted(EXAMPLES.glob("*.yaml"))
+        return [
+            {"name": file.name, "text": read_bounded(file, most_bytes=_MOST_EXAMPLE_BYTES).decode()} for file in files
+        ]
 
     def _first_policy(self, run: str) -> str:
         """Return the id of the first policy of a run with several policies; otherwise the run's own id. Raises

@@ -33,9 +33,6 @@ def open_run(
     on_exists: OnExists,
     owner: str,
     say: Callable[[str], None],
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    wall: Callable[[], float] = time.time,
 ) -> Mark:
     """Claim the run at the store's address for `owner`, with the run's files in `folder`; a new run begins without the
     folder. A coordinator's runs are opened in the same way; with `resume` also where there are none yet.
@@ -64,7 +61,7 @@ def open_run(
     if is_here:
         say(f"{address}: continuing from {root}, which is at least as new as the bucket")
     elif is_run:
-        _see_that_owner_is_gone(store, address, epoch, say, sleep, wall)
+        _see_that_owner_is_gone(store, address, epoch, say)
         found = restore(store, root, say)
         if found is not None:
             when = datetime.fromtimestamp(found.at).astimezone()
@@ -99,25 +96,18 @@ def _is_of_newest_epoch(store: Store, epoch: int, folder: LocalFolder) -> bool:
     return holder is not None and holder.id == mark.owner
 
 
-def _see_that_owner_is_gone(
-    store: Store,
-    address: str,
-    epoch: int,
-    say: Callable[[str], None],
-    sleep: Callable[[float], None],
-    wall: Callable[[], float],
-) -> None:
+def _see_that_owner_is_gone(store: Store, address: str, epoch: int, say: Callable[[str], None]) -> None:
     """Wait until the owner's next copy is overdue. Raises BucketError if a copy comes."""
     pointer = read_newest(store, epoch)
     if pointer is None or pointer.next_s == 0.0:
         return
-    rest_s = min(pointer.at + _grace_s(pointer) - wall(), _grace_s(pointer))
+    rest_s = min(pointer.at + _grace_s(pointer) - time.time(), _grace_s(pointer))
     holder = read_owner(store, epoch)
     host = "another process" if holder is None else f"a process on {holder.host}"
     if rest_s > 0:
         say(f"{address}: {host} shipped a short time ago; waiting {rest_s:.0f} s to see that it is gone")
     while rest_s > 0:
-        sleep(min(rest_s, 2.0))
+        time.sleep(min(rest_s, 2.0))
         rest_s -= 2.0
         if read_newest(store, epoch) != pointer:
             raise BucketError(f"{address} belongs to {host}, which is alive: stop that run first")

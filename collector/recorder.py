@@ -80,19 +80,10 @@ class MetricError(ValueError):
 
 
 def metric_means(policy: Policy, columns: Mapping[str, Array], names: Set[str], *, steps: int) -> dict[str, MetricMean]:
-    """Compute a policy's metrics for a chunk, and return the mean of each over the steps with a value.
+    """Compute a policy's metrics for a chunk; return the mean of each over the steps with a value, by name. A metric
+    without a value is left out. `columns`: see Policy.collected_metrics; `names`: Declaration.collected.
 
-    Args:
-        policy: the acting policy.
-        columns: see Policy.collected_metrics; each [steps, …].
-        names: Declaration.collected.
-        steps: number of steps.
-
-    Returns:
-        By name. A metric without a value is left out.
-
-    Raises:
-        MetricError: an unknown name, or not one number for each step.
+    Raises MetricError for an unknown name, or for other than one number per step.
     """
     means: dict[str, MetricMean] = {}
     for name, of_steps in policy.collected_metrics(columns).items():

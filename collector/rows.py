@@ -16,7 +16,12 @@ from remuda.policy.returns import n_step_windows
 
 
 class Rows(Protocol):
-    """Makes rows of a trace."""
+    """Makes rows of a trace, in order of time, then of environment.
+
+    Images are frames and indices (remuda.buffer.frames). The column `state` float32 [rows, size] is the state of a
+    recurrent policy before the first observation of a row; `legal` bool [rows, …, actions] has the legal actions of
+    each observation, if environments report masks.
+    """
 
     @property
     def kept(self) -> int:
@@ -43,10 +48,8 @@ class NStepRows:
 
     Columns: obs and next_obs [rows, …], action [rows, …], reward float32 [rows] (discounted sum over its m steps),
     discount float32 [rows] (discount^m, or 0 if the episode terminated): a value estimate is reward + discount *
-    value(next_obs). Rows are in order of time, then of environment. Images are frames and indices
-    (remuda.buffer.frames). `state` float32 [rows, size] is the state of a recurrent policy before obs. `legal` and
-    `next_legal` bool [rows, actions] are the legal actions of obs and next_obs, if environments report masks. `lane`,
-    `end` and `step_reward` are for datasets: see remuda.buffer.episodes.
+    value(next_obs). `next_legal` is `legal` of next_obs. `lane`, `end` and `step_reward` are for datasets: see
+    remuda.buffer.episodes.
     """
 
     whole_slots = False
@@ -88,9 +91,7 @@ class SegmentRows:
     T], and the policy's recorded values, like log_prob [rows, T]. An invalid slot is a reset, or time of an absent
     agent or of an older policy: neither counted nor learned from. A row may have invalid slots only. obs[:, t + 1] is
     the true last observation if slot t ended an episode. return_so_far float32 [rows] is the discounted sum of rewards
-    of the current episode before the segment (gamma * sum + reward, step by step). Images are frames and indices.
-    `state` float32 [rows, size] is the state of a recurrent policy before obs[:, 0]. `legal` bool [rows, T + 1,
-    actions] has the legal actions of each observation, if environments report masks.
+    of the current episode before the segment (gamma * sum + reward, step by step).
     """
 
     whole_slots = True
@@ -170,10 +171,8 @@ class SequenceRows:
     episodes.
 
     Columns: obs [rows, slots + 1, …], action [rows, slots, …], reward float32 [rows, slots], terminated, done and valid
-    bool [rows, slots], and the policy's recorded values: see remuda.config.declaration.Sequences. `state` float32
-    [rows, size] is the policy's state before obs[:, 0]. Rows are in order of time, then of environment. An incomplete
-    sequence at the end of the rollout is lost. Images are frames and indices (remuda.buffer.frames). `legal` bool
-    [rows, slots + 1, actions] has the legal actions of each observation, if environments report masks.
+    bool [rows, slots], and the policy's recorded values: see remuda.config.declaration.Sequences. An incomplete
+    sequence at the end of the rollout is lost.
     """
 
     whole_slots = False
@@ -235,9 +234,8 @@ class UnrollRows:
     """One row per real step, with the next W = unroll_steps + n_step steps of its episode.
 
     Columns: obs [rows, W + 1, …], action [rows, K, …], reward float32 [rows, W], steps int32 [rows], terminated bool
-    [rows], and the policy's recorded values [rows, K + 1, …]: see remuda.config.declaration.Unrolls. Rows are in order
-    of time, then of environment. A row waits for W steps or the end of its episode. Images are frames and indices
-    (remuda.buffer.frames).
+    [rows], and the policy's recorded values [rows, K + 1, …]: see remuda.config.declaration.Unrolls. A row waits for W
+    steps or the end of its episode.
     """
 
     whole_slots = False

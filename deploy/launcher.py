@@ -132,15 +132,8 @@ class LauncherClass(Protocol):
 
 
 def find_launcher(on: str, *, source_dir: str | None) -> LauncherClass:
-    """Return the launcher class of this name; a module of the user is imported, from `source_dir`.
-
-    Args:
-        on: `local`, the name of an engine, `module:Class`, or the name of an entry point.
-        source_dir: the folder of the config file.
-
-    Raises:
-        UserCodeError: no launcher has this name.
-    """
+    """Return the launcher class named by `local`, an engine, `module:Class` or an entry point; a module of the user is
+    imported, from `source_dir`. Raises UserCodeError if no launcher has this name."""
     own = _own_class(on)
     if own is not None:
         return cast("LauncherClass", user_object(own, setting=SETTING, source_dir=None, kind="class"))

@@ -233,18 +233,14 @@ def local_copies(
     begins: Callable[[int], None] | None = None,
     remarks: Remarks | None = None,
 ) -> LocalCopies:
-    """Build copies in this process. Raises EnvironmentBuildError.
+    """Build copies in this process: those with the numbers `indices` among all. Raises EnvironmentBuildError.
 
     Args:
-        env: config of the copies.
         assigned: agents of each policy, by name; ignored for environments with one agent.
-        indices: numbers of the copies among all copies.
-        source_dir: folder searched first for the module of env.make.
         limit: receives each fault of a copy, and raises to refuse a replacement; None: steps raise the errors of the
             environment.
         build: makes a copy; None: as in the config.
-        begins: see ReplaceableEnv.
-        remarks: see ReplaceableEnv.
+        begins: see ReplaceableEnv, also for `remarks`.
     """
     several, name = env.kind == "pettingzoo", str(env.id or env.make)
     make: Callable[[], Any] = build or partial(make_parallel if several else make_single, env, source_dir=source_dir)

@@ -112,20 +112,15 @@ def play(
     a second failure. Results of the broken episode are dropped.
 
     Args:
-        copies: the environments.
         players: returns the player of each agent for the position of a seed.
-        seeds: of the episodes.
-        rng: random numbers of exploring players.
         discounts: by agent; None: no discounted returns.
-        max_episode_steps: cuts longer episodes.
         episode_info: names of numbers that environments report with the last step of an episode.
         progress: receives the number of new steps.
         finished: receives each episode and the number of finished episodes.
         acted: receives the index of a group and the actions [n, …] of each step.
         camera: films the only copy.
 
-    Raises:
-        EvaluationError: see the class; also errors of environments and actors.
+    Raises EvaluationError, and errors of environments and actors.
     """
     playing = _Playing(copies, players, rng, discounts, episode_info, acted, camera)
     waiting = deque(EpisodeJob(position, seed) for position, seed in enumerate(seeds))

@@ -46,13 +46,8 @@ class Films:
         agents: Sequence[Sequence[str]] = ((AGENT,),),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Check at once, by a first picture, if the environment can be filmed here.
-
-        Args:
-            config: config of the run.
-            agents: names of the agents of each policy; of the first alone in a league.
-            clock: seconds.
-        """
+        """Check at once, by a first picture, if the environment can be filmed here. `agents` has the names of the
+        agents of each policy; of the first alone in a league."""
         self._config, self._agents = config, agents
         self._clock = clock
         self._copies: LocalCopies | None = None

@@ -81,15 +81,9 @@ def choose_precision(
 ) -> Learn | None:
     """Set the precision of a new or restored algorithm, and log it.
 
-    Args:
-        config: `learner.precision` is the precision, or auto.
-        algorithm: its `products` are set; without products nothing is done.
-        timed: True if auto may time updates; otherwise the decision is the same every time on one machine.
-        say: called with a line for the log, at once, and again after a decision by timing.
-        has: support of a device for products in bfloat16.
-
-    Returns:
-        Replacement of `algorithm.learn` until timing has decided; None if the precision is decided.
+    Sets `algorithm.products`, if any. With `timed`, auto may time updates; otherwise the decision is the same every
+    time on one machine. `say` gets a line for the log, and another after a decision by timing. Returns a replacement of
+    `algorithm.learn` until timing has decided; None if the precision is decided.
     """
     products, configured = algorithm.products, config.learner.precision
     if products is None:
@@ -151,15 +145,8 @@ def update_threads(
     """Return the number of torch threads for each update; None: unchanged.
 
     Networks with convolutions, and batches above LARGE, use all cores left over by the rest of the run; `say` logs the
-    number. The number is the same every time, since rounding of sums depends on it.
-
-    Args:
-        config: the experiment; `learner.threads` overrides this.
-        algorithm: its network is examined.
-        plan: the size of a batch.
-        alone: True in serial mode.
-        say: logs a line.
-        most: upper limit.
+    number. The number is the same every time, since rounding of sums depends on it; `most` is its limit.
+    `learner.threads` overrides the choice. `alone`: serial mode.
     """
     if config.learner.device != "cpu":
         return None

@@ -79,17 +79,9 @@ class LearnerRole:
         learn: Callable[[Arrays], LearnResult] | None = None,
         adjust: Adjust | None = None,
     ) -> None:
-        """Make the loop and its settings.
-
-        Args:
-            epoch: epoch of the published policies.
-            changes: changed settings, see LearnerSettings.
-            train_iter: updates before.
-            env_step: environment steps before, for the intervals of reports.
-            alone: True in serial mode.
-            learn: replaces `algorithm.learn`; None: no replacement.
-            adjust: replaces `algorithm.adjust`; None: no replacement.
-        """
+        """Make the loop and its settings, after `train_iter` updates and `env_step` environment steps. `epoch`: of
+        published policies; `changes`: see LearnerSettings; `alone`: serial mode; `learn` and `adjust` replace methods
+        of the algorithm."""
         self.timers = timers
         self._lease, self._epoch, self._config, self._link = lease, epoch, config, link
         self._algorithm, self._outputs, self._prefetch = algorithm, outputs, prefetch

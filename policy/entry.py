@@ -61,23 +61,14 @@ class AlgorithmEntry(ABC, Generic[Settings]):
     def make_policy(self, setup: Setup[Settings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """Build the acting side, for collectors and evaluators. It acts after `load_state`.
 
-        Args:
-            setup: config, settings and spaces.
-            chosen: if given, inference may choose its implementation by timing, and reports the choice here.
-            device: torch device for acting.
-
-        Raises:
-            UnsupportedSpaceError: the algorithm does not support these observations or actions.
+        With `chosen`, inference may choose its implementation by timing, and reports the choice there. `device` is
+        torch's. Raises UnsupportedSpaceError if the algorithm does not support these observations or actions.
         """
 
     @abstractmethod
     def make_algorithm(self, setup: Setup[Settings], seed: int) -> Algorithm:
-        """Build the learning side, on `config.learner.device`. Raises UnsupportedSpaceError.
-
-        Args:
-            setup: config, settings and spaces.
-            seed: determines the first weights, and all other random draws.
-        """
+        """Build the learning side, on `config.learner.device`. `seed` determines the first weights, and all other
+        random draws. Raises UnsupportedSpaceError."""
 
 
 class ReanalyzingEntry(AlgorithmEntry[Settings]):
@@ -86,15 +77,8 @@ class ReanalyzingEntry(AlgorithmEntry[Settings]):
 
     @abstractmethod
     def make_reanalyzer(self, setup: Setup[Settings], *, device: str = "cpu") -> Reanalyzer:
-        """Build the reanalyzer, for workers of the role reanalyzer. It computes after `load_state`.
-
-        Args:
-            setup: config, settings and spaces.
-            device: torch device for the computation.
-
-        Raises:
-            UnsupportedSpaceError: the algorithm does not support these observations or actions.
-        """
+        """Build the reanalyzer, for workers of the role reanalyzer, on a torch device. It computes after `load_state`.
+        Raises UnsupportedSpaceError."""
 
 
 class BuiltInEntry(AlgorithmEntry[Settings]):

@@ -114,12 +114,8 @@ def into_optimizer(values: Values, former: str, setting: str) -> Values:
 
 def into_schedules(values: Values, former: str, constants: Mapping[str, object]) -> Values:
     """Replace a former setting of `policy`, the env_step at which numbers have fallen to 0, by schedules. Changes
-    nothing if a number has a schedule already.
-
-    Args:
-        values: the config's settings.
-        former: the setting; null means no fall.
-        constants: the numbers by dotted key, with the values for numbers missing from the config.
+    nothing if a number has a schedule already. A `former` setting of null means no fall. `constants` has the numbers by
+    dotted key, with the values for numbers missing from the config.
     """
     policy = _section(values, "policy")
     if policy is None or former not in policy:

@@ -35,10 +35,7 @@ from remuda.worker.serve import leaves_doubt
 
 def serve_leases(meeting: Meeting, rank: int, *, local_rank: int) -> None:
     """Learn under one lease of rank 0 after another, until rank 0 ends. An error of the algorithm ends the lease and is
-    reported to rank 0.
-
-    Args:
-        local_rank: index among the ranks of this host; assigns the host's GPUs in turn.
+    reported to rank 0. `local_rank`, the index among the ranks of this host, assigns the host's GPUs in turn.
 
     Raises RankLostError if rank 0 is lost or has another key, and errors after which this process cannot be trusted.
     """

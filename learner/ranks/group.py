@@ -60,14 +60,8 @@ class RankGroup(Ranks):
     def __init__(
         self, store: Store, rank: int, world_size: int, *, timeout_s: float, address: str = "127.0.0.1"
     ) -> None:
-        """Connect to all other ranks.
-
-        Args:
-            address: the address at which the other ranks reach this rank.
-            timeout_s: longest silence of another rank, unless a call sets another limit (`limits.rank_s`).
-
-        Raises RankLostError.
-        """
+        """Connect to all other ranks, which reach this rank at `address`. `timeout_s` is the longest silence of another
+        rank, unless a call sets another limit (`limits.rank_s`). Raises RankLostError."""
         self.rank, self.world_size = rank, world_size
         self.names = [f"learner rank {other}" for other in range(world_size)]
         """Names of the ranks in messages."""

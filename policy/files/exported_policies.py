@@ -35,14 +35,8 @@ class ExportedActor(ValuingActor):
     def __init__(
         self, info: ModelInfo, output_name: str, answer: Answer, log_std: Callable[[], NDArray[np.float32]]
     ) -> None:
-        """Make an actor of a model. Raises CheckpointError.
-
-        Args:
-            info: describes the model.
-            output_name: meaning of the network's outputs.
-            answer: see Answer.
-            log_std: returns the logarithms of the standard deviations, of normal distributions.
-        """
+        """Make an actor of a model with outputs of this meaning. `log_std` returns the logarithms of the standard
+        deviations, of normal distributions. Raises CheckpointError."""
         if output_name not in get_args(OutputName):
             raise CheckpointError(f"the outputs of the model are {output_name!r}, which this Remuda does not know")
         self.info, self._model_answer, self._log_std = info, answer, log_std

@@ -46,17 +46,8 @@ class UserFunction:
         return made
 
     def outputs(self, module: nn.Module, inputs: object, *, name: str, shape: tuple[int | str, ...]) -> torch.Tensor:
-        """Run a user's module on the inputs of two observations, without effects on it.
-
-        Args:
-            module: the module.
-            inputs: its input: a tensor, or a dict of tensors.
-            name: name of the module in messages.
-            shape: expected shape of the output; a word stands for any size.
-
-        Raises:
-            UserCodeError: the module fails, or returns another shape.
-        """
+        """Run a user's module, called `name` in messages, on the inputs of two observations, without effects on it.
+        Raises UserCodeError if the module fails, or returns another shape; a word in `shape` stands for any size."""
         trained = module.training
         module.eval()
         try:
@@ -233,20 +224,8 @@ class ActorAndCritic:
         action_numbers: int = 0,
         values: int = 1,
     ) -> ActorAndCritic:
-        """Call the user's function.
-
-        Args:
-            config: names the function.
-            observation: description of the inputs.
-            action: description of the actions.
-            source_dir: see UserFunction.
-            outputs: outputs of the actor.
-            action_numbers: numbers of an action among the critic's inputs.
-            values: outputs of the critic.
-
-        Raises:
-            UserCodeError: the function fails, or returns something else.
-        """
+        """Call the user's function. `outputs` are of the actor, `values` of the critic, `action_numbers` the numbers of
+        an action among its inputs. Raises UserCodeError if the function fails, or returns something else."""
         function = _function(config, source_dir)
         made = function(observation, action)
         encoder, actor, critic = (_part(function, made, name) for name in ("encoder", "actor", "critic"))

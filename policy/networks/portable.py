@@ -53,16 +53,9 @@ class Portable(nn.Module):
         moments: RunningMoments | None = None,
         rewards: RewardScale | None = None,
     ) -> None:
-        """Make a policy of a network.
-
-        Args:
-            network: maps encoded observations [batch, …], or the outputs of a recurrent core, to outputs [batch, k].
-            observation: the environment's observations.
-            action: the environment's actions.
-            output_name: meaning of the outputs.
-            exploration: exploration of `sample`: the share of random actions for `q_values`.
-            moments: running moments of observations in the network.
-            rewards: scale of the network's values.
+        """Make a policy of a network that maps encoded observations [batch, …], or the outputs of a recurrent core, to
+        outputs [batch, k] of this meaning. `exploration` is the share of random actions of `sample` for `q_values`;
+        `moments` are those of observations; `rewards` gives the scale of the values.
         """
         super().__init__()
         self.network = network

@@ -34,15 +34,8 @@ LOG_INTERVAL_S, LOG_LONGEST_S = 1.0, 4.0
 def stream_stores(
     client: StreamClient, grant: Grant, folder: RunFolder, policies: Mapping[str, str], close: Callable[[], None]
 ) -> RunStores:
-    """Return the stores under a lease.
-
-    Args:
-        client: connection to the stream server.
-        grant: permission for the files.
-        folder: this worker's own folder, with the layout of the run folder.
-        policies: policy file of each of several policies, by name; empty for one policy.
-        close: called at the end of the lease.
-    """
+    """Return the stores under a lease. `folder` is this worker's own, with the layout of the run folder; `policies` has
+    the policy file of each of several policies, by name; `close` is called at the end of the lease."""
     (folder.log / grant.role).mkdir(parents=True, exist_ok=True)
     files = _Files(client, grant)
     each = {

@@ -68,12 +68,8 @@ class Positions:
         return entries
 
     def actions(self, action: Ints, chance: Ints) -> Ints:
-        """Actions from each position to the next, int64 [P]; arbitrary for position K.
-
-        Args:
-            action: int64 [B, K], as taken.
-            chance: int64 [B, K]: used after the end of the episode, where actions have no effect.
-        """
+        """Actions from each position to the next, int64 [P]; arbitrary for position K. Of `action`, int64 [B, K], as
+        taken; after the end of the episode, where actions have no effect, of `chance`, int64 [B, K]."""
         step = np.minimum(self.position, action.shape[1] - 1)
         taken: Ints = np.where(self.acted, action[self.row, step], chance[self.row, step])
         return taken

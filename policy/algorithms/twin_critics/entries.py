@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from remuda.policy.entry import BuiltInEntry, Setup
 from remuda.policy.networks.layouts import PartsLayout, flat, has_images, input_layout
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
+
+Tempered = TypeVar("Tempered", bound=TemperedConfig)
 
 NUMBER_OF_CRITICS = 2
 """Number of learned values per action. The smaller value counts, since a single critic overestimates (Fujimoto et al.
@@ -79,11 +81,6 @@ def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | Non
     if config.reads_by_module or has_images(layout):
         return None
     return layout.features if isinstance(layout, PartsLayout) else observation.features
-
-
-def least(values: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Minimum of the critics' values, float32 [n, k] each."""
-    return np.minimum(*values)
 
 
 FEATURES = "critic_features"
@@ -180,8 +177,9 @@ class TwinCriticPolicy(Policy):
         inputs = seen if actions is None else np.concatenate((seen, actions), axis=1)
         outputs, returns = [self._network(critic, inputs) for critic in self._critics], self._layout.returns
         if returns is None:
-            return least(outputs)
-        return least([expected_returns(logits, returns)[:, None] for logits in outputs]) * self._reward_std
+            return np.minimum(*outputs)
+        expected = [expected_returns(logits, returns)[:, None] for logits in outputs]
+        return np.minimum(*expected) * self._reward_std
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
         if self._numbers is None:
@@ -276,26 +274,22 @@ def target_entropy(config: TemperedConfig, action: ActionSpec) -> float:
     return config.target_entropy_share * math.log(action.n)
 
 
-def declared_tempered(config: ExperimentConfig, settings: TemperedConfig) -> Declaration:
-    """Declare a soft actor-critic."""
-    return declared(
-        config,
-        settings,
-        metrics=TEMPERED_METRICS,
-        columns={"Entropy": "entropy", "Temperature": "temperature"},
-    )
+class TemperedEntry(BuiltInEntry[Tempered]):
+    """Entry of a soft actor-critic."""
+
+    meanings = MappingProxyType({**TEMPERED_METRICS, **_RANDOM})
+
+    def declaration(self, config: ExperimentConfig, settings: Tempered) -> Declaration:
+        """Declare random actions at first; afterwards the policy draws its actions."""
+        columns = {"Entropy": "entropy", "Temperature": "temperature"}
+        return declared(config, settings, metrics=TEMPERED_METRICS, columns=columns)
 
 
-class SacEntry(BuiltInEntry[SacConfig]):
+class SacEntry(TemperedEntry[SacConfig]):
     """See AlgorithmEntry."""
 
     settings = SacConfig
     acts = staticmethod(make_sac_policy)
-    meanings = MappingProxyType({**TEMPERED_METRICS, **_RANDOM})
-
-    def declaration(self, config: ExperimentConfig, settings: SacConfig) -> Declaration:
-        """Declare random actions at first; afterwards the policy draws its actions."""
-        return declared_tempered(config, settings)
 
     def make_algorithm(self, setup: Setup[SacConfig], seed: int) -> Algorithm:
         kind = "Sac" if setup.action.n is None else "DiscreteSac"
@@ -329,17 +323,12 @@ def make_crossq_policy(
     return TwinCriticPolicy(config, crossq_layout(config, action), observation, action, "squashed_gaussian", inference)
 
 
-class CrossQEntry(BuiltInEntry[CrossQConfig]):
+class CrossQEntry(TemperedEntry[CrossQConfig]):
     """See AlgorithmEntry."""
 
     settings = CrossQConfig
     acts = staticmethod(make_crossq_policy)
     learner = "remuda.policy.algorithms.twin_critics.crossq:CrossQ"
-    meanings = MappingProxyType({**TEMPERED_METRICS, **_RANDOM})
-
-    def declaration(self, config: ExperimentConfig, settings: CrossQConfig) -> Declaration:
-        """Declare random actions at first; afterwards the policy draws its actions."""
-        return declared_tempered(config, settings)
 
 
 NOISE = "noise"

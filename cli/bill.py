@@ -19,7 +19,7 @@ from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, epilog, new_gr
 from remuda.cli.output import PLAIN_WIDTH, table
 
 if TYPE_CHECKING:
-    from remuda.wire.messages import AccountStatus, BillLine, Quota, Used
+    from remuda.wire.messages import AccountStatus, Quota, Used
 
 REPORT_EXAMPLE = "remuda report --by user --since 7d"
 
@@ -75,7 +75,9 @@ def report(
             since_hour=0 if since is None else hour_of(since, now_s),
             until_hour=None if until is None else hour_of(until, now_s),
         )
-    rows = [_heads(line, by) | {"runs": line.runs} | _amounts(line.used, watts) for line in lines]
+    rows: list[dict[str, str | float]] = [
+        {head: getattr(line, head) for head in (*_HEADS[by], "runs")} | _amounts(line.used, watts) for line in lines
+    ]
     total = _amounts(sum((line.used for line in lines), Used()), watts)
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -99,10 +101,6 @@ def hour_of(text: str, now_s: float) -> int:
         hint = "write 24h, 7d, 2026-11-28 or 2026-11-28T14"
         raise InputError(f"{text!r} is no time: {hint}; dates are in UTC") from error
     return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() // 3_600)
-
-
-def _heads(line: BillLine, by: str) -> dict[str, str | float]:
-    return {head: getattr(line, head) for head in _HEADS[by]}
 
 
 def _amounts(used: Used, watts: tuple[float, float] | None) -> dict[str, str | float]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -131,14 +132,15 @@ def coordinator(
 
 
 def _bucket(runs_dir: Path) -> AbstractContextManager[Shipping | None]:
-    """Open the bucket of a runs folder at an address. Raises BucketError."""
+    """Open the bucket of a runs folder at an address, to continue all runs, or to begin. Raises BucketError."""
     from remuda.storage.bucket.address import address_of_folder
-    from remuda.storage.bucket.shipping import open_runs_bucket
+    from remuda.storage.bucket.shipping import Shipping
 
     address = address_of_folder(runs_dir)
     if address is None:
         return nullcontext()
-    return open_runs_bucket(address, lambda text: print(text, file=sys.stderr, flush=True))
+    say = partial(print, file=sys.stderr, flush=True)
+    return Shipping(address, "resume", say, has_runs=True)  # also for a new herd
 
 
 def _serve(settings: Settings, guard: ShutdownGuard, page: bool | None, page_at: str | None) -> None:

@@ -150,18 +150,16 @@ def _target(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: in
 
 
 def _announce(records: Sequence[RunRecord], todo: Sequence[Task], options: SweepOptions) -> None:
+    from remuda.config.errors import counted
+
     variants = len({record.variant for record in records})
     resumed = sum(task.on_exists == "resume" for task in todo)
     where = "on the herd" if options.target == "herd" else "on this machine"
     print(
-        f"{_counted(len(records), 'run')} of {_counted(variants, 'variant')}; {len(records) - len(todo)} finished, "
+        f"{counted(len(records), 'run')} of {counted(variants, 'variant')}; {len(records) - len(todo)} finished, "
         f"{resumed} to continue, {len(todo) - resumed} to begin, {where}; folder {options.folder}",
         file=sys.stderr,
     )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _continue_command(folder: Path, *, datestamp: bool) -> str:

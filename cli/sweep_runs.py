@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError, RunFailedError
@@ -274,18 +273,15 @@ def _print_results(
         best = best_of(trials)
         if best is not None:
             settings = grid.trial(best.number, best.settings).settings
-            given = [part for text in options.sets for part in ("--set", text)]
-            print(f"  remuda train {shlex.join([os.path.relpath(grid.config), *given, *_sets(settings)])}")
+            sets = [*options.sets, *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
+            given = [part for text in sets for part in ("--set", text)]
+            print(f"  remuda train {shlex.join([os.path.relpath(grid.config), *given])}")
         print(f"  {plot_command(options.folder)}")
         if drawn is not None:
             print(f"and look at {os.path.relpath(drawn)}")
     if trials and not any(trial.state in ("complete", "running") for trial in trials):
         reason = next((record.reason for record in records if record.reason), "nothing")
         raise RunFailedError(f"no trial has come to its end; the first says: {reason}")
-
-
-def _sets(settings: Mapping[str, JsonValue]) -> list[str]:
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
 
 
 def run_population(grid: Grid, options: SweepOptions) -> None:

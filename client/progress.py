@@ -123,16 +123,14 @@ class PlainView:
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
         """Print a line, if due."""
-        if not self._is_news(status) and now_s - self._shown_s < self._patience_s(status):
+        is_news = self._shown is None or status.state != self._shown.state
+        if not is_news and now_s - self._shown_s < self._patience_s(status):
             return
         self._shown, self._shown_s = status, now_s
         print(plain_line(status, self._stop), file=self._output, flush=True)
 
     def close(self) -> None:
         """Do nothing: the lines stay."""
-
-    def _is_news(self, status: ExperimentStatus) -> bool:
-        return self._shown is None or status.state != self._shown.state
 
     def _patience_s(self, status: ExperimentStatus) -> float:
         evaluated = self._shown is not None and status.last_return != self._shown.last_return

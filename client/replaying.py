@@ -96,8 +96,6 @@ class Replayer:
         """Play the slots up to `end`, and return the first difference of each copy that differs.
 
         Args:
-            part: the part.
-            end: the slots before are played.
             only: copies to play; None: all. Vectors in C play all copies.
             watched: an episode for `camera` and `stepped`.
             camera: makes a camera for what `watched` renders.
@@ -225,8 +223,12 @@ def _played(
     progressed: Callable[[int], None],
 ) -> Mapping[int, Difference]:
     """Play the slots before `end`; return the first difference of each copy, by its number in the part."""
-    lanes_of = [_lanes(chosen, len(one.agents)) for one in part.policies]
-    recorded = [_of_lanes(one.steps, lanes) for one, lanes in zip(part.policies, lanes_of, strict=True)]
+    counts = [len(one.agents) for one in part.policies]
+    lanes_of = [[copy * agents + agent for copy in chosen for agent in range(agents)] for agents in counts]
+    recorded = [
+        Steps(one.actions[:, lanes], one.reward[:, lanes], one.seen[:, lanes], one.flags[:, lanes])
+        for one, lanes in zip((each.steps for each in part.policies), lanes_of, strict=True)
+    ]
     dtypes = [one.seen_dtype for one in part.policies]
     over = [np.ones(len(lanes), np.bool_) for lanes in lanes_of]
     found: dict[int, Difference] = {}
@@ -249,21 +251,12 @@ def _played(
             progressed(slot + 1)
         for at, played in enumerate(slots):
             now = [np.stack(column) for column in zip(*played, strict=True)]
-            agents = len(part.policies[at].agents)
-            for copy, difference in _differences(recorded[at].part(begin, stop), now, begin, chosen, agents):
+            for copy, difference in _differences(recorded[at].part(begin, stop), now, begin, chosen, counts[at]):
                 if copy not in found or difference.slot < found[copy].slot:
                     found[copy] = difference
         if len(found) == len(chosen):
             break  # nothing is left to compare
     return found
-
-
-def _lanes(chosen: Sequence[int], agents: int) -> list[int]:
-    return [copy * agents + agent for copy in chosen for agent in range(agents)]
-
-
-def _of_lanes(steps: Steps, lanes: Sequence[int]) -> Steps:
-    return Steps(steps.actions[:, lanes], steps.reward[:, lanes], steps.seen[:, lanes], steps.flags[:, lanes])
 
 
 def _slot(copies: Copies, at: int, over: Array, dtype: np.dtype[Any], *, by_reset: bool) -> tuple[Array, ...]:

@@ -19,7 +19,7 @@ from remuda.config.errors import ConfigError, Document, Loc, dotted, shortened
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.readers import Override
 from remuda.config.schema import ExperimentConfig
-from remuda.config.section import ScheduledSection, Section, may_change, only_for, schedules_of
+from remuda.config.section import OnlyFor, ScheduledSection, Section, may_change, schedules_of
 
 _OTHER_NAMES = {
     "lr": ("learner.learning_rate",),
@@ -320,7 +320,7 @@ def unused_settings(config: ExperimentConfig) -> list[str]:
             value = cast("object", schedules_of(inside).get(name, getattr(inside, name)))
             default = settings.defaults.get(key, type(inside).model_fields[name].get_default(call_default_factory=True))
             if value != default:
-                lines.append(f"{key} is {_as_json(value)} and has no effect: {why}")
+                lines.append(f"{key} is {json.dumps(value, default=str)} and has no effect: {why}")
     return lines
 
 
@@ -341,8 +341,5 @@ def _of_all(config: ExperimentConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _only_for(reuse: Literal["replay", "once"]) -> tuple[str, ...]:
     """Return the settings outside `policy` that only algorithms with this use of rows read."""
     sections: dict[str, type[Section]] = {"learner": LearnerConfig, "buffer": BufferConfig}
-    return tuple(f"{section}.{name}" for section, kind in sections.items() for name in only_for(kind, reuse))
-
-
-def _as_json(value: object) -> str:
-    return json.dumps(value, default=str)
+    fields = ((section, name, field) for section, kind in sections.items() for name, field in kind.model_fields.items())
+    return tuple(f"{section}.{name}" for section, name, field in fields if OnlyFor(reuse) in field.metadata)

@@ -39,11 +39,6 @@ def read_yaml(text: str) -> Document:
     return Document(require_mapping(reader.document()), reader.lines)
 
 
-def read_yaml_value(text: str) -> JsonValue:
-    """Parse a single value, for example after `--set key=`. Raises UnreadableError."""
-    return _Reader(text).document()
-
-
 class _Reader:
     """Recursive descent over PyYAML's events; the depth is limited, which protects Python's stack."""
 
@@ -306,7 +301,7 @@ def parse_override(text: str) -> Override:
     if not equals or not all(parts):
         raise ConfigError([f"{source}: write it as key=value, as in --set learner.batch_size=128"])
     try:
-        return Override(parts, read_yaml_value(value), source)
+        return Override(parts, _Reader(value).document(), source)
     except UnreadableError as problem:
         raise ConfigError([f"{source}: {problem.text}"]) from None
 

@@ -295,11 +295,6 @@ class OnlyFor:
     reuse: Literal["replay", "once"]
 
 
-def only_for(kind: type[Section], reuse: Literal["replay", "once"]) -> tuple[str, ...]:
-    """Return the names of a section's settings with this mark."""
-    return tuple(name for name, field in kind.model_fields.items() if OnlyFor(reuse) in field.metadata)
-
-
 class ScheduledSection(Section):
     """A section with numbers that may change. A changing setting is typed as a number: with a schedule, the attribute
     is the schedule's first value, and serialization writes the schedule."""

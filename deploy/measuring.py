@@ -79,20 +79,17 @@ def measure(config: ExperimentConfig, *, serial: bool, try_threads: bool, clock:
     """Measure with environments, networks and rows of this config. Raises the exceptions of environment and algorithm,
     and NoRowsError.
 
-    Restores torch's random numbers and number of threads.
-
-    Args:
-        config: an experiment, whose environments have one agent.
-        serial: True for serial mode.
-        try_threads: measure updates with several numbers of threads, in place of the config's number.
-        clock: seconds; None: real seconds, once the learner's device has finished its work.
+    Restores torch's random numbers and number of threads. `try_threads` measures updates with several numbers of
+    threads, in place of the config's number. Without `clock` counts real seconds, once the learner's device has
+    finished its work.
     """
     clock = clock or partial(device_clock, torch.device(config.learner.device))
     vector_s: dict[int, float] = {}
     with torch.random.fork_rng(devices=[]):
         with closing(_copies(config, 1)) as single:
             group = single.lanes[0].group
-            algorithm = new_algorithm(_not_compiled(config), group.observation, group.action)
+            learner = config.learner.model_copy(update={"compile": False})  # the first updates would measure compiling
+            algorithm = new_algorithm(config.model_copy(update={"learner": learner}), group.observation, group.action)
             choose_precision(config, algorithm, timed=False, say=lambda line: None)
             collecting = _collecting(config, single, _policy(config, algorithm), clock)
             vector_s[1] = collecting.stepping_s
@@ -255,8 +252,3 @@ def _update_s(algorithm: Algorithm, plan: RowPlan, columns: Arrays, clock: Clock
     if few_s * whole / few <= WHOLE_UPDATE_S:
         return seconds(learning(whole), clock)
     return interpolated({few: few_s, 2 * few: seconds(learning(2 * few), clock)}, whole)
-
-
-def _not_compiled(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the config without `learner.compile`: otherwise the first updates would measure compiling."""
-    return config.model_copy(update={"learner": config.learner.model_copy(update={"compile": False})})

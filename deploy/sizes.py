@@ -205,7 +205,7 @@ def log_lines(costs: Costs, task: SizingTask, sizes: Sizes, auto: Collection[str
     rate = env_steps_per_s(costs, task, sizes)
     per = "env step" if task.coupled else "update"
     return [
-        f"auto: {chosen}, where about {_two_digits(rate):,} env steps/s are expected",
+        f"auto: {chosen}, where about {int(float(f'{rate:.2g}')):,} env steps/s are expected",
         f"auto: measured on {costs.cores} cores: a step of {_by_size(costs.vector_s, 'environment')}; acting and "
         f"recording for {_by_size(costs.act_s, 'observation')}; learning from one {per} with "
         f"{_by_size(costs.learn_s, 'thread')}",
@@ -221,7 +221,3 @@ def _by_size(curve: Curve, what: str) -> str:
 
 def _duration(time_s: float) -> str:
     return f"{time_s * 1e6:.3g} us" if time_s < 1e-3 else f"{time_s * 1e3:.3g} ms"
-
-
-def _two_digits(rate: float) -> int:
-    return int(float(f"{rate:.2g}"))

@@ -30,7 +30,10 @@ def assigned(config: ExperimentConfig, agents: Sequence[str]) -> dict[str, tuple
     if not config.policies:
         return {"": tuple(agents)}
     known = f"the environment's agents are {_listed(agents)}"
-    owners = {agent: _owners(config, agent) for agent in agents}
+    owners = {
+        agent: [name for name, one in config.policies.items() if any(fnmatchcase(agent, each) for each in one.agents)]
+        for agent in agents
+    }
     in_league = config.self_play.league is not None  # there each policy acts for all agents by turns
     for agent, names in owners.items():
         if in_league and len(names) != len(config.policies):
@@ -96,10 +99,6 @@ def agent_columns(agents: Sequence[str]) -> dict[str, str]:
     if len({name.replace("_", "").lower() for name in names}) < len(names):
         names = [f"return_{number}" for number in range(len(agents))]
     return dict(zip(agents, names, strict=True))
-
-
-def _owners(config: ExperimentConfig, agent: str) -> list[str]:
-    return [name for name, one in config.policies.items() if any(fnmatchcase(agent, pattern) for pattern in one.agents)]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,6 +12,8 @@ from typing import cast
 import msgspec
 import numpy as np
 
+from remuda.config.errors import shortened
+
 LARGEST_REWARD = 1e30
 """Learners use float32, up to 3.4e38, and sums of rewards."""
 LARGEST_OBSERVATION = 1e38
@@ -106,16 +108,12 @@ def _kind(problem: str) -> str:
     return re.sub(r"\d+", "#", problem)
 
 
-def problem_of(error: Exception) -> str:
-    """Return the message of an error about an environment."""
-    return _plain(str(error) if isinstance(error, UnusableResultError) else f"{type(error).__name__}: {error}")
-
-
-def traceback_of(error: Exception) -> str:
-    """Return the traceback of an error; empty for unusable results."""
+def problem_of(error: Exception) -> tuple[str, str]:
+    """Return the message of an error about an environment, and the traceback; empty for unusable results."""
     if isinstance(error, UnusableResultError):
-        return ""
-    return _plain("".join(traceback.format_exception(error))[-_MOST_TRACEBACK:].rstrip())
+        return _plain(str(error)), ""
+    told = "".join(traceback.format_exception(error))[-_MOST_TRACEBACK:].rstrip()
+    return _plain(f"{type(error).__name__}: {error}"), _plain(told)
 
 
 def shown_action(action: object) -> str:
@@ -124,8 +122,7 @@ def shown_action(action: object) -> str:
         return ""
     actions = cast("list[object]", action) if isinstance(action, list) else None
     listed = np.asarray(action).tolist() if actions is None else [np.asarray(one).tolist() for one in actions]
-    text = str(listed)
-    return text if len(text) <= _MOST_ACTION else text[:_MOST_ACTION] + "…"
+    return shortened(str(listed), _MOST_ACTION)
 
 
 def _plain(text: str) -> str:

@@ -53,7 +53,10 @@ def make_plain(env: EnvConfig, *, source_dir: str | None, render_mode: str | Non
     EnvironmentBuildError if the id, the module or its function cannot be used."""
     if env.id is None:
         return _from_function(env, source_dir, render_mode)
-    return _atari_game(env, render_mode) if _plays_atari(env) else _from_id(env, render_mode)
+    # as in training, so that single games give the same observations
+    if env.vectorization in ("auto", "native") and is_atari(known_spec(env)) and obstacle_to_native(env) is None:
+        return _atari_game(env, render_mode)
+    return _from_id(env, render_mode)
 
 
 def shown(env: SingleEnv) -> str:
@@ -118,12 +121,6 @@ def user_function(make: str, source_dir: str | None) -> Callable[..., object]:
     except UserCodeError as error:
         raise EnvironmentBuildError(str(error)) from error
     return cast("Callable[..., object]", found)
-
-
-def _plays_atari(env: EnvConfig) -> bool:
-    """Return True if ale-py's vector environment is used in training; single games must then give the same
-    observations."""
-    return env.vectorization in ("auto", "native") and is_atari(known_spec(env)) and obstacle_to_native(env) is None
 
 
 def _atari_game(env: EnvConfig, render_mode: str | None) -> SingleEnv:

@@ -157,10 +157,6 @@ def _at(array: np.ndarray, chosen: np.ndarray) -> str:
     return f"{list(at)} is {array[at]}"
 
 
-def _needs_no_look(env: EnvConfig) -> bool:
-    return env.make is None and _OF_LIBRARIES.match(str(known_spec(env).entry_point)) is not None
-
-
 def probe(
     env: EnvConfig, *, source_dir: str | None, steps: int, clock: Callable[[], float] = time.perf_counter
 ) -> list[Finding]:
@@ -178,7 +174,8 @@ def probe(
     found = [Finding("wrong", text) for text in looker.wrong.values()]
     if not found:
         found.append(Finding("ok", f"observations, rewards and infos of {looker.steps} steps are as its spaces say"))
-    if env.max_episode_steps is not None or not _needs_no_look(env):
+    is_known = env.make is None and _OF_LIBRARIES.match(str(known_spec(env).entry_point)) is not None
+    if env.max_episode_steps is not None or not is_known:
         found.append(_of_episodes(looker, env.max_episode_steps or limit))
     if "raises" not in looker.wrong:
         with NoExit(), closing(build()) as one, closing(build()) as other:

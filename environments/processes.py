@@ -65,11 +65,7 @@ class ProcessCopies:
         """Raises EnvironmentProcessError.
 
         Args:
-            env: config of the copies.
-            groups: agents of each policy, by name.
-            num_envs: number of copies.
             processes: number of processes, with even shares of the copies.
-            source_dir: folder searched first for the module of env.make.
             limit: receives each fault; raises to refuse a replacement.
             hangs: None for env.step_timeout_s.
         """

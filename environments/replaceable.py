@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import gymnasium
 import numpy as np
 
-from remuda.config.errors import NoExit
+from remuda.config.errors import NoExit, shortened
 from remuda.environments.faults import (
     LARGEST_OBSERVATION,
     LARGEST_REWARD,
@@ -19,7 +19,6 @@ from remuda.environments.faults import (
     UnusableResultError,
     problem_of,
     shown_action,
-    traceback_of,
 )
 from remuda.environments.probe import FIRST, Remarks
 from remuda.environments.seeding import replacement_seed
@@ -146,8 +145,6 @@ class ReplaceableEnv:
 
         Args:
             build: builds the environment, and each replacement.
-            index: number of the environment, for the log.
-            name: env.id or env.make.
             broke: receives each fault before the replacement; raises to refuse it.
             begins: receives `index` before each step and reset.
             remarks: checks the first observations of one agent; None: no check.
@@ -232,15 +229,16 @@ class ReplaceableEnv:
     def _report(self, error: Exception, action: str) -> int | None:
         """Report a failure; returns the seed of the replacement, None without a first seed."""
         where = f"in step {self._step} of episode {self._episode}" if self._step else f"at reset {self._episode}"
+        problem, told = problem_of(error)
         fault = Fault(
             env_index=self._index,
             env=self._name,
             seed=self._seed,
             where=where,
             action=action,
-            problem=problem_of(error),
+            problem=problem,
             fresh_seed=None if self._seed is None else replacement_seed(self._seed),
-            traceback=traceback_of(error),
+            traceback=told,
         )
         self._in_a_row += 1
         if self._in_a_row >= MOST_IN_A_ROW:
@@ -269,7 +267,8 @@ def _checked_reward(reward: Any) -> float:
     try:
         paid = float(reward)
     except (TypeError, ValueError):
-        raise UnusableResultError(f"it returned the reward {_shown(reward)}, which is not one number") from None
+        shown = shortened(repr(reward), _MOST_SHOWN)
+        raise UnusableResultError(f"it returned the reward {shown}, which is not one number") from None
     if not abs(paid) <= LARGEST_REWARD:
         raise UnusableResultError(_bad_reward(paid))
     return paid
@@ -292,13 +291,8 @@ def _parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]
 def _checked_info(info: object) -> dict[str, Any]:
     """Return the info unchanged. Raises UnusableResultError unless it is a mapping."""
     if type(info) is not dict and not isinstance(info, Mapping):
-        raise UnusableResultError(f"it returned {_shown(info)} as info, which is not a dict")
+        raise UnusableResultError(f"it returned {shortened(repr(info), _MOST_SHOWN)} as info, which is not a dict")
     return cast("dict[str, Any]", info)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
 
 
 def _check_numbers(array: Array) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from remuda.config.environment import EnvConfig
-from remuda.config.errors import NoExit
+from remuda.config.errors import NoExit, counted
 from remuda.environments.atari import LIFE_LOST, AtariVector, atari_settings, is_atari
 from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool, package
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
@@ -121,7 +121,7 @@ def _pool(
     threads = min(max(usable_cores() // sharers, 1), num_envs)
     of_single = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
     pool = EnvpoolVector(env, num_envs=num_envs, threads=threads, spaces=of_single)
-    chosen(f"environments: envpool, {threads} thread{'' if threads == 1 else 's'}, {why}")
+    chosen(f"environments: envpool, {counted(threads, 'thread')}, {why}")
     return pool
 
 

@@ -163,7 +163,7 @@ class CallbackHost:
         config = self.config(env_step)
         verdicts = [self._call(name, one, event, config) for name, one in self._callbacks.items()]
         has_news = [verdict for verdict in verdicts if verdict != Verdict(verdict.callback)]
-        wants = any(_overrides(one, "on_episode") for one in self._callbacks.values())
+        wants = any(type(one).on_episode is not Callback.on_episode for one in self._callbacks.values())
         return CallbackAnswer(has_news, wants_episodes=wants)
 
     def _call(self, name: str, callback: Callback, event: CallbackEvent, config: ExperimentConfig) -> Verdict:
@@ -246,10 +246,6 @@ def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
         before = sum(type(other) is type(one) or type(other).__name__ == type(one).__name__ for other in named.values())
         named[f"{kind} {before + 1}" if before else kind] = one
     return named
-
-
-def _overrides(callback: Callback, method: str) -> bool:
-    return getattr(type(callback), method) is not getattr(Callback, method)
 
 
 class LeaseCallbacks:

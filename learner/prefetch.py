@@ -155,7 +155,8 @@ class Prefetch:
             self._current = self._begin(reply)
         batch = self._current.next_batch(self._gather)
         if self._current.used_up:
-            self._forget_missing(self._current.first_live_row)
+            live = self._current.first_live_row
+            self._missing = [chunk for chunk in self._missing if chunk.first_row + chunk.meta.rows > live]
             self._current = None
         return batch
 
@@ -191,9 +192,6 @@ class Prefetch:
             raise NothingReadableError(f"none of the {len(rows)} rows of a batch is in a readable payload file")
         positions = np.resize(np.flatnonzero(kept), len(rows))
         return rows[positions], weights[positions]
-
-    def _forget_missing(self, first_live_row: int) -> None:
-        self._missing = [chunk for chunk in self._missing if chunk.first_row + chunk.meta.rows > first_live_row]
 
 
 class _Reply:

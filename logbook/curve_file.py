@@ -68,7 +68,7 @@ class CurveFile:
         self._now_s = now_s
         self.newest: Newest = {}
         self._unmarked_bytes = 0
-        files = _event_files(folder)
+        files = sorted(path for path in folder.iterdir() if _EVENT_FILE.fullmatch(path.name) and path.is_file())
         if not files:
             self._file = AppendedFile(self._begin())
             return
@@ -168,10 +168,6 @@ def _opened(path: Path) -> Generator[int, None, None]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _event_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if _EVENT_FILE.fullmatch(path.name) and path.is_file())
 
 
 def _stamp(path: Path) -> int:

@@ -76,14 +76,6 @@ def _own(name: str, context: SinkContext) -> RowSink:
     )
 
 
-def _csv(context: SinkContext) -> RowSink:
-    return CsvSink(context.run.progress_csv, resumed_env_step=context.resumed_env_step)
-
-
-def _jsonl(context: SinkContext) -> RowSink:
-    return JsonLinesSink(context.run.progress_jsonl, resumed_env_step=context.resumed_env_step)
-
-
 def _service(
     module: str, connect: Callable[[Path, str, Mapping[str, JsonValue]], Service], context: SinkContext
 ) -> RowSink:
@@ -94,8 +86,8 @@ def _service(
 
 
 _OPENERS: dict[str, Callable[[SinkContext], RowSink]] = {
-    "csv": _csv,
-    "jsonl": _jsonl,
+    "csv": lambda context: CsvSink(context.run.progress_csv, resumed_env_step=context.resumed_env_step),
+    "jsonl": lambda context: JsonLinesSink(context.run.progress_jsonl, resumed_env_step=context.resumed_env_step),
     "wandb": partial(_service, "wandb", wandb_run),
     "mlflow": partial(_service, "mlflow", mlflow_run),
 }

@@ -95,7 +95,8 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         schedules = cast("Mapping[str, object]", state.get("schedules") or {})
         if not isinstance(schedules.get("updates"), int):
             problems.append("schedules: missing updates")
-        if self._generator is not None and not _fits(schedules.get("generator"), self._generator):
+        drawn, own = schedules.get("generator"), self._generator
+        if own is not None and not (isinstance(drawn, torch.Tensor) and drawn.shape == own.get_state().shape):
             problems.append("schedules: missing generator")
         return problems
 
@@ -156,10 +157,6 @@ class VectorLearner(NetworkLearner[Network, Optimizer]):
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy parameters (in one transfer) and buffers to the host."""
         return self._parameters.snapshot()
-
-
-def _fits(drawn: object, generator: torch.Generator) -> bool:
-    return isinstance(drawn, torch.Tensor) and drawn.shape == generator.get_state().shape
 
 
 def shuffled(

@@ -160,7 +160,7 @@ def _make_room(root: Path, on_exists: OnExists, *, now: datetime) -> Path:
             Ownership(owner).release()  # raises where a process has the run open
         move_away(root, _entries(root), now=now)
     elif entries and on_exists == "rename":
-        return _free_name(root.parent, f"{root.name}_{_stamp(now)}")
+        return free_name(root.parent, f"{root.name}_{_stamp(now)}")
     return root
 
 
@@ -227,14 +227,15 @@ def move_away(root: Path, entries: Sequence[str], *, now: datetime) -> None:
     """Move these entries of a folder into REPLACED inside. The files that mark a run go last, so a half moved folder is
     still a run."""
     (root / REPLACED).mkdir(exist_ok=True)
-    away = _free_name(root / REPLACED, _stamp(now))
+    away = free_name(root / REPLACED, _stamp(now))
     away.mkdir()
     last = (RunFolder(root).log.name, RunFolder(root).config_json.name)
     for entry in sorted(entries, key=lambda entry: (entry in last, entry)):
         os.rename(root / entry, away / entry)
 
 
-def _free_name(parent: Path, name: str) -> Path:
+def free_name(parent: Path, name: str) -> Path:
+    """Return a path that does not exist in `parent`: of this name, or with a number behind the name."""
     candidate, count = parent / name, 1
     while os.path.lexists(candidate):
         count += 1

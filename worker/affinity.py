@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from remuda.config.errors import counted
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import AffinityConfig
 from remuda.wire.messages import Role
@@ -28,7 +29,7 @@ class CpuPlacement:
     def log_line(self, role: str) -> str:
         """For the log."""
         named = "core " + _ranges(self.cores) if len(self.cores) == 1 else "cores " + _ranges(self.cores)
-        threads = _counted(self.threads, "torch thread")
+        threads = counted(self.threads, "torch thread")
         return f"affinity: this {_named(role)} runs on {named} with {threads} ({self.reason})"
 
 
@@ -97,13 +98,8 @@ def most_update_threads(
     """Return the most torch threads for an update: on cores that the rest of the run does not need meanwhile.
 
     These are the learner's own cores, and all cores if the run has no other process (`alone`) or collectors wait for
-    each update (a strictly on-policy run). One if the environment names a number of threads.
-
-    Args:
-        config: the experiment.
-        alone: serial mode.
-        allowed: the cores that this process may use; None: from the system.
-        follow: True if Remuda may choose the number; None: from the environment.
+    each update (a strictly on-policy run). One if the environment names a number of threads. `allowed` are the cores
+    that this process may use, and `follow` is True if Remuda may choose the number; None: from the system.
     """
     everywhere = tuple(sorted(_allowed_at_first() if allowed is None else allowed))
     place = choose_cores(config, "learner", 0, everywhere)
@@ -143,10 +139,6 @@ def _allowed_at_first() -> tuple[int, ...]:
 
 def _can_bind() -> bool:
     return hasattr(os, "sched_setaffinity")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _ranges(cores: Sequence[int]) -> str:

@@ -70,7 +70,10 @@ class Profile:
         parts = [
             f"{title}: {longest_s:.1f} s, sampled {self.looks} times; sampling took {share:.1f} %\n",
             _EXPLANATION,
-            *(_thread_text(thread, by_thread[thread]) for thread in sorted(by_thread, key=_main_first)),
+            *(
+                _thread_text(thread, by_thread[thread])
+                for thread in sorted(by_thread, key=lambda name: (name != "MainThread", name))
+            ),
         ]
         return "\n".join(parts)
 
@@ -170,10 +173,6 @@ def profiled(folder: Path | None, name: str) -> Generator[None]:
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
-
-
-def _main_first(thread: str) -> tuple[bool, str]:
-    return thread != "MainThread", thread
 
 
 def _thread_text(thread: str, seen: Mapping[Sight, float]) -> str:

@@ -172,18 +172,15 @@ def differing(settings: Sequence[Mapping[str, JsonValue]]) -> list[str]:
 
 def _difference(run: Run, differ: Collection[str]) -> str:
     """Return the settings that distinguish a run from runs with the same name, for its label."""
-    shown = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in differ)
-    return f" ({shown})" if shown else ""
+    values = {_short(key, run): value for key, value in run.settings.items() if key in differ}
+    shown = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items())
+    return f" ({', '.join(shown)})" if values else ""
 
 
 def _short(key: str, run: Run) -> str:
     """Return the last part of a key, if unique among all keys; else the whole key."""
     last = key.rpartition(".")[2]
     return last if sum(one.rpartition(".")[2] == last for one in run.settings) == 1 else key
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 ENV_STEP = "TotalEnvInteracts"

@@ -85,7 +85,11 @@ def find_runs(folders: Sequence[Path], *, select: Sequence[str] = (), exclude: S
                 roots.append((folder_index, root))
     if not roots:
         raise PlotError(f"no progress.txt in or below {', '.join(map(str, folders))}: is that a run folder?")
-    chosen = [(folder_index, root) for folder_index, root in roots if _chosen(str(root), select, exclude)]
+    chosen = [
+        (folder_index, root)
+        for folder_index, root in roots
+        if all(part in str(root) for part in select) and not any(part in str(root) for part in exclude)
+    ]
     if not chosen:
         raise PlotError(f"--select and --exclude exclude all of {len(roots)} runs, such as {roots[0][1]}")
     return [_read(root, folder_index) for folder_index, root in chosen]
@@ -102,10 +106,6 @@ def _roots(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if name != REPLACED]
         if RunFolder(Path(root)).progress.name in files:
             yield Path(root)
-
-
-def _chosen(path: str, select: Sequence[str], exclude: Sequence[str]) -> bool:
-    return all(part in path for part in select) and not any(part in path for part in exclude)
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

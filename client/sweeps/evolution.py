@@ -130,7 +130,8 @@ class Evolution:
         """Compare the members, and write the next interval, with the records of its runs and of replaced runs."""
         returns = [None if end is None else end.reward for end in interval.ends]  # not evaluated counts as failed
         if all(result is None for result in returns):
-            raise PopulationFailedError(f"every member has failed; the first: {self._reason(interval.origins[0])}")
+            reason = self._book.runs[interval.origins[0].run].reason or "no reason is known"
+            raise PopulationFailedError(f"every member has failed; the first: {reason}")
         rng = self._rng(len(self.lineage.intervals))
         descents = next_descents(self._pbt, returns, [origin.settings for origin in interval.origins], rng)
         origins: list[Origin] = []
@@ -219,9 +220,6 @@ class Evolution:
         if self._book.runs[origin.run].state != "finished":
             return None
         return CheckpointIndex(RunFolder(self._run_dir(origin)).ckpt).last
-
-    def _reason(self, origin: Origin) -> str:
-        return self._book.runs[origin.run].reason or "no reason is known"
 
     # --- names ---
 

@@ -61,11 +61,6 @@ class Parameter(Section):
             raise ValueError("in_name may be true only; a setting with several values is always in the name")
         return self
 
-    @property
-    def is_named(self) -> bool:
-        """True if names of variants have the value."""
-        return self.in_name or len(self.values) > 1
-
 
 def _counted(given: object) -> object:
     """A number of seeds stands for the seeds from 0."""
@@ -178,7 +173,8 @@ class Grid:
 
     def _shorthands(self) -> dict[str, str]:
         """Return the short names of the settings in the names of variants, by dotted key."""
-        return {key: one.shorthand or default_shorthand(key) for key, one in self.parameters.items() if one.is_named}
+        named = {key: one for key, one in self.parameters.items() if one.in_name or len(one.values) > 1}
+        return {key: one.shorthand or default_shorthand(key) for key, one in named.items()}
 
     def _override(self, section: Loc, key: str, value: JsonValue) -> Override:
         return Override(tuple(key.split(".")), value, self._source.of((*section, key)))

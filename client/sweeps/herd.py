@@ -78,7 +78,8 @@ class HerdRuns:
         news: list[RunRecord] = []
         for experiment, record in list(self._records.items()):
             told = known.get(experiment)
-            news.append(_lost(record) if told is None else _updated(record, told))
+            lost = "the coordinator does not know it any more; sweep again to continue"  # it ended before a restart
+            news.append(replace(record, state="failed", reason=lost) if told is None else _updated(record, told))
             self._records[experiment] = news[-1]
             if news[-1].over:
                 del self._records[experiment]
@@ -142,8 +143,3 @@ def _updated(record: RunRecord, status: ExperimentStatus) -> RunRecord:
         best_return=status.best_return,
         wall_s=status.wall_s,
     )
-
-
-def _lost(record: RunRecord) -> RunRecord:
-    """Return the record of a run unknown to a restarted coordinator: the run ended just before the restart."""
-    return replace(record, state="failed", reason="the coordinator does not know it any more; sweep again to continue")

@@ -245,13 +245,11 @@ def carry_out(
         if ending():
             break
     stopping = False
-    while any(_is_awaited(record, stopping) for record in states.values()):
+    awaited = ["queued", "running", "waiting"]
+    while any(record.state in awaited for record in states.values()):
         if ending() and not stopping:
             stopping = True
+            awaited.remove("waiting")
             executor.stop()
         note(executor.poll())
         sleep(POLL_S)
-
-
-def _is_awaited(record: RunRecord, stopping: bool) -> bool:
-    return record.state in ("queued", "running") or (record.state == "waiting" and not stopping)

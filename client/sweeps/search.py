@@ -107,7 +107,8 @@ class SearchLoop:
                 former = trial.runs.get(record.name)
                 if former is None:
                     continue
-                said = replace(record, reason=GIVEN_UP) if _was_given_up(trial, record) else record
+                given_up = trial.given_up and record.state == "stopped"
+                said = replace(record, reason=GIVEN_UP) if given_up else record
                 trial.runs[record.name] = said
                 told.append(said)
                 if (former.state, former.experiment) != (said.state, said.experiment):
@@ -157,7 +158,3 @@ def objective(records: Sequence[RunRecord], which: str) -> float | None:
     values = [record.best_return if which == "best" else record.last_return for record in records]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def _was_given_up(trial: _OpenTrial, record: RunRecord) -> bool:
-    return trial.given_up and record.state == "stopped"

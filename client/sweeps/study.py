@@ -86,7 +86,7 @@ class Study:
     def report(self, number: int, step: int, value: float) -> bool:
         """Record the mean evaluation return of a running trial after `step` environment steps; return True if the trial
         should be pruned."""
-        found = self._found(number)
+        found = next(one for one in self._study.get_trials(deepcopy=False) if one.number == number)
         trial = optuna.trial.Trial(self._study, found._trial_id)  # pyright: ignore[reportPrivateUsage]
         if step not in found.intermediate_values:  # it is, of a run that goes on from an older checkpoint
             trial.report(value, step)
@@ -107,9 +107,6 @@ class Study:
                 return dict(optuna.importance.get_param_importances(self._study, evaluator=evaluator))
             except (UserWarning, ValueError, RuntimeError, ZeroDivisionError):
                 return {}
-
-    def _found(self, number: int) -> FrozenTrial:
-        return next(one for one in self._study.get_trials(deepcopy=False) if one.number == number)
 
     def _to_trial(self, trial: FrozenTrial) -> Trial:
         value = trial.value if trial.state == TrialState.COMPLETE else None

@@ -114,7 +114,10 @@ class RayLauncher(LocalLauncher):
     def _relay(self) -> None:
         if self._folder is None:
             return
-        with _said(self._folder / "workers.log").open("rb") as output:
+        path = self._folder / "workers.log"
+        if not path.exists():
+            return
+        with path.open("rb") as output:
             output.seek(self._shown_bytes)
             for line in output:
                 if not line.endswith(b"\n"):
@@ -123,10 +126,6 @@ class RayLauncher(LocalLauncher):
                 text = line.decode(errors="replace").rstrip()
                 if text.startswith(SAID):
                     self._request.say(text)
-
-
-def _said(path: Path) -> Path:
-    return path if path.exists() else Path(os.devnull)
 
 
 def _needs(settings: RayConfig, role: str) -> str:

@@ -40,10 +40,6 @@ class SlurmPlan:
     def _settings(self) -> SlurmConfig:
         return self.request.settings.slurm
 
-    def job_name(self, kind: str) -> str:
-        """Return the job's name in `squeue`; `kind` is head or a role."""
-        return f"remuda-{self.request.name}-{kind}"
-
     def output(self, kind: str) -> Path:
         """Return the output file of jobs of this kind, with Slurm's %j in place of the job's id; for workers, where
         visible."""
@@ -101,7 +97,7 @@ class SlurmPlan:
 
     def _script(self, kind: str, what: str, own: Sequence[str], command: Sequence[str]) -> str:
         options = [
-            f"--job-name={self.job_name(kind)}",
+            f"--job-name=remuda-{self.request.name}-{kind}",
             f"--output={self._slurms_output(kind)}",
             "--open-mode=append",
             "--nodes=1",

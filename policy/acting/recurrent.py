@@ -86,10 +86,8 @@ class RecurrentPolicy(Policy):
             raise RuntimeError("the policy has no weights yet: call load_state first")
         if state is None:
             raise ValueError("a recurrent policy acts with the state of each environment: give `state`")
-        return self._core.step(self._encoded(observations), state)
-
-    def _encoded(self, observations: np.ndarray) -> np.ndarray:
-        return self._network("encoded", self._observation.encode(observations, self._numbers))
+        encoded = self._network("encoded", self._observation.encode(observations, self._numbers))
+        return self._core.step(encoded, state)
 
 
 class Core:

@@ -139,7 +139,10 @@ class Comparison:
         answers = [np.concatenate(each) for each in zip(*self._answers(run, recorded), strict=True)]
         own, other = answers[:3], answers[3:]
         actions = np.isclose(other[0], own[0], rtol=1e-5, atol=1e-5).reshape(len(recorded), -1)
-        differences = [_largest_difference(one, two) for one, two in zip(own, other, strict=True)]
+        differences = [
+            float(np.abs(one.astype(np.float64) - two.astype(np.float64)).max(initial=0.0))
+            for one, two in zip(own, other, strict=True)
+        ]
         return Parity(
             observations=len(recorded),
             source=recorded.source,
@@ -171,7 +174,3 @@ class Comparison:
                 outputs, after = outputs
                 states[2:] = after.numpy(), answer[-1]
             yield action, outputs.numpy(), value, *answer[:3]
-
-
-def _largest_difference(one: np.ndarray, other: np.ndarray) -> float:
-    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))

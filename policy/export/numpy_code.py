@@ -152,17 +152,9 @@ def _plain(sign: str) -> Callable[..., str]:
     return text
 
 
-def _product(left: Any, right: Any) -> str:
-    return str(left) if right == 1 else f"{_number(left)} * {_number(right)}"
-
-
 def _called(name: str) -> Callable[..., str]:
     """A function of an array."""
     return lambda x, *_: f"{name}({x})"
-
-
-def _linear(x: str, weight: str, bias: str | None) -> str:
-    return f"{x} @ {weight}.T" + ("" if bias is None else f" + {bias}")
 
 
 def _convolution(x: str, weight: str, bias: str | None, stride: Any, padding: Any, dilation: Any, *others: Any) -> str:
@@ -176,11 +168,6 @@ def _flat(x: str, first: int, last: int) -> str:
     if first != 1 or last != -1:
         raise NotInNumpyError(f"this policy flattens axes {first} to {last}")
     return f"{x}.reshape(len({x}), -1)"
-
-
-def _expand(x: str, sizes: Sequence[int], *_: Any) -> str:
-    """Numpy broadcasts axes of length 1 automatically."""
-    return x
 
 
 def _average(x: str, kernel: Any, stride: Any, padding: Any, ceil: bool, counts_padding: bool, divisor: Any) -> str:
@@ -245,18 +232,18 @@ _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "dropout": lambda x, *_: x,
     "elu": _elu,
     "exp": _called("np.exp"),
-    "expand": _expand,
+    "expand": lambda x, *_: x,  # numpy broadcasts axes of length 1 by itself
     "flatten": _flat,
     "gelu": lambda x, approximate: f"gelu{'_tanh' if approximate == 'tanh' else ''}({x})",
     "gt": lambda left, right: f"{left} > {_number(right)}",
     "layer_norm": lambda x, shape, w, b, epsilon, _: f"layer_norm({x}, {len(shape)}, {w}, {b}, {epsilon})",
     "leaky_relu": lambda x, slope: f"leaky_relu({x}, {slope})",
-    "linear": _linear,
+    "linear": lambda x, weight, bias: f"{x} @ {weight}.T{'' if bias is None else f' + {bias}'}",
     "log": _called("np.log"),
     "masked_fill": lambda x, mask, value: f"np.where({mask}, {_number(value)}, {x})",
     "matmul": lambda left, right: f"{left} @ {right}",
     "mean": _reduced("mean"),
-    "mul": _product,
+    "mul": lambda left, right: str(left) if right == 1 else f"{_number(left)} * {_number(right)}",
     "neg": lambda x: f"-{x}",
     "one_hot": lambda x, classes: f"one_hot({x}, {classes})",
     "permute": lambda x, axes: f"{x}.transpose({_axes(axes)})",

@@ -77,7 +77,7 @@ def rounding(rounds: bool) -> Generator[Callable[[torch.Tensor], torch.Tensor]]:
     if not rounds:
         yield _as_it_is
     elif not onednn_rounds():
-        yield _rounded
+        yield lambda operand: operand.bfloat16().float()
     else:
         with _allowed_to_round():
             yield _as_it_is
@@ -85,10 +85,6 @@ def rounding(rounds: bool) -> Generator[Callable[[torch.Tensor], torch.Tensor]]:
 
 def _as_it_is(operand: torch.Tensor) -> torch.Tensor:
     return operand
-
-
-def _rounded(operand: torch.Tensor) -> torch.Tensor:
-    return operand.bfloat16().float()
 
 
 class Hardware(IntEnum):

@@ -14,6 +14,7 @@ from msgspec import structs
 from remuda.storage.bucket.address import BucketError
 from remuda.storage.bucket.generation import File, Generation, Part, last_epoch, newest_first
 from remuda.storage.bucket.store import DeniedError, Store
+from remuda.storage.existing_folder import free_name
 
 _READS = 3
 """Reads of a part before it counts as damaged: an object may appear late."""
@@ -102,9 +103,4 @@ def _read(store: Store, part: Part) -> bytes:
 
 def move_aside(root: Path) -> None:
     """Give a folder another name. Raises OSError."""
-    name, count = f"{root.name}.before_{datetime.now().astimezone():%y%m%d_%H%M%S}", 1
-    target = root.parent / name
-    while os.path.lexists(target):
-        count += 1
-        target = root.parent / f"{name}_{count}"
-    os.rename(root, target)
+    os.rename(root, free_name(root.parent, f"{root.name}.before_{datetime.now().astimezone():%y%m%d_%H%M%S}"))

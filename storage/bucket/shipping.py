@@ -52,11 +52,6 @@ def open_bucket(run_dir: str | os.PathLike[str], on_exists: OnExists, say: Calla
     return None if address is None else Shipping(address, on_exists, say)
 
 
-def open_runs_bucket(address: str, say: Callable[[str], None]) -> Shipping:
-    """Open the runs of a coordinator at an address, to continue all of them, or to begin. Raises BucketError."""
-    return Shipping(address, "resume", say, has_runs=True)
-
-
 class Shipping:
     """A run in a bucket, open until `finish` or `close`."""
 

@@ -65,9 +65,10 @@ class R2d2(QLearner[Network]):
         observations, begins = self._observations(batch["obs"]), self._tensor(begins_of(batch["valid"]))
         indices = batch["action"][:, learned].astype(np.int64) - self.action.start
         action, valid = self._tensor(indices).unsqueeze(2), self._tensor(batch["valid"][:, learned])
+        stored = self._tensor(batch["state"])
         with torch.no_grad():
             state, target_state = (
-                self._burnt_in(network, observations[:, :burn_in], self._tensor(batch["state"]), begins[:, :burn_in])
+                network.unroll(observations[:, :burn_in], stored, begins[:, :burn_in])[1] if burn_in else stored
                 for network in (self._online, self._target)
             )
         values, state = _values(self._online, observations[:, learned], state, begins[:, learned])
@@ -100,12 +101,6 @@ class R2d2(QLearner[Network]):
         best = masked(chooses, None if legal is None else legal[:, burn_in:]).argmax(2, True)
         bootstraps = values.gather(2, best).squeeze(2).gather(1, length + self._tensor(np.arange(steps)))
         return self._scaled(reward + discount * self._unscaled(bootstraps))
-
-    def _burnt_in(
-        self, network: Network, observations: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
-    ) -> torch.Tensor:
-        """State after the observations of the burn-in, [B, steps, …]; steps may be 0."""
-        return network.unroll(observations, state, begins)[1] if observations.shape[1] else state
 
     def _scaled(self, values: torch.Tensor) -> torch.Tensor:
         return scaled(values) if self._policy.value_rescaling else values

@@ -56,7 +56,8 @@ class NoisyLinear(nn.Module):
         """[n, inputs] -> [n, outputs], all rows with the same noise."""
         if noise is None:
             return functional.linear(inputs, self.weight, self.bias)
-        of_inputs, of_outputs = (_shaped(noise(like)) for like in (self.weight[0], self.bias))
+        drawn = noise(self.weight[0]), noise(self.bias)
+        of_inputs, of_outputs = (each.sign() * each.abs().sqrt() for each in drawn)
         weight = torch.addcmul(self.weight, self.weight_sigma * of_outputs.unsqueeze(1), of_inputs)
         return functional.linear(inputs, weight, torch.addcmul(self.bias, self.bias_sigma, of_outputs))
 
@@ -65,10 +66,6 @@ class NoisyLinear(nn.Module):
         """Mean size of the weights' noise, on the scale of `sigma`."""
         size: torch.Tensor = torch.linalg.vector_norm(self.weight_sigma, ord=1)
         return size * (math.sqrt(self.weight.shape[1]) / self.weight.numel())
-
-
-def _shaped(drawn: torch.Tensor) -> torch.Tensor:
-    return drawn.sign() * drawn.abs().sqrt()
 
 
 class RainbowNetwork(nn.Module, Lowers):

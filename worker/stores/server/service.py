@@ -69,7 +69,7 @@ class StreamServer:
         self._refusals_told = 0
         self._socket = StreamRouter(address, door, listener)
         self._uploads = Uploads(self._answer)
-        self._downloads = Downloads(self._say)
+        self._downloads = Downloads(self._socket.say)
         self._next_look_s = self._next_tick_s = self._next_refusals_s = 0.0
 
     @property
@@ -158,9 +158,6 @@ class StreamServer:
     def _answer(self, peer: bytes, message: FromServer) -> None:
         """Send an answer; a worker whose answer is lost asks again."""
         self._socket.say(peer, message)
-
-    def _say(self, peer: bytes, message: FromServer, *data: Frame) -> bool:
-        return self._socket.say(peer, message, *data)
 
 
 def _print(text: str) -> None:

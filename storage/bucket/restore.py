@@ -31,7 +31,7 @@ def restore_found(store: Store, address: str, root: Path, say: Callable[[str], N
             if not below:
                 raise
             hint = (
-                ", and its keys do not permit the addresses above: correct the address or, for a run of a coordinator, "
+                ", and the keys do not permit the addresses above: correct the address or, for a run of a coordinator, "
                 "take the coordinator's keys"
             )
             continue

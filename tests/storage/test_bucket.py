@@ -269,7 +269,7 @@ def test_a_run_of_a_coordinator_is_continued_by_a_coordinator_alone(tmp_path: Pa
 
 
 def test_a_missing_run_is_named_with_keys_for_its_address_alone(tmp_path: Path) -> None:
-    for name, why in (("other", "run/other holds no run, and its keys do not permit"), ("first", "no permission")):
+    for name, why in (("other", "run/other holds no run, and the keys do not permit"), ("first", "no permission")):
         store = store_of(KeysOfOneRun(random.Random(0)), f"bucket/run/{name}")
         with pytest.raises(BucketError, match=why):
             restore_found(store, f"{ADDRESS}/{name}", tmp_path / name, print)

@@ -124,7 +124,7 @@ class _Learner:
                 self._rows.append(batch.rows)
                 self._updates += 1
                 batches -= 1
-                self._link.progress(self._updates)
+                self._link.progress(1)
             elif time.monotonic() > end_s:
                 raise TimeoutError("no batches came")
             message = self._link.receive(0.2 if batch is None else 0.0)

@@ -120,13 +120,9 @@ def recent(reader: SeriesReader, past_s: float) -> dict[str, dict[str, float]]:
 def shares(
     kinds: Mapping[str, float], total_s: float, *, absent: float = 0.0, held_up: float = 0.0
 ) -> dict[str, float] | None:
-    """Return the shares of one role's time, with sum 1; None if unknown.
-
-    Args:
-        kinds: seconds of all processes by the names of KINDS.
-        total_s: seconds of all processes.
-        absent: share of the time without a worker of the role.
-        held_up: share of the time without writes to the run's disk; waits during that time count as waits for the disk.
+    """Return the shares of one role's time, with sum 1; None if unknown. `kinds` has the seconds of all processes by
+    the names of KINDS. `absent` is the share of the time without a worker of the role, `held_up` the share without
+    writes to the run's disk: waits during that time count as waits for the disk.
     """
     if total_s <= 0:
         return {**dict.fromkeys(SHARES, 0.0), "wait_workers": 1.0} if absent > 0 else None

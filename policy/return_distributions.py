@@ -28,16 +28,9 @@ class ReturnDistribution(ABC):
 
     @abstractmethod
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
-        """Compute the learning target: the distribution of reward + discount * return.
-
-        Args:
-            outputs: [n, atoms], of the target network for the next action.
-            reward: [n], summed over the steps of the row.
-            discount: [n]; 0 if the episode terminated.
-
-        Returns:
-            [n, atoms], for `losses`.
-        """
+        """Compute the learning target [n, atoms], for `losses`: the distribution of reward + discount * return, from
+        the target network's `outputs` [n, atoms] for the next action. `reward` [n] is summed over the steps of the row;
+        `discount` [n] is 0 if the episode terminated."""
 
     @abstractmethod
     def target_expectation(self, target: torch.Tensor) -> torch.Tensor:

@@ -103,11 +103,9 @@ class ActingNetwork:
 
         Args:
             make: builds the network, with any weights. Called only if torch is needed.
-            observation: observations that the network reads.
             timed: name of the output that chooses its implementation by timing.
             inputs: number of inputs of each output that does not read observations; None: not known.
             chosen: see Chosen.
-            device: torch device of the computation.
         """
         self._make, self._observation, self._timed, self._inputs = make, observation, timed, inputs
         self._chosen, self._device = chosen, device

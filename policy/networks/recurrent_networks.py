@@ -76,16 +76,9 @@ class Core(nn.Module):
     def unroll(
         self, encoded: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Step through time.
-
-        Args:
-            encoded: [n, steps, encoded].
-            state: [n, state_size]: before the first step.
-            begins: bool [n, steps]: True for the first observation of an episode, whose state is 0.
-
-        Returns:
-            Outputs [n, steps, units], and the states after the last step.
-        """
+        """Step through the time of `encoded` [n, steps, encoded], from the state [n, state_size] on. `begins`, bool
+        [n, steps], is True for the first observation of an episode, whose state is 0. Returns outputs [n, steps,
+        units], and the states after the last step."""
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         steps, keeps = begins.shape[1], (~begins).to(encoded.dtype).unsqueeze(2)
         some = begins.any(0).tolist() if begins.is_cpu else [True] * steps  # a look would wait for another device

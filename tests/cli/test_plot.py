@@ -101,5 +101,5 @@ def test_without_matplotlib_the_extra_is_named(terminal: Terminal, runs: Path, m
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ended = terminal.remuda("plot", "runs")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == "drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the curves)\n"
+    assert ended.err == "drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the numbers instead)\n"
     assert not (runs / "plot.png").exists()

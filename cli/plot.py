@@ -137,7 +137,9 @@ def _drawing(output: Path) -> Generator[None]:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("matplotlib"):
             raise
-        raise InputError("drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the numbers instead)") from error
+        raise InputError(
+            "drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the numbers instead)"
+        ) from error
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror}") from error
 

@@ -1,4 +1,4 @@
-"""An environment that is replaced after a failure; the others of its vector continue."""
+"""Replacement of an environment after a failure, while the rest of the vector continues."""
 
 from __future__ import annotations
 

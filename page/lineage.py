@@ -1,4 +1,4 @@
-"""The lineage of a population in a sweep: runs, the checkpoints that began them, and their returns."""
+"""Lineage of a population in a sweep: runs with first checkpoints and returns."""
 
 from __future__ import annotations
 

@@ -14,9 +14,8 @@ class ReturnDistribution(ABC):
     def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
         """The expected return: outputs [n, …, atoms] -> float32 [n, …]."""
 
-    @abstractmethod
     def mixture(self, outputs: torch.Tensor, probability: torch.Tensor) -> torch.Tensor:
-        """Mix the distributions of actions, for `target`.
+        """Mix the distributions of actions, for `target`. Quantiles are means, as in M-IQN (Vieillard et al. 2020).
 
         Args:
             outputs: [n, actions, atoms].
@@ -25,6 +24,7 @@ class ReturnDistribution(ABC):
         Returns:
             [n, atoms].
         """
+        return (outputs * probability.unsqueeze(2)).sum(dim=1)
 
     @abstractmethod
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
@@ -91,10 +91,6 @@ class Quantiles(ReturnDistribution):
     def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.mean(dim=-1)
 
-    def mixture(self, outputs: torch.Tensor, probability: torch.Tensor) -> torch.Tensor:
-        """The mean return of each quantile, as in M-IQN (Vieillard et al. 2020)."""
-        return (outputs * probability.unsqueeze(2)).sum(dim=1)
-
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
         """Returns [n, atoms]."""
         return torch.addcmul(reward.unsqueeze(1), discount.unsqueeze(1), outputs)
@@ -116,10 +112,6 @@ class Expectation(ReturnDistribution):
 
     def expectation(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.squeeze(-1)
-
-    def mixture(self, outputs: torch.Tensor, probability: torch.Tensor) -> torch.Tensor:
-        """The mean: [n, 1]."""
-        return (outputs * probability.unsqueeze(2)).sum(dim=1)
 
     def target(self, outputs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
         """The expected return [n, 1]."""

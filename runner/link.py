@@ -376,7 +376,7 @@ class SerialLink:
         return self._evaluator.drained
 
     def _save(self) -> None:
-        """Save every trained policy, so that a resumed run continues all policies from one moment."""
+        """Save every trained policy. A resumed run then continues all policies from the same step."""
         asked = {step.lease for step in self._requests.saves}
         for lease, each in enumerate(self._members, 1):
             if lease not in asked:

@@ -68,7 +68,7 @@ class LeagueSnapshot(Snapshot, frozen=True):
     newest: list[LeagueMember | None] = field(default_factory=list[LeagueMember | None])
     """The newest evaluated checkpoint of each policy."""
     first: list[CheckpointRecord | None] = field(default_factory=list[CheckpointRecord | None])
-    """The first checkpoint of each policy, whose weights exploiters begin again with."""
+    """First checkpoint of each policy; exploiters begin again with these weights."""
     began: list[int] = field(default_factory=list[int])
     """Environment step at which each policy began (again)."""
     results: list[LeagueResult] = field(default_factory=list[LeagueResult])

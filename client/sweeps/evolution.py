@@ -224,7 +224,7 @@ class Evolution:
     # --- names ---
 
     def _record(self, origin: Origin) -> RunRecord:
-        """Return the record of a run that waits for the next interval, with its results so far."""
+        """Return the record, with the results so far, of a run between two intervals."""
         former = self._book.runs.get(origin.run)
         variant = self._grid.member(origin.member, origin.settings).name
         if former is not None:

@@ -176,7 +176,7 @@ class StreamCheckpoints:
         self._files, self._folder = files, folder
 
     def fetch(self, file: str, sha256: str) -> Path:
-        """See CheckpointStore. A checkpoint that was saved again under its name is kept under its new checksum."""
+        """See CheckpointStore. The checksum is part of the path: a name may be saved more than once."""
         path = self._folder / sha256 / file
         if path.exists():
             return path

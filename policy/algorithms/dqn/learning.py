@@ -149,8 +149,7 @@ class Dqn(QLearner[nn.Module]):
     """Learns action values by bootstrapping from a target network.
 
     Double (van Hasselt et al. 2016), dueling (Wang et al. 2016) and Munchausen (Vieillard et al. 2020) as configured;
-    n-step returns come with the rows,
-    and prioritized replay (Schaul et al. 2016) with the weights.
+    n-step returns come with the rows, and prioritized replay (Schaul et al. 2016) with the weights.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:

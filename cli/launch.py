@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from importlib import import_module
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +24,7 @@ from remuda.cli.options import (
     print_unused,
     with_run_options,
 )
+from remuda.cli.output import print_end, profile_folder, resume_hint
 from remuda.cli.page import PageSwitch, check_page, launch_page
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def launch(
     once.
     """
     from remuda.cli.options import parse_limits
-    from remuda.cli.output import profile_folder
     from remuda.worker.process import gc_frozen
 
     limits = limit or []
@@ -94,10 +93,11 @@ def launch(
             nanny = _nanny_for_local_run(context.obj, resolved)
             status = _run(resolved, limits, profiles.folder, page, nanny)
         profiles.keep_in(Path(status.run_dir))
-    from remuda.client.running import why_nothing_was_learned  # the run need not wait for what this imports
+    print_end(status, resolved.loaded.config, "launch", options=_typed(limits))
 
-    unlearned = why_nothing_was_learned(resolved.loaded.config, reason=status.reason, train_iter=status.train_iter)
-    _print_end(status, limits, unlearned)
+
+def _typed(limits: Sequence[str]) -> list[str]:
+    return [word for one in limits for word in ("--limit", one)]
 
 
 def _nanny_for_local_run(nanny: NannyProcess | None, resolved: ResolvedRun) -> NannyProcess | None:
@@ -160,67 +160,7 @@ def _run(
             )
     except (LaunchError, UnreachableError) as error:
         # the folder of a run that takes another name is not known here
+        known = resolved.on_exists != "rename" and resolved.run_dir.is_dir()
         policies = resolved.loaded.config.policies
-        known = resolved.on_exists != "rename"
-        again = _resume_hint(resolved.run_dir, policies, limits) if known else ""
+        again = resume_hint("launch", resolved.run_dir, policies, _typed(limits)) if known else ""
         raise RunFailedError(f"{error}{again}") from error
-
-
-def _resume_hint(run_dir: Path, policies: Collection[str], limits: Sequence[str]) -> str:
-    """Return a hint with the command to continue the run in `run_dir`; empty if a policy has no checkpoint."""
-    from remuda.storage.run_folder import folder_of_policy
-
-    folders = [folder_of_policy(run_dir, name) for name in policies or [""]]
-    if not all((folder.ckpt / "index.json").exists() for folder in folders):
-        return ""
-    return f"\nto continue from the last checkpoint, type: {_resume_command(run_dir, limits)}"
-
-
-def _resume_command(run_dir: Path, limits: Sequence[str], *, resumable: bool = True) -> str:
-    from remuda.training.next_command import restart_command, resume_command
-
-    command = resume_command if resumable else restart_command
-    return command("launch", _shown(run_dir), options=[word for one in limits for word in ("--limit", one)])
-
-
-def _shown(run_dir: Path) -> Path:
-    """Return the shortest path to type."""
-    return run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
-
-
-def _print_end(status: ExperimentStatus, limits: Sequence[str] = (), unlearned: str | None = None) -> None:
-    """Print the end of the run and the next commands; `unlearned` explains a run without updates."""
-    from remuda.client.progress import commander_log, ending
-    from remuda.page.process import is_installed
-    from remuda.training.next_command import evaluate_command
-
-    shown = _shown(Path(status.run_dir))
-    print(ending(status))
-    print(f"env_step {status.env_step}, train_iter {status.train_iter}, {status.wall_s:.1f} s")
-    if unlearned is not None:
-        print(f"warning: {unlearned}")
-    print(f"run folder: {shown}")
-    log = commander_log(status, shown)
-    if status.state == "failed":
-        again = _resume_hint(Path(status.run_dir), [one.name for one in status.policies], limits)
-        raise RunFailedError(f"the run failed: {status.reason}\nread why in {log}{again}")
-    begun = not _stopped_too_early(status)
-    print("next:")
-    bests = [status.best_return, *(one.best_return for one in status.policies)]
-    if begun:
-        print(f"  {evaluate_command(shown, has_best=any(best is not None for best in bests))}")
-    print(f"  tensorboard --logdir {quote(str(shown / 'log'))}")
-    print(f"  less {quote(str(log))}")
-    if is_installed():
-        print(f"  remuda page {quote(str(shown.parent))}")
-    if status.state == "stopped":
-        print(f"  {_resume_command(shown, limits, resumable=begun)}")
-
-
-def _stopped_too_early(status: ExperimentStatus) -> bool:
-    """True if the run was stopped before its first checkpoint. False for a run folder on another machine."""
-    from remuda.storage.run_folder import folder_of_policy
-
-    folders = [folder_of_policy(Path(status.run_dir), one.name) for one in status.policies]
-    ckpts = [folder.ckpt for folder in folders or [folder_of_policy(Path(status.run_dir), "")]]
-    return status.state == "stopped" and any(ckpt.is_dir() and not (ckpt / "index.json").exists() for ckpt in ckpts)

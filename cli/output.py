@@ -1,4 +1,4 @@
-"""Output of commands: standard output for the answer alone, tables, and the folder of profiles."""
+"""Output of commands: standard output for the answer alone, tables, the folder of profiles, and the end of a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,22 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from pathlib import Path
+from shlex import quote
 from typing import IO, TYPE_CHECKING, TextIO
 
+from remuda.cli.errors import RunFailedError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.table import Table
+
+    from remuda.config.schema import ExperimentConfig
+    from remuda.training.next_command import Verb
+    from remuda.wire.messages import ExperimentStatus
 
 
 @contextlib.contextmanager
@@ -105,3 +115,99 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool
     for row in rows:  # as Text: names given by others must not be read as markup or terminal commands
         made.add_row(*(Text(one_line(cell)) for cell in compress(row, shown)))
     return made
+
+
+def print_end(
+    status: ExperimentStatus,
+    config: ExperimentConfig,
+    verb: Verb,
+    *,
+    options: Sequence[str] = (),
+    explanation: str | None = None,
+    output: IO[str] | None = None,
+) -> None:
+    """Print the end of a run and the next commands.
+
+    Args:
+        status: the last status.
+        config: explains a run without updates.
+        verb: the command that ran the run.
+        options: options of the command that continues the run.
+        explanation: condition, value and bound, if known.
+        output: default: standard output.
+
+    Raises RunFailedError for a failed run.
+    """
+    from remuda.client.running import why_nothing_was_learned
+    from remuda.page.process import is_installed
+    from remuda.training.next_command import evaluate_command, restart_command, resume_command
+
+    require_success(status, verb, options)
+    run_dir, say = _shortest(Path(status.run_dir)), partial(print, file=output)
+    say(_ending(status, explanation))
+    say(f"env_step {status.env_step}, train_iter {status.train_iter}, {status.wall_s:.1f} s")
+    unlearned = why_nothing_was_learned(config, reason=status.reason, train_iter=status.train_iter)
+    if unlearned is not None:
+        say(f"warning: {unlearned}")
+    say(f"run folder: {run_dir}")
+    say("\nType next:")
+    begun = _has_begun(run_dir, [one.name for one in status.policies])
+    bests = [status.best_return, *(one.best_return for one in status.policies)]
+    if begun:
+        say(f"  {evaluate_command(run_dir, has_best=any(best is not None for best in bests))}")
+    say(f"  tensorboard --logdir {quote(str(run_dir / 'log'))}")
+    say(f"  less {quote(str(_log(status, run_dir, verb)))}")
+    if is_installed():
+        say(f"  remuda page {quote(str(run_dir.parent))}")
+    if status.state == "stopped":
+        command = resume_command if begun else restart_command
+        say(f"  {command(verb, run_dir, options=options)}")
+
+
+def require_success(status: ExperimentStatus, verb: Verb, options: Sequence[str] = ()) -> None:
+    """Raise RunFailedError for a failed run, with the log to read and the command that continues the run."""
+    if status.state == "failed":
+        run_dir = Path(status.run_dir)
+        hint = resume_hint(verb, run_dir, [one.name for one in status.policies], options)
+        raise RunFailedError(f"{_ending(status)}\nread why in {_log(status, _shortest(run_dir), verb)}{hint}")
+
+
+def resume_hint(verb: Verb, run_dir: Path, policies: Iterable[str], options: Sequence[str]) -> str:
+    """Return a line with the command that continues the run; empty if a policy has no checkpoint."""
+    from remuda.training.next_command import resume_command
+
+    if not _has_begun(run_dir, policies):
+        return ""
+    again = resume_command(verb, _shortest(run_dir), options=options)
+    return f"\nto continue from the last checkpoint, type: {again}"
+
+
+def _ending(status: ExperimentStatus, explanation: str | None = None) -> str:
+    from remuda.client.progress import number
+
+    reasons = dict.fromkeys(why for why in (status.reason, explanation) if why not in (None, status.state))
+    what = ": ".join([f"{status.name} {status.state}", *map(str, reasons)])
+    if status.policies:
+        return f"{what}; best returns: {', '.join(f'{one.name} {number(one.best_return)}' for one in status.policies)}"
+    return f"{what}; best return {'none' if status.best_return is None else number(status.best_return)}"
+
+
+def _log(status: ExperimentStatus, run_dir: Path, verb: Verb) -> Path:
+    """Return the log of a run's decisions; for several policies the log of the first policy."""
+    from remuda.storage.run_folder import folder_of_policy
+
+    folder = folder_of_policy(run_dir, status.policies[0].name if status.policies else "")
+    return folder.serial_evaluator_log if verb == "train" else folder.commander_log
+
+
+def _has_begun(run_dir: Path, policies: Iterable[str]) -> bool:
+    """Return True if each policy has a checkpoint, or if the run folder is on another machine."""
+    from remuda.storage.run_folder import folder_of_policy
+
+    folders = [folder_of_policy(run_dir, name) for name in policies or ("",)]
+    return not run_dir.is_dir() or all((folder.ckpt / "index.json").exists() for folder in folders)
+
+
+def _shortest(run_dir: Path) -> Path:
+    """Return the shortest path to type."""
+    return run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir

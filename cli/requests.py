@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remuda.cli.connecting import WAIT_S, ConnectionPath, connected, connection_path
-from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.errors import InputError
 from remuda.cli.options import (
     DEFAULT_RUNS_DIR,
     Name,
@@ -26,16 +26,16 @@ from remuda.cli.options import (
     print_unused,
     with_run_options,
 )
-from remuda.cli.output import reserved_stdout
+from remuda.cli.output import print_end, reserved_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from remuda.client.client import Client
-    from remuda.config.workers import StopConfig
+    from remuda.config.schema import ExperimentConfig
     from remuda.coordinator.disk.runs_folder import KnownRun
     from remuda.storage.run_folder import RunFolder
-    from remuda.wire.messages import ExperimentStatus, LogPiece
+    from remuda.wire.messages import LogPiece
 
 SUBMIT_EXAMPLE = "remuda submit examples/cartpole_dqn.yaml --set seed=3 --follow"
 STOP_EXAMPLE = "remuda stop cartpole_dqn"
@@ -86,7 +86,7 @@ def submit(
             options = ["--connection-file", str(connection_file)] if connection_file is not None else []
             if run.runs_dir != DEFAULT_RUNS_DIR:
                 options += ["--runs-dir", str(run.runs_dir)]
-            _follow(client, submitted.experiment, loaded.config.stop, options)
+            _follow(client, submitted.experiment, loaded.config, options)
 
 
 def stop(
@@ -114,31 +114,18 @@ def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPa
         client.shutdown()
 
 
-def _follow(client: Client, experiment: str, budget: StopConfig, options: Sequence[str]) -> None:
+def _follow(client: Client, experiment: str, config: ExperimentConfig, options: Sequence[str]) -> None:
     """Show progress to the end; `options` find the coordinator again."""
     from remuda.client.progress import open_view
 
     try:
-        with closing(open_view(budget)) as view:
+        with closing(open_view(config.stop)) as view:
             status = client.follow(experiment, lambda status: view.update(status, time.monotonic()))
     except KeyboardInterrupt:
         stop = shlex.join(["remuda", "stop", experiment[:8], *options])
         print(f"no longer followed, still running. To stop the run, type: {stop}", file=sys.stderr)
         return
-    _print_end(status, options)
-
-
-def _print_end(status: ExperimentStatus, options: Sequence[str]) -> None:
-    from remuda.client.progress import commander_log, ending
-    from remuda.training.next_command import resume_command
-
-    text, again = ending(status), resume_command("submit", status.run_dir, options=options)
-    if status.state == "failed":
-        log = commander_log(status, Path(status.run_dir))
-        raise RunFailedError(f"{text}\nread why in {log}\nwhen the cause is fixed, type: {again}")
-    print(text, file=sys.stderr)
-    if status.state == "stopped":
-        print(f"to continue the run, type: {again}", file=sys.stderr)
+    print_end(status, config, "submit", options=options, output=sys.stderr)
 
 
 LOGS_EXAMPLE = "remuda logs cartpole_dqn -f"

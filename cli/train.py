@@ -7,12 +7,10 @@ import time
 from contextlib import closing
 from functools import partial
 from importlib import import_module
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from remuda.cli.errors import RunFailedError
 from remuda.cli.options import (
     AsJson,
     Name,
@@ -23,7 +21,7 @@ from remuda.cli.options import (
     print_unused,
     with_run_options,
 )
-from remuda.cli.output import reserved_stdout
+from remuda.cli.output import print_end, profile_folder, require_success, reserved_stdout
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.client.beginning import ResolvedRun
@@ -53,7 +51,6 @@ def train(
     score and logs are restored. Unfinished episodes are lost; new episodes begin. Without CONFIG the run keeps all its
     settings: remuda train --resume --run-dir runs/first
     """
-    from remuda.cli.output import profile_folder
     from remuda.worker.process import bound_threads, gc_frozen
     from remuda.worker.profile import profiled
 
@@ -69,7 +66,10 @@ def train(
             profiles.keep_in(result.run_dir, sys.stderr if as_json else None)
         if as_json:
             _print_json(result, status, output)
-    _print_end(result, asked, quiet=as_json)
+    if as_json:
+        require_success(status, "train")
+    else:
+        print_end(status, asked.loaded.config, "train", explanation=result.explanation)
 
 
 def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
@@ -99,41 +99,3 @@ def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> 
 
     content: dict[str, object] = {**msgspec.to_builtins(status), "explanation": result.explanation}
     print(msgspec.json.encode(content).decode(), file=output, flush=True)
-
-
-def _print_end(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
-    """Print the end of the run and the next commands."""
-    from remuda.client.running import why_nothing_was_learned
-    from remuda.training.next_command import evaluate_command, resume_command
-
-    counters, best = result.counters, result.best
-    if result.failed:
-        bests = [best, *(own.best for own in result.policies.values())]
-        resumable = any(one is not None for one in bests)
-        again = resume_command("train", result.run_dir)
-        saved = f"\nWhat was learned is saved. When the cause is fixed, type: {again}" if resumable else ""
-        first = next(iter(result.policies), "")  # each of several policies has the traceback
-        log = result.run_dir / "log" / first / "evaluator" / "evaluator_logger.txt"
-        raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")
-    if quiet:
-        return
-    explained = "" if result.explanation == result.reason else f": {result.explanation}"
-    print(f"ended      {result.reason}{explained}")
-    print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
-    unlearned = why_nothing_was_learned(asked.loaded.config, reason=result.reason, train_iter=counters.train_iter)
-    if unlearned is not None:
-        print(f"warning    {unlearned}")
-    if not result.policies:
-        print("best       " + ("none" if best is None else f"mean return {best.reward_mean:.6g}, {best.record.file}"))
-    for name, own in result.policies.items():
-        of = own.best
-        best_one = "none" if of is None else f"mean return {of.reward_mean:.6g}, ckpt/{name}/{of.record.file}"
-        print(f"{name:10} train_iter {own.counters.train_iter}, best {best_one}")
-    print(f"run folder {result.run_dir}")
-    has_best = best is not None or any(own.best is not None for own in result.policies.values())
-    print("\nType next:")
-    print(f"  {evaluate_command(result.run_dir, has_best=has_best)}")
-    curves = result.run_dir / "log" if result.policies else result.run_dir / "log" / "serial"
-    print(f"  tensorboard --logdir {quote(str(curves))}")
-    if result.reason == "stopped":
-        print(f"  {resume_command('train', result.run_dir)}")

@@ -7,7 +7,6 @@ import math
 import sys
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import IO, Protocol, cast
 
 from rich.console import Console
@@ -18,7 +17,6 @@ from rich.text import Text
 
 from remuda.config.workers import StopConfig
 from remuda.logbook.lines import one_line
-from remuda.storage.run_folder import folder_of_policy
 from remuda.wire.messages import OVER, ExperimentStatus
 
 PLAIN_INTERVAL_S = 10.0
@@ -53,21 +51,6 @@ def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
             shares.append((min(value / bound, 1.0), left / per_s if per_s > 0 else None))
     known = [left for _, left in shares if left is not None]
     return Outlook(max(share for share, _ in shares), min(known) if known else None)
-
-
-def commander_log(status: ExperimentStatus, run_dir: Path) -> Path:
-    """Return the log of a run's decisions; for several policies the log of the first policy."""
-    return folder_of_policy(run_dir, status.policies[0].name if status.policies else "").commander_log
-
-
-def ending(status: ExperimentStatus) -> str:
-    """Describe the end of a run in one line."""
-    why = "" if status.reason in (None, status.state) else f": {status.reason}"
-    if status.policies:
-        each = ", ".join(f"{one.name} {number(one.best_return)}" for one in status.policies)
-        return f"{status.name} {status.state}{why}; best returns: {each}"
-    best = "none" if status.best_return is None else number(status.best_return)
-    return f"{status.name} {status.state}{why}; best return {best}"
 
 
 def duration(seconds: float | None) -> str:

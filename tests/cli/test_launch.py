@@ -11,10 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from remuda.cli.errors import RunFailedError
-from remuda.cli.launch import _print_end  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
 from remuda.tests.cli.terminal import Terminal
-from remuda.tests.client.statuses import status
 from remuda.tests.imports import imported_by
 
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
@@ -125,18 +122,6 @@ def test_auto_is_refused_where_this_machine_is_not_that_of_one_run(
     assert why in ended.err
 
 
-def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    _print_end(
-        status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "my run")), ["lost_after_s=20"]
-    )
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "  remuda launch --resume --run-dir 'runs/my run' --limit lost_after_s=20"
-    assert "  remuda evaluate 'runs/my run' -i best -n 20 -d" in lines
-
-
 def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -157,12 +142,3 @@ def test_nobody_waits_for_torch_before_a_run_with_new_weights_starts(tmp_path: P
     brought = imported_by(program, cwd=tmp_path)
     assert "gymnasium" in brought, "the environment was built"
     assert "torch" not in brought
-
-
-def test_a_failed_run_says_why_and_where_to_read(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = status(
-        state="failed", reason="workers failed 5 times in a row", run_dir="/elsewhere/mine", best_return=None
-    )
-    with pytest.raises(RunFailedError, match=r"workers failed 5 times in a row\n.*commander_logger\.txt"):
-        _print_end(failed)
-    assert "best return none" in capsys.readouterr().out

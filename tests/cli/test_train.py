@@ -35,13 +35,13 @@ def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
     ended = terminal.remuda("train", config, "--runs-dir", tmp_path / "runs", "--run-id", "first", *SHORT)
     root = tmp_path / "runs" / "first"
     assert ended.code == 0, ended.err
-    assert ended.out.startswith("ended      max_env_steps: env_step 60 has reached max_env_steps 60\n")
-    assert f"run folder {root}\n" in ended.out
+    assert ended.out.startswith("tiny finished: max_env_steps: env_step 60 has reached max_env_steps 60; best return ")
+    assert f"run folder: {root}\n" in ended.out
     assert f"remuda evaluate {root} -i best -n 20 -d\n" in ended.out
-    assert f"tensorboard --logdir {root}/log/serial" in ended.out
+    assert f"tensorboard --logdir {root}/log\n" in ended.out
     best = CheckpointIndex(root / "ckpt").best
     assert best is not None
-    assert f"best       mean return {best.reward:.6g}, {best.file}\n" in ended.out
+    assert f"; best return {best.reward:.2f}\n" in ended.out
     assert "tiny: finished | env_step 60" in ended.err
 
 
@@ -86,7 +86,7 @@ def test_a_failed_end_as_json_is_told_and_is_exit_code_1(terminal: Terminal, con
     told = json.loads(ended.out)
     assert told["state"] == "failed"
     assert re.fullmatch(GAVE_WAY, told["reason"])
-    assert re.search(f"The run failed: {GAVE_WAY}", ended.err)
+    assert re.search(f"tiny failed: {GAVE_WAY}", ended.err)
     assert f"type: remuda train --resume --run-dir {tmp_path / 'run'}" in ended.err
     log = tmp_path / "run" / "log" / "evaluator" / "evaluator_logger.txt"
     assert str(log) in ended.err
@@ -148,7 +148,7 @@ def test_a_first_signal_saves_and_the_printed_line_continues_exactly_that_run(co
         process.send_signal(number)
         out, err = process.communicate(timeout=HANG_S)
         assert process.returncode == 0, err
-        assert f"ended      stopped: interrupted: asked to by {number.name}" in out
+        assert f"stopped: interrupted: asked to by {number.name}; best return " in out
         index = CheckpointIndex(root / "ckpt")
         assert index.last is not None
         assert (root / "ckpt" / "ckpt_interrupt.pth.tar").read_bytes() == (root / "ckpt" / index.last.file).read_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,6 @@ from remuda.cli.output import PLAIN_WIDTH, table
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from remuda.client.client import Client
     from remuda.logbook.series import Evaluation, Event, Interval, Moment
     from remuda.storage.notes import Notes
     from remuda.wire.messages import ExperimentStatus, RefusalCounts, Status, WorkerStatus
@@ -56,7 +55,9 @@ def status(
         return
     with connected(connection_file, runs_dir) as client:
         if watch:
-            _watch(client, experiment)
+            from rich.console import Console
+
+            show_live(lambda: client.status(experiment), Console())
             return
         found = client.status(experiment)
     if as_json:
@@ -75,16 +76,15 @@ def _console() -> Console:
     return console
 
 
-def _watch(client: Client, experiment: str | None) -> None:
-    from rich.console import Console
+def show_live(ask: Callable[[], Status], console: Console, pause: Callable[[float], None] = time.sleep) -> None:
+    """Show the status of this moment in place of the last, until Ctrl-C."""
     from rich.live import Live
 
-    console = Console()
     with Live(console=console, auto_refresh=False, screen=False) as live:
         try:
             while True:
-                live.update(picture(client.status(experiment), console.width), refresh=True)
-                time.sleep(WATCH_S)
+                live.update(picture(ask(), console.width), refresh=True)
+                pause(WATCH_S)
         except KeyboardInterrupt:
             return
 

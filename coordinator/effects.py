@@ -221,6 +221,12 @@ class Release:
 
 Step = Effect | SendToLease | Reply | SendToPeer | ForgetPeer | Release | Broken | Happened
 
+
+def effect_of(step: Step) -> Step:
+    """Return the effect of one of several policies; every other step itself."""
+    return step.effect if isinstance(step, PolicyEffect) else step
+
+
 P = ParamSpec("P")
 
 

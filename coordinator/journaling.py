@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.catalog import Catalog
-from remuda.coordinator.effects import Broken, DeleteChunks, PolicyEffect, Reply, SendToLease, Step
+from remuda.coordinator.effects import Broken, DeleteChunks, Reply, SendToLease, Step, effect_of
 from remuda.coordinator.events import PreparedRun, RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.leases import Sender
@@ -63,7 +63,7 @@ class Journaling:
     def ticked(self, experiment: Experiment, steps: Sequence[Step]) -> None:
         """Record a tick of this experiment, which changes something only with more steps than reports."""
         for step in steps:
-            if not isinstance(step.effect if isinstance(step, PolicyEffect) else step, Emit):
+            if not isinstance(effect_of(step), Emit):
                 self.touched.add(experiment.identity.id)
 
     def tick(self, now_s: float) -> None:
@@ -151,8 +151,6 @@ def _whole(found: Sequence[Sequence[ChunkMeta]]) -> tuple[tuple[ChunkMeta, ...],
 
 
 def _leaves_no_trace(step: Step) -> bool:
-    if isinstance(step, PolicyEffect):
-        return isinstance(step.effect, Emit | DeleteChunks)
-    return isinstance(step, Emit | DeleteChunks) or (
+    return isinstance(effect_of(step), Emit | DeleteChunks) or (
         isinstance(step, SendToLease) and isinstance(step.message, Batches)
     )

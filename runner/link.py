@@ -25,6 +25,7 @@ from remuda.coordinator.effects import (
     RewindCurves,
     SendToLease,
     Step,
+    effect_of,
 )
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.leases import Sender
@@ -100,7 +101,7 @@ class _Requests:
     def add(self, steps: Iterable[Step]) -> None:
         """Sort the steps."""
         for step in steps:
-            match effect := _effect(step):
+            match effect := effect_of(step):
                 case SendToLease(message=Batches()):
                     self.batches.append(effect)
                 case SendToLease(message=CallCallbacks() | ChangeSettings()):
@@ -112,11 +113,6 @@ class _Requests:
                 case _:
                     self.uncommitted |= isinstance(effect, RecordCheckpoint | RecordReward)
                     self.steps.append(step)
-
-
-def _effect(step: Step) -> Step:
-    """Return the effect of a step."""
-    return step.effect if isinstance(step, PolicyEffect) else step
 
 
 class MemoryLink:
@@ -265,7 +261,7 @@ class SerialLink:
         """Drop unfinished and uncommitted work of a failed run. `without_learners`: the learners cannot save."""
         steps, self._requests = self._requests.steps, _Requests()
         self._evaluates = False
-        self._requests.steps += (step for step in steps if isinstance(_effect(step), DeleteChunks | LogLine | Emit))
+        self._requests.steps += (step for step in steps if isinstance(effect_of(step), DeleteChunks | LogLine | Emit))
         if without_learners:
             for lease in range(1, len(self._members) + 1):
                 self.add(self._run.worker_gone(lease, "it has failed", self._clock(), handed_in=True))

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from remuda.coordinator.disk.room import AGAIN_S, Room
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.effects import DeleteChunks, PolicyEffect, RewindCurves
+from remuda.coordinator.effects import DeleteChunks, PolicyEffect, RewindCurves, effect_of
 from remuda.coordinator.events import RunBroken
 from remuda.training.effects import LogLine
 from remuda.training.journal_database import JournalError
@@ -279,7 +279,8 @@ def _before_anybody_is_answered(
 ) -> tuple[list[RunEffect], list[RunEffect]]:
     """Split the effects into the first effects and the rest. Deletions come first because a collector writes the next
     payload file after the answer; curves are set back before a learner begins, with all earlier points."""
-    rewound = max((i for i, effect in enumerate(effects) if isinstance(_plain(effect), RewindCurves)), default=-1) + 1
+    curves = [i for i, effect in enumerate(effects) if isinstance(effect_of(effect), RewindCurves)]
+    rewound = max(curves, default=-1) + 1
     first, later = list(effects[:rewound]), list[RunEffect]()
     deletions: list[DeleteChunks] = []
     for effect in effects[rewound:]:
@@ -293,7 +294,3 @@ def _before_anybody_is_answered(
         files = tuple(file for each in deletions for file in each.files)
         first.append(DeleteChunks(deletions[0].experiment, files))
     return first, later
-
-
-def _plain(effect: RunEffect) -> object:
-    return effect.effect if isinstance(effect, PolicyEffect) else effect

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from remuda.cli.status import json_text, picture
+from remuda.cli.status import json_text, picture, show_live
 from remuda.storage.notes import Notes, write_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.client.statuses import status
@@ -106,3 +107,25 @@ def test_programs_get_the_notes_of_runs_whose_folders_are_here(tmp_path: Path) -
     here, elsewhere = replace(status(), run_dir=str(tmp_path)), replace(status(), run_dir="/no/such/folder")
     found = json.loads(json_text(Status(COORDINATOR, [], [here, elsewhere])))["experiments"]
     assert [(each["note"], each["tags"]) for each in found] == [("slow", ["lr"]), ("", [])]
+
+
+def test_a_watched_status_is_asked_for_again_after_each_pause_until_ctrl_c() -> None:
+    console = Console(file=io.StringIO(), width=160, highlight=False, force_terminal=True)
+    asked: list[float] = []
+    pauses: list[float] = []
+
+    def ask() -> Status:
+        asked.append(sum(pauses))
+        return Status(COORDINATOR, [], [status(env_step=2500 + len(asked))])
+
+    def pause(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    show_live(ask, console, pause)
+    assert asked == [0.0, 1.0, 2.0]
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue()
+    assert re.findall(r"running +(\d+)", printed)[:3] == ["2501", "2502", "2503"]
+    assert printed.count("\x1b[1A") >= 2, "each status stands in place of the former"

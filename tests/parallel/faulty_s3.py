@@ -1,7 +1,8 @@
 """A real S3 server, moto's, in a process of its own: `python -m remuda.tests.parallel.faulty_s3 HOST PORT RATE FILE`.
 
-With the probability RATE each, requests are answered by 503, uploads are cut in half and answered by 503, and lists are
-answered as they were before. FILE has all changes: a server that is started again has what the killed one confirmed.
+With the probability RATE each, signed requests are answered by 503, uploads are cut in half and answered by 503, and
+lists are answered as they were before; what a test asks itself is not signed. FILE has all changes: a server that is
+started again has what the killed one confirmed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Faulty:
 
     def __call__(self, environ: Environ, start: Callable[..., object]) -> Iterable[bytes]:
         method, query = environ["REQUEST_METHOD"], environ["QUERY_STRING"]
-        if self.chance.random() < self.rate:
+        if "HTTP_AUTHORIZATION" in environ and self.chance.random() < self.rate:
             if method == "PUT" and "/parts/" in environ["PATH_INFO"]:
                 size = int(environ.get("CONTENT_LENGTH") or 0)
                 torn = environ["wsgi.input"].read(size)[: size // 2]

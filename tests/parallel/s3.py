@@ -86,7 +86,12 @@ def s3_server(
 
 def run_in(cache: Path, name: str) -> Path:
     """The folder that stands for a run of RUNS on the machine with this cache."""
-    return cache / "remuda" / "s3" / "herd" / "runs" / name
+    return folder_in(cache, f"{RUNS}/{name}")
+
+
+def folder_in(cache: Path, address: str) -> Path:
+    """The folder that stands for an address on the machine with this cache."""
+    return cache / "remuda" / address.replace("://", "/")
 
 
 def with_environment(command: Sequence[str], environment: dict[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ from remuda.tests.faults.herd import Herd, assert_exact_run
 from remuda.tests.faults.sizes import BUCKET_KILLS
 from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.reading import joined, last_checkpoint, wait_for_learner
-from remuda.tests.parallel.s3 import RUNS, environment_of, run_in, s3_server
+from remuda.tests.parallel.s3 import RUNS, environment_of, folder_in, run_in, s3_server
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.ports import free_ports
 from remuda.tests.warm.program import REMUDA
 
 pytestmark = pytest.mark.processes
+shares_the_server = pytest.mark.xdist_group("an S3 server")
 
 ADDRESS = f"{RUNS}/horse"
 ENDLESS: dict[str, dict[str, object]] = {
@@ -42,56 +44,63 @@ def shipped(cache: Path) -> int:
     return 0 if mark is None else mark.number
 
 
-def test_a_run_goes_on_from_its_bucket_when_its_machine_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beside a server that is busy, tears uploads and lists late. The process that ships is killed, then every process
-    of the run at once; a command with another home resumes from the bucket, and the counters are exact to the end."""
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Generator[int]:
+    """Port of a server that is busy, tears uploads and lists late; each test has names of its own in the bucket."""
     (port,) = free_ports(1)
+    with s3_server("127.0.0.1", port, tmp_path_factory.mktemp("s3") / "server.log", rate=0.05):
+        yield port
+
+
+@shares_the_server
+def test_a_run_goes_on_from_its_bucket_when_its_machine_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    """The process that ships is killed, then every process of the run at once; a command with another home resumes from
+    the bucket, and the counters are exact to the end."""
     user = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"pause_s": 0.002}}})
     with user.config.open("a") as config:
         config.write("storage: {ship_interval_s: 0.5}\n")
     homes = [tmp_path / "first", tmp_path / "second"]
-    with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.05):
-        for name, value in environment_of("127.0.0.1", port, homes[0]).items():
-            monkeypatch.setenv(name, value)
-        first = Command(tmp_path / "1", user.root, "launch", user.config, "--run-dir", ADDRESS)
-        try:
-            until(lambda: (run_in(homes[0], "horse") / "ckpt" / "index.json").exists(), "something to continue from")
-            begun = shipped(homes[0])
-            until(lambda: shipped(homes[0]) >= begun + 2, "two generations")
-            (shipper,) = first.family_of("remuda.storage.bucket")
-            shipper.send_signal(signal.SIGKILL)
-            before = shipped(homes[0])
-            until(lambda: shipped(homes[0]) > before, "the process that ships is back")
-        finally:
-            first.kill_all()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(homes[1]))
-        second = Command(tmp_path / "2", user.root, "launch", "--resume", "--run-dir", ADDRESS)
-        try:
-            ended = second.ended()
-        finally:
-            second.end()
-        assert ended.code == 0, ended.err
-        assert "restored generation 1/" in ended.err
-        here = run_in(homes[1], "horse")
-        assert assert_exact_run(here, alone=False) >= 3_000
-        fetched = subprocess.run(
-            [REMUDA, "fetch", ADDRESS, "copy"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert fetched.returncode == 0, fetched.stderr
-        assert assert_exact_run(tmp_path / "copy", alone=False) == assert_exact_run(here, alone=False)
-        index = json.loads((tmp_path / "copy" / "ckpt" / "index.json").read_text())
-        assert index == json.loads((here / "ckpt" / "index.json").read_text())
-        refused = subprocess.run(
-            [REMUDA, "train", user.config, "--run-dir", ADDRESS],
-            cwd=user.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert refused.returncode == 2
-        assert "--resume" in refused.stderr
+    for name, value in environment_of("127.0.0.1", port, homes[0]).items():
+        monkeypatch.setenv(name, value)
+    first = Command(tmp_path / "1", user.root, "launch", user.config, "--run-dir", ADDRESS)
+    try:
+        until(lambda: (run_in(homes[0], "horse") / "ckpt" / "index.json").exists(), "something to continue from")
+        begun = shipped(homes[0])
+        until(lambda: shipped(homes[0]) >= begun + 2, "two generations")
+        (shipper,) = first.family_of("remuda.storage.bucket")
+        shipper.send_signal(signal.SIGKILL)
+        before = shipped(homes[0])
+        until(lambda: shipped(homes[0]) > before, "the process that ships is back")
+    finally:
+        first.kill_all()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(homes[1]))
+    second = Command(tmp_path / "2", user.root, "launch", "--resume", "--run-dir", ADDRESS)
+    try:
+        ended = second.ended()
+    finally:
+        second.end()
+    assert ended.code == 0, ended.err
+    assert "restored generation 1/" in ended.err
+    here = run_in(homes[1], "horse")
+    assert assert_exact_run(here, alone=False) >= 3_000
+    fetched = subprocess.run(
+        [REMUDA, "fetch", ADDRESS, "copy"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert fetched.returncode == 0, fetched.stderr
+    assert assert_exact_run(tmp_path / "copy", alone=False) == assert_exact_run(here, alone=False)
+    index = json.loads((tmp_path / "copy" / "ckpt" / "index.json").read_text())
+    assert index == json.loads((here / "ckpt" / "index.json").read_text())
+    refused = subprocess.run(
+        [REMUDA, "train", user.config, "--run-dir", ADDRESS],
+        cwd=user.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
 
 
 LISTED_BEFORE = """
@@ -107,17 +116,17 @@ assert store.size("epochs/1.json") == 7
 """
 
 
-def test_an_object_that_was_written_after_a_list_is_there(tmp_path: Path) -> None:
+@shares_the_server
+def test_an_object_that_was_written_after_a_list_is_there(tmp_path: Path, port: int) -> None:
     """A run whose first generation was not on a list yet must not count as no run."""
-    (port,) = free_ports(1)
-    with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.0):
-        asked = subprocess.run(
-            [sys.executable, "-c", LISTED_BEFORE, ADDRESS, f"http://127.0.0.1:{port}/herd/runs/horse/epochs/1.json"],
-            env={**os.environ, **environment_of("127.0.0.1", port, tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    url = f"http://127.0.0.1:{port}/herd/listed/epochs/1.json"
+    asked = subprocess.run(
+        [sys.executable, "-c", LISTED_BEFORE, "s3://herd/listed", url],
+        env={**os.environ, **environment_of("127.0.0.1", port, tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert asked.returncode == 0, asked.stderr
 
 
@@ -231,13 +240,13 @@ def kill_one(role: str, command: Command, run: Path) -> None:
     until(killed, f"a {role} to kill")
 
 
-def test_the_runs_of_a_coordinator_go_on_on_another_machine(tmp_path: Path) -> None:
+@shares_the_server
+def test_the_runs_of_a_coordinator_go_on_on_another_machine(tmp_path: Path, port: int) -> None:
     """Each time that its machine is lost, at any moment: a run and a sweep, one of which has to wait, come to their end
     when the same commands are typed again, and are exact."""
     seed = a_seed()
     print(f"coordinator: seed {seed}")
-    chance = random.Random(seed)
-    (port,) = free_ports(1)
+    chance, runs = random.Random(seed), "s3://herd/ranch"
     user = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"pause_s": 0.005}}})
     with user.config.open("a") as config:
         config.write("storage: {ship_interval_s: 0.5}\n")
@@ -245,40 +254,39 @@ def test_the_runs_of_a_coordinator_go_on_on_another_machine(tmp_path: Path) -> N
 
     def machine(number: int) -> tuple[Herd, subprocess.Popen[bytes]]:
         home = tmp_path / f"home{number}"
-        herd = Herd(home, options=("--runs-dir", RUNS), env=environment_of("127.0.0.1", port, home))
-        herd.runs = run_in(home, "")
+        herd = Herd(home, options=("--runs-dir", runs), env=environment_of("127.0.0.1", port, home))
+        herd.runs = folder_in(home, runs)
         herd.coordinator()
         if number == 0:
             herd.submit(user, "horse")
-        grid = (user.root / "grid.yaml", "--runs-dir", RUNS, "--connection-file", herd.connection_file)
+        grid = (user.root / "grid.yaml", "--runs-dir", runs, "--connection-file", herd.connection_file)
         return herd, herd.start("sweep", REMUDA, "sweep", *grid)
 
-    with s3_server("127.0.0.1", port, tmp_path / "server.log", rate=0.05):
-        herd, sweep = machine(0)
-        try:
-            until(lambda: fetched(herd, "pair", herd.root / "seen"), "run and sweep are in the bucket")
-            for number in range(BUCKET_KILLS):
-                herd.workers()
-                herd.wait_members(4)
-                time.sleep(chance.uniform(0.0, 10.0))  # the moment
-                herd.kill_all()
-                herd, sweep = machine(number + 1)
+    herd, sweep = machine(0)
+    try:
+        until(lambda: fetched(herd, f"{runs}/pair", herd.root / "seen"), "run and sweep are in the bucket")
+        for number in range(BUCKET_KILLS):
             herd.workers()
-            herd.wait_over("horse")
-            assert sweep.wait(HANG_S) == 0, herd.said()
-            herd.shut_down()
-            assert "restored generation" in herd.said()
-            (run,) = json.loads((herd.runs / "pair" / "sweep.json").read_text())["runs"]
-        finally:
-            herd.end()
-        for name in ("horse", f"pair/{run['run_dir']}"):
-            there = tmp_path / "copies" / name
-            assert fetched(herd, name, there)
-            assert assert_exact_run(there, alone=False) >= 3_000
+            herd.wait_members(4)
+            time.sleep(chance.uniform(0.0, 10.0))  # the moment
+            herd.kill_all()
+            herd, sweep = machine(number + 1)
+        herd.workers()
+        herd.wait_over("horse")
+        assert sweep.wait(HANG_S) == 0, herd.said()
+        herd.shut_down()
+        assert "restored generation" in herd.said()
+        (run,) = json.loads((herd.runs / "pair" / "sweep.json").read_text())["runs"]
+    finally:
+        herd.end()
+    for name in ("horse", f"pair/{run['run_dir']}"):
+        there = tmp_path / "copies" / name
+        assert fetched(herd, f"{runs}/{name}", there)
+        assert assert_exact_run(there, alone=False) >= 3_000
 
 
-def fetched(herd: Herd, name: str, target: Path) -> bool:
+def fetched(herd: Herd, address: str, target: Path) -> bool:
     """Whether the newest generation of a machine's runs has this run, or this folder of runs: copy it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    command = [str(REMUDA), "fetch", f"{RUNS}/{name}", str(target)]
+    command = [str(REMUDA), "fetch", address, str(target)]
     return subprocess.run(command, capture_output=True, check=False, env={**os.environ, **herd.env}).returncode == 0

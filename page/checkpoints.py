@@ -141,7 +141,6 @@ class CheckpointView(Struct, frozen=True, kw_only=True):
     file: str
     size_bytes: int | None
     """None for a missing file."""
-    created: str
     best: bool
     last: bool
     film: bool
@@ -177,7 +176,6 @@ def checkpoints(folder: RunFolder, films: Films, evaluations: Sequence[Requested
             return_mean=finite(record.reward),
             file=record.file,
             size_bytes=_size(folder, record.file),
-            created=record.created,
             best=record.train_iter == best,
             last=record.train_iter == last,
             film=record.train_iter in with_film,

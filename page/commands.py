@@ -180,7 +180,6 @@ class RequestedEvaluation(Struct, frozen=True, kw_only=True):
     return_mean: float | None = None
     return_std: float | None = None
     returns: list[float | None] = []
-    length_mean: float | None = None
     message: str | None = None
     """Reason of a failure."""
 
@@ -277,7 +276,6 @@ def outcome(evaluation: RequestedEvaluation, code: int, output: str, errors: str
         return_mean=_number(result.get("reward_mean")),
         return_std=_number(result.get("reward_std")),
         returns=returns[:MOST_RETURNS],
-        length_mean=_number(result.get("avg_envstep_per_episode")),
     )
 
 

@@ -185,23 +185,17 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     """Counts of a run. See LedgerCounts."""
 
     accepted_chunks: int
-    accepted_env_steps: int
     repeated_chunks: int
-    refused_chunks: int
-    refused_env_steps: int
     lost_collectors: int
     lost_chunks_most: int
     """Upper bound of lost chunks: refused chunks, and chunks of collectors that ended without sending."""
 
 
-def ledger_view(counts: LedgerCounts, env_step: int) -> LedgerView:
-    """Return the view of counts at this number of environment steps."""
+def ledger_view(counts: LedgerCounts) -> LedgerView:
+    """Return the view of counts."""
     return LedgerView(
         accepted_chunks=counts.accepted,
-        accepted_env_steps=env_step,
         repeated_chunks=counts.repeated,
-        refused_chunks=counts.refused,
-        refused_env_steps=counts.refused_env_steps,
         lost_collectors=counts.lost_collectors,
         lost_chunks_most=counts.refused + MOST_LOST * counts.lost_collectors,
     )
@@ -214,10 +208,7 @@ class CoordinatorView(Struct, frozen=True):
     address: str
     pid: int
     uptime_s: float
-    protocol: int
     longest_turn_s: float
-    descriptors: int
-    descriptor_limit: int
     refusals: dict[str, int]
 
 
@@ -281,10 +272,7 @@ def coordinator_view(status: CoordinatorStatus) -> CoordinatorView:
         address=status.address,
         pid=status.pid,
         uptime_s=status.uptime_s,
-        protocol=status.protocol,
         longest_turn_s=load.longest_turn_s,
-        descriptors=load.descriptors,
-        descriptor_limit=load.descriptor_limit,
         refusals=asdict(status.refusals),
     )
 

@@ -50,7 +50,6 @@ class LogPart(Struct, frozen=True, kw_only=True):
     """Whole lines of a log: the bytes from `begin` up to `end`."""
 
     file: str
-    inode: int
     begin: int
     end: int
     size_bytes: int
@@ -116,8 +115,7 @@ def read_part(
     are begins of lines. Raises UnknownLogError, OSError."""
     path = known_log(log, file)
     with open_regular(path, follow_link=False) as opened:
-        status = os.fstat(opened.fileno())
-        size = status.st_size
+        size = os.fstat(opened.fileno()).st_size
         if after is not None:
             begin = min(max(after, 0), size)
             block = os.pread(opened.fileno(), MOST_BYTES, begin)
@@ -130,7 +128,6 @@ def read_part(
         text = os.pread(opened.fileno(), end - begin, begin)
     return LogPart(
         file=file,
-        inode=status.st_ino,
         begin=begin,
         end=end,
         size_bytes=size,

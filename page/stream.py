@@ -135,7 +135,6 @@ class LogLines(Struct, frozen=True):
     """New lines of a log."""
 
     file: str
-    inode: int
     begin: int
     end: int
     text: str
@@ -291,7 +290,7 @@ class Follower:
                 return
             begin = 0 if reset or not before.log_inode else before.log_offset
             self._position = Position(inode, end)
-            yield LogLines(file, inode, begin, end, piece.text, reset)
+            yield LogLines(file, begin, end, piece.text, reset)
 
     def _end(self) -> Position:
         """Return the end of the log, or the requested `after`."""

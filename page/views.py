@@ -31,7 +31,7 @@ from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES, newest_i
 from remuda.page.stored_run import RunRow
 from remuda.page.stored_runs import StoredRuns
 from remuda.page.timeline import RecentShares, Timeline, timeline
-from remuda.storage.untrusted import json_of, read_bounded
+from remuda.storage.untrusted import read_bounded
 from remuda.wire.messages import OVER, Status
 
 API = 2
@@ -42,7 +42,6 @@ _MOST_LOOKED_INTO = 20
 """Most running runs with a current wait in a list."""
 _MOST_FILMS = 64
 """Most runs with remembered films."""
-_MOST_TIMERS_BYTES = 8 << 20
 _MOST_EXAMPLE_BYTES = 64 << 10
 
 
@@ -80,24 +79,13 @@ class RunList(Struct, frozen=True):
     sweeps: list[SweepView]
 
 
-class RunWorker(Struct, frozen=True):
-    """A current or former worker of a run."""
-
-    uuid: str
-    role: str
-    incarnations: int
-    alive: bool
-
-
 class RunView(Struct, frozen=True):
     """A run."""
 
     run: RunRow
-    workers: list[RunWorker]
     ledger: LedgerView | None
     """None if unknown: for runs of earlier versions, and before the first interval."""
     stop: dict[str, object]
-    timers: object
 
 
 class Views:
@@ -205,14 +193,11 @@ class Views:
 
     def run(self, run: str) -> RunView:
         """Return one run. Raises UnknownRunError, OSError."""
-        folder, row = self.ids.folder(run), self.row(run)
-        files = log_files.log_files(folder.log, self.alive(run))
+        row = self.row(run)
         return RunView(
             run=row,
-            workers=_workers(files),
             ledger=self._ledger(run, row),
             stop=self._stop(run),
-            timers=_json(self.ids.folder(self._first_policy(run)).timers),
         )
 
     def _ledger(self, run: str, row: RunRow) -> LedgerView | None:
@@ -220,9 +205,9 @@ class Views:
         status = None if row.run is None else self._status_of(row.run)
         live = [] if status is None else [each.ledger for each in status.experiments if each.id == row.experiment]
         if live and live[0] is not None:
-            return ledger_view(live[0], row.env_step)
+            return ledger_view(live[0])
         last = newest_interval(self.ids.folder(self._first_policy(run)).series)
-        return None if last is None or last.ledger is None else ledger_view(last.ledger, last.env_step)
+        return None if last is None or last.ledger is None else ledger_view(last.ledger)
 
     def alive(self, run: str) -> list[tuple[str, int]]:
         """Return UUIDs and incarnations of the current workers of a run; empty without a coordinator."""
@@ -339,22 +324,3 @@ class Views:
         return Status(
             status.coordinator, [], [each for each in status.experiments if self.ids.id_of(each.run_dir) == run]
         )
-
-
-def _workers(files: Sequence[log_files.LogFile]) -> list[RunWorker]:
-    found: dict[tuple[str, str], list[log_files.LogFile]] = {}
-    for file in files:
-        if file.worker is not None:
-            found.setdefault((file.worker, file.source), []).append(file)
-    return [
-        RunWorker(uuid, role, max(file.incarnation or 0 for file in its), any(file.alive for file in its))
-        for (uuid, role), its in found.items()
-    ]
-
-
-def _json(path: Path) -> object:
-    """Return the content of a JSON file; None for a missing or damaged file."""
-    try:
-        return json_of(read_bounded(path, most_bytes=_MOST_TIMERS_BYTES, follow_link=False))
-    except (OSError, ValueError):
-        return None

@@ -111,11 +111,9 @@ def test_checking_runs_no_code_that_a_config_names(tmp_path: Path) -> None:
 def test_an_evaluation_is_what_the_command_says() -> None:
     begun = RequestedEvaluation(id="e1", run="a", train_iter="best", episodes=2, deterministic=True, began_s=0.0)
     each = '[{"return": 1}, {"return": 3.0}]'
-    text = f'{{"reward_mean": 2.0, "reward_std": NaN, "avg_envstep_per_episode": 5, "each": {each}}}'
+    text = f'{{"reward_mean": 2.0, "reward_std": NaN, "each": {each}}}'
     done = outcome(begun, 0, text, "")
-    assert (done.state, done.return_mean, done.return_std, done.returns, done.length_mean) == (
-        "done", 2.0, None, [1.0, 3.0], 5.0,
-    )  # fmt: skip
+    assert (done.state, done.return_mean, done.return_std, done.returns) == ("done", 2.0, None, [1.0, 3.0])
     failed = outcome(begun, 2, "", "a\nb\nc\nd\n")
     assert (failed.state, failed.message) == ("failed", "b\nc\nd")
     assert outcome(begun, 0, "no json", "").state == "failed"

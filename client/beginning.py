@@ -200,11 +200,18 @@ class Choice:
 def choose(
     algorithm: str, env_id: str, *, overrides: Sequence[Override] = (), seed: int | None = None, folder: Path
 ) -> Choice:
-    """Choose settings for `algorithm` (a `policy.type`, or AUTO) in the environment `env_id`, an id or the
-    `module:function` of `env.make`; `overrides` and `seed` replace chosen settings.
+    """Choose settings for an algorithm in an environment.
 
-    Relative paths begin at `folder`. Without a stored config the environment is built once, because sensible settings
-    depend on its spaces. Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
+    Without a stored config the environment is built once, because sensible settings depend on its spaces.
+
+    Args:
+        algorithm: a `policy.type`, or AUTO.
+        env_id: an id, or the `module:function` of `env.make`.
+        overrides: replace chosen settings.
+        seed: replaces the chosen seed.
+        folder: beginning of relative paths.
+
+    Raises ConfigError, and EnvironmentBuildError or UnsupportedSpaceError.
     """
     given = list(overrides) if seed is None else [*overrides, Override(("seed",), seed, f"--seed {seed}")]
     here = str(folder.resolve())

@@ -133,11 +133,15 @@ class Client:
         stop: Callable[[], bool] = lambda: False,
         patience: Patience | None = None,
     ) -> ExperimentStatus:
-        """Wait until the experiment is over and return its last status; `on_status` gets every status.
+        """Wait until the experiment is over and return its last status.
 
-        `check` is called at every poll, and several times a second while the coordinator does not answer: it may know
-        the reason, and raise, but must send no requests. After `stop` returns True, the experiment is asked to stop.
-        `patience` limits the wait for a silent or missing coordinator; the default is no wait.
+        Args:
+            experiment: id, beginning of an id, or name.
+            on_status: gets every status.
+            check: called at every poll, and several times a second while the coordinator does not answer. May raise
+                with the reason, but must send no requests.
+            stop: once it returns True, the experiment is asked to stop.
+            patience: limits the wait for a silent or missing coordinator; default: no wait.
         """
         patience = patience or Patience(0.0)
         heard_s, stopping = time.monotonic(), False

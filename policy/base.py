@@ -88,16 +88,17 @@ class Actor(ABC):
     ) -> np.ndarray:
         """Choose actions [n, …] of the environment's action space for observations [n, …].
 
-        `exploration` has the current values of `Declaration.exploration`, by name. Random numbers come only from `rng`,
-        so that runs can be repeated. With `deterministic`, neither is read.
-
-        `legal` bool [n, actions] marks the legal actions, in the order of a Discrete space, at least one per
-        observation; None: all are legal. For actions with several components it holds the values of component 0, then
-        those of component 1, and so on (ActionSpec.components). Environments give it in gymnasium's
-        `info["action_mask"]`; see remuda.environments.legal_actions.
-
-        `state` float32 [n, state_size] is the actor's state in every environment: 0 at the first observation of an
-        episode. It is read, and overwritten with the state for the next observation.
+        Args:
+            observations: [n, …].
+            exploration: the current values of `Declaration.exploration`, by name.
+            rng: the only source of random numbers, so that runs can be repeated.
+            deterministic: read neither `exploration` nor `rng`.
+            legal: bool [n, actions], the legal actions in the order of a Discrete space, at least one per observation;
+                None: all. For actions with several components: the values of component 0, then of component 1, and so
+                on (ActionSpec.components). Environments give them in gymnasium's `info["action_mask"]`; see
+                remuda.environments.legal_actions.
+            state: float32 [n, state_size], the actor's state in every environment: 0 at the first observation of an
+                episode. Overwritten with the state for the next observation.
         """
 
 

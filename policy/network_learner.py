@@ -162,9 +162,16 @@ class VectorLearner(NetworkLearner[Network, Optimizer]):
 def shuffled(
     rng: np.random.Generator, *, whole: int, first: int, own: int, shares: int
 ) -> tuple[NDArray[np.int64], list[int]]:
-    """Deal the `whole` rows of a batch to `shares` minibatches whose sizes differ by at most one. Return this rank's
-    row indices in its part of `own` rows, behind `first` rows of lower ranks, ordered by minibatch, and its number of
-    rows in every minibatch. `rng` has the same state in all ranks."""
+    """Deal the rows of a batch to minibatches whose sizes differ by at most one. Return the row indices in this rank's
+    part, ordered by minibatch, and the number of its rows in every minibatch.
+
+    Args:
+        rng: in the same state in all ranks.
+        whole: rows of the batch.
+        first: rows of lower ranks.
+        own: rows of this rank.
+        shares: number of minibatches.
+    """
     order = rng.permutation(whole) - first
     here = (order >= 0) & (order < own)
     begins = [share * (whole // shares) + min(share, whole % shares) for share in range(shares)]

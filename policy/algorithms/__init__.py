@@ -50,13 +50,16 @@ def make_policy(
     search: bool = True,
     shared: Shared | None = None,
 ) -> Policy:
-    """Build the acting side on `device`; with `shared`, for shared inference. It acts after `load_state`. Raises
-    UnsupportedSpaceError and UnknownAlgorithmError, as make_algorithm does.
+    """Build the acting side. The policy acts after `load_state`.
 
-    Without `search` it acts by its network alone; raises NoSearchError if the algorithm has no search.
+    Args:
+        chosen: gets the implementation of inference, chosen by timing; None: the same implementation every time.
+        device: torch's.
+        search: False: act by the network alone.
+        shared: for shared inference.
 
-    With `chosen`, inference may choose its implementation by timing, and reports the choice; without, the
-    implementation is the same every time.
+    Raises UnsupportedSpaceError and UnknownAlgorithmError, as make_algorithm does, and NoSearchError if there is no
+    search to leave out.
     """
     entry, setup = _of(config, observation, action, search=search, shared=shared)
     if not search and not entry.searches:

@@ -95,10 +95,15 @@ def load_policy(
 ) -> tuple[SingleEnv, GetAction]:
     """Load a run's environment and its policy: (env, get_action).
 
-    `run_dir` may also be a copied model/ folder, or an ONNX file of `remuda export`. The environment is built again,
-    with `render_mode` (gymnasium's: human, rgb_array), unless you pass `env`. `trust_code` runs code that other people
-    may have put into the folder (its config's environment, model.pt), and uses the copy in vars.pkl if the environment
-    cannot be built: set it only if you trust the author of the folder.
+    Args:
+        run_dir: a run folder, a copied model/ folder, or an ONNX file of `remuda export`.
+        which: the checkpoint.
+        policy: name of one of several policies.
+        env: plays in this environment; None: the environment is built again.
+        render_mode: gymnasium's for the new environment: human, rgb_array.
+        trust_code: run code that other people may have put into the folder (its config's environment, model.pt), and
+            use the copy in vars.pkl if the environment cannot be built. Only for folders whose author you trust.
+        search: False: act by the network alone.
 
     Raises EnvironmentBuildError if the environment cannot be built (`load_action` needs none) or the policy does not
     fit it, and the errors of `load_action`.

@@ -84,13 +84,18 @@ def load_checkpoint_policy(
     trust_code: bool = False,
     search: bool = True,
 ) -> TrainedPolicy:
-    """Build the acting side from a checkpoint file; without `search` it acts by its network alone. Raises
-    CheckpointError, also if `search` is False and the algorithm has no search.
+    """Build the acting side from a checkpoint file.
 
-    Uses `config`, or the checkpoint's own config. The latter may name a custom algorithm, which is code: for a run that
-    other people may have written to (see remuda.environments.rebuild) the import needs `trust_code`. `run_dir` is
-    the folder of the run; by default the parent of the checkpoint's ckpt/. Set it if each of several policies has a
-    folder in ckpt/.
+    Args:
+        path: the checkpoint.
+        config: replaces the checkpoint's own config.
+        run_dir: the folder of the run; default: the parent of the checkpoint's ckpt/. Set it if each of several
+            policies has a folder in ckpt/.
+        trust_code: import the custom algorithm of the checkpoint's config, which is code, even from a run that other
+            people may have written to (see remuda.environments.rebuild).
+        search: False: act by the network alone.
+
+    Raises CheckpointError, also if there is no search to leave out.
     """
     saved = typed(path, read(path), _Saved)
     if config is None:

@@ -91,10 +91,15 @@ def running_returns(
     *,
     discount: float,
 ) -> NDArray[np.float64]:
-    """Discounted sums of past rewards, per slot of segments [B, T]: float64 [n], of the n valid slots. Rewards are
-    divided by their standard deviation.
+    """Return the discounted sums of past rewards at the n valid slots of segments: float64 [n]. Rewards are divided by
+    their standard deviation.
 
-    `reward` is float32 [B, T], `done` and `valid` bool [B, T]; `before` float32 [B] holds each sum before its segment.
+    Args:
+        reward: float32 [B, T].
+        done: bool [B, T].
+        valid: bool [B, T].
+        before: float32 [B], each sum before its segment.
+        discount: per step.
     """
     sums = np.zeros(reward.shape, np.float64)
     running = before.astype(np.float64)

@@ -53,9 +53,14 @@ class Portable(nn.Module):
         moments: RunningMoments | None = None,
         rewards: RewardScale | None = None,
     ) -> None:
-        """Make a policy of a network that maps encoded observations [batch, …], or the outputs of a recurrent core, to
-        outputs [batch, k] of this meaning. `exploration` is the share of random actions of `sample` for `q_values`;
-        `moments` are those of observations; `rewards` gives the scale of the values.
+        """Make a policy of a network.
+
+        Args:
+            network: maps encoded observations [batch, …], or the outputs of a recurrent core, to outputs [batch, k].
+            output_name: meaning of the outputs.
+            exploration: share of random actions of `sample` for `q_values`.
+            moments: of observations.
+            rewards: scale of the values.
         """
         super().__init__()
         self.network = network

@@ -62,13 +62,18 @@ class Tree(ABC):
         noise: Floats | None = None,
         noise_fraction: float = 0.0,
     ) -> None:
-        """Begin new trees: `prior` float32 [n, actions] (probabilities) and `value` float32 [n] of the roots.
+        """Begin new trees.
 
-        Actions outside `legal` (bool [n, actions]) are never taken at the root; below the root all actions count as
-        legal. `noise` [n, actions] makes a search explore. For MuZero it is drawn from a Dirichlet distribution per
-        root and makes up `noise_fraction` of the priors. For Gumbel MuZero it is drawn from a Gumbel distribution per
-        action, and `noise_fraction` is ignored. Raises ValueError for other shapes, arrays that are not contiguous,
-        numbers that are not finite, negative priors, and a root without a legal action; TypeError for other dtypes.
+        Args:
+            prior: float32 [n, actions], probabilities at the roots.
+            value: float32 [n] of the roots.
+            legal: bool [n, actions]. Other actions are never taken at the root; below, all actions count as legal.
+            noise: [n, actions], makes a search explore. MuZero: drawn from a Dirichlet distribution per root. Gumbel
+                MuZero: drawn from a Gumbel distribution per action.
+            noise_fraction: share of the noise in MuZero's priors; Gumbel MuZero ignores it.
+
+        Raises ValueError for other shapes, arrays that are not contiguous, numbers that are not finite, negative
+        priors, and a root without a legal action; TypeError for other dtypes.
         """
         roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
         self._begin(roots, masked=legal is not None)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.training.changed_rows import ChangedRows
+from remuda.training.changed_rows import ChangedRows, Rows
 from remuda.training.identity import Identity
-from remuda.training.snapshot import HourRow, MeterSnapshot, Rows
+from remuda.training.run_snapshot import HourRow, MeterSnapshot
 from remuda.wire.messages import ROLES, BillKey, BillLine, Role, Used
 
 DAY_H = 24

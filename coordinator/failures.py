@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from remuda.coordinator.leases import Lease, several
-from remuda.training.changed_rows import ChangedRows
-from remuda.training.snapshot import DeathsSnapshot, FailuresSnapshot, RestSnapshot, Rows
+from remuda.training.changed_rows import ChangedRows, Rows
+from remuda.training.snapshot import DeathsSnapshot, FailuresSnapshot, RestSnapshot
 from remuda.wire.messages import Role, shortened
 
 FAILURES_IN_A_ROW = 5

@@ -10,8 +10,8 @@ from heapq import heapify, heappop, heappush, nlargest
 
 from msgspec import Struct
 
-from remuda.training.changed_rows import ChangedRows
-from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot, Rows
+from remuda.training.changed_rows import ChangedRows, Rows
+from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot
 from remuda.wire.messages import ROLES, Role
 
 NUMBERS_KEPT = 1_000

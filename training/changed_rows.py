@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from remuda.training.snapshot import Rows, RowT
+from msgspec import Struct
 
+
+class Row(Protocol):
+    """State of a lease, place or worker."""
+
+    @property
+    def key(self) -> int | str:
+        """Key among rows of its kind."""
+        ...
+
+
+RowT = TypeVar("RowT", bound=Row)
 KeyT = TypeVar("KeyT", int, str)
+
+
+class Rows(Struct, Generic[RowT], frozen=True):
+    """Changed rows of one kind, and the keys of removed rows."""
+
+    put: tuple[RowT, ...] = ()
+    gone: tuple[int | str, ...] = ()
 
 
 class ChangedRows(Generic[KeyT]):

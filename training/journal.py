@@ -20,17 +20,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from remuda.buffer.index import Prioritized
+from remuda.training.changed_rows import Rows
 from remuda.training.identity import Identity
 from remuda.training.journal_database import Database, JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.league import LeagueSnapshot
-from remuda.training.run_snapshot import (
-    FORMAT,
-    Changes,
-    ExperimentSnapshot,
-    HeadSnapshot,
-    RunSnapshot,
-)
+from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, HeadSnapshot, HourRow, RunSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
     CallbacksSnapshot,
@@ -39,7 +34,6 @@ from remuda.training.snapshot import (
     DispatchSnapshot,
     FailuresSnapshot,
     FlowSnapshot,
-    HourRow,
     LeaseBookSnapshot,
     LeaseSnapshot,
     NewEpisodes,
@@ -49,7 +43,6 @@ from remuda.training.snapshot import (
     ReanalysisSnapshot,
     ReplaySnapshot,
     RestSnapshot,
-    Rows,
 )
 from remuda.wire.messages import IndexedChunk
 

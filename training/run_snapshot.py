@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from remuda.training.changed_rows import Rows
 from remuda.training.identity import Identity
 from remuda.training.league import LeagueSnapshot
 from remuda.training.snapshot import (
@@ -18,10 +19,8 @@ from remuda.training.snapshot import (
     DispatchSnapshot,
     FailuresSnapshot,
     FlowSnapshot,
-    HourRow,
     LeaseBookSnapshot,
     LeaseSnapshot,
-    MeterSnapshot,
     NewEpisodes,
     PlaceSnapshot,
     ProgressSnapshot,
@@ -29,11 +28,39 @@ from remuda.training.snapshot import (
     ReanalysisSnapshot,
     ReplaySnapshot,
     RestSnapshot,
-    Rows,
     Snapshot,
-    Stage,
 )
-from remuda.wire.messages import Counters, ExperimentState, ExperimentStatus
+from remuda.wire.messages import Counters, ExperimentState, ExperimentStatus, Used
+
+Stage = Literal["working", "draining", "settling", "releasing"]
+"""Progress of the end; see ExperimentShutdown."""
+
+
+class HourRow(Snapshot, frozen=True):
+    """Row: the use of a run from the beginning to the end of an hour; see Meter."""
+
+    hour: int
+    """Hours since 1970, UTC."""
+    used: Used
+
+    @property
+    def key(self) -> int:
+        """Key among rows of its kind."""
+        return self.hour
+
+
+class MeterSnapshot(Snapshot, frozen=True):
+    """See Meter."""
+
+    counted_us: int = 0
+    """Time up to which leases are counted, by the clock of the machine since its boot."""
+    hour: int = 0
+    worker_us: int = 0
+    gpu_us: int = 0
+    cpu_us: int = 0
+    before: Used = Used()
+    absent: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    hours: list[HourRow] = field(default_factory=list[HourRow])
 
 
 class Changes(Struct, frozen=True):

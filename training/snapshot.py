@@ -1,15 +1,13 @@
 """Snapshots of an experiment's state: plain structs, journaled before any answer.
 
 Each lasting object of the state machine returns a `snapshot()` and continues with `restore()`. State of each lease,
-place or worker is kept in rows instead; `changes()` returns the rows changed since its last call. Returned objects
-never change afterwards.
+place or worker is kept in rows instead; `changes()` returns the rows changed since its last call.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -28,18 +26,11 @@ from remuda.wire.messages import (
     Role,
     SettingValue,
     Task,
-    Used,
 )
-
-Stage = Literal["working", "draining", "settling", "releasing"]
-"""Progress of the end; see ExperimentShutdown."""
 
 
 class Snapshot(Struct, frozen=True, array_like=True):
     """A part of a snapshot. Stored by position: a new field goes to the end, with a default."""
-
-
-Key = int | str
 
 
 class RowOfLease(Snapshot, frozen=True):
@@ -48,7 +39,7 @@ class RowOfLease(Snapshot, frozen=True):
     lease: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> int:
         """Key among rows of its kind."""
         return self.lease
 
@@ -151,7 +142,7 @@ class LeaseSnapshot(Snapshot, frozen=True):
     """Processor time in the newest report."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> int:
         """Key among rows of its kind."""
         return self.holder.lease
 
@@ -165,7 +156,7 @@ class PlaceSnapshot(Snapshot, frozen=True):
     """The generation of the next worker in this place."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> str:
         """Key among rows of its kind."""
         return f"{self.role}/{self.index}"
 
@@ -191,7 +182,6 @@ class EvaluationResult(Snapshot, frozen=True):
     cut: int = 0
     """Number of episodes cut at evaluator.max_episode_steps."""
     task: Task = Task()
-    """The played task."""
 
     @property
     def reward_mean(self) -> float:
@@ -274,7 +264,6 @@ class RowSnapshot(Snapshot, frozen=True):
     """A row of progress.txt that waits for an evaluation."""
 
     env_step: int
-    """Environment step of the row."""
     counters: Counters
     """Counters at the environment step; so are the metrics."""
     metrics: Mapping[str, float]
@@ -331,7 +320,7 @@ class RestSnapshot(Snapshot, frozen=True):
     """Remaining seconds of rest at writing."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> str:
         """Key among rows of its kind."""
         return self.worker
 
@@ -409,42 +398,3 @@ class ReanalysisSnapshot(Snapshot, frozen=True):
     """Lease and newest request of each reanalyzer."""
     asked: list[AskedSnapshot] = []
     newest: list[ReanalysisRow] = []
-
-
-class HourRow(Snapshot, frozen=True):
-    """Row: the use of a run from the beginning to the end of an hour; see Meter."""
-
-    hour: int
-    """Hours since 1970, UTC."""
-    used: Used
-
-    @property
-    def key(self) -> Key:
-        """Key among rows of its kind."""
-        return self.hour
-
-
-class MeterSnapshot(Snapshot, frozen=True):
-    """See Meter."""
-
-    counted_us: int = 0
-    """Time up to which leases are counted, by the clock of the machine since its boot."""
-    hour: int = 0
-    worker_us: int = 0
-    gpu_us: int = 0
-    cpu_us: int = 0
-    before: Used = Used()
-    absent: list[tuple[int, int]] = []
-    hours: list[HourRow] = []
-
-
-RowT = TypeVar(
-    "RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSnapshot, RestSnapshot, ReanalysisRow, HourRow
-)
-
-
-class Rows(Struct, Generic[RowT], frozen=True):
-    """Changed rows of one kind, and the keys of removed rows."""
-
-    put: tuple[RowT, ...] = ()
-    gone: tuple[Key, ...] = ()

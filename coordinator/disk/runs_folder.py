@@ -33,8 +33,7 @@ from remuda.training.identity import Identity
 from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.next_command import resume_command
-from remuda.training.run_snapshot import FinishedRun
-from remuda.training.snapshot import HourRow
+from remuda.training.run_snapshot import FinishedRun, HourRow
 from remuda.training.status import failed_status
 from remuda.wire.messages import OVER, BillLine, Quota, Used
 

@@ -20,7 +20,7 @@ from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.training.commander.end import End, evaluation_is_too_late, time_is_over
 from remuda.training.effects import LogLine
-from remuda.training.snapshot import Stage
+from remuda.training.run_snapshot import Stage
 from remuda.training.status import RunState
 from remuda.wire.messages import ROLES, Counters, Role
 

@@ -26,6 +26,7 @@ from remuda.coordinator.leases import LeaseBook, Sender
 from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.tensorboard import results_of
+from remuda.training.changed_rows import Rows
 from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.together import end_all, joined_end, last_returns, share_end
 from remuda.training.effects import Happened, LogLine
@@ -34,7 +35,7 @@ from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.league import League
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, FinishedRun, RunSnapshot
-from remuda.training.snapshot import LeaseHolder, Rows
+from remuda.training.snapshot import LeaseHolder
 from remuda.training.status import RunState, joined_status
 from remuda.wire.messages import AnyMessage, ChunkMeta, ExperimentState, ExperimentStatus, Phase, Role, Used
 
@@ -283,8 +284,7 @@ class Experiment:
 
     def _let_go(self, now_s: float) -> list[Step]:
         """Do the next stage of the end, or of a preemption."""
-        end = self.ending
-        if end is None:
+        if (end := self.ending) is None:
             return self._preemption.advance(now_s)
         steps = list[Step]()
         if self.state != "queued":

@@ -41,6 +41,7 @@ from remuda.logbook.progress import ProgressRow
 from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.tests.keys import somebody_for
+from remuda.training.changed_rows import Rows
 from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.effects import (
     Emit,
@@ -53,18 +54,15 @@ from remuda.training.effects import (
 )
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.replay.ledger import Ledger
-from remuda.training.run_snapshot import Changes, FinishedRun, RunSnapshot
+from remuda.training.run_snapshot import Changes, FinishedRun, HourRow, RunSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
     CountedSnapshot,
-    HourRow,
-    Key,
     LeaseSnapshot,
     NewEpisodes,
     PlaceSnapshot,
     ReanalysisRow,
     RestSnapshot,
-    Rows,
 )
 from remuda.wire.channel import Channel
 from remuda.wire.codec import Envelope, check
@@ -656,7 +654,7 @@ class Journaled:
     """One run's journal, encoded as it is on disk."""
 
     snapshot: bytes = b""
-    rows: dict[str, dict[Key, bytes]] = field(default_factory=dict[str, dict[Key, bytes]])
+    rows: dict[str, dict[int | str, bytes]] = field(default_factory=dict[str, dict[int | str, bytes]])
     """By kind, and by what tells each from others of its kind."""
     chunks: dict[int, bytes] = field(default_factory=dict[int, bytes])
     episodes: dict[int, bytes] = field(default_factory=dict[int, bytes])

@@ -21,8 +21,7 @@ from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import DelayingWorld, Worker, World
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FinishedRun
-from remuda.training.snapshot import HourRow, MeterSnapshot
+from remuda.training.run_snapshot import FinishedRun, HourRow, MeterSnapshot
 from remuda.wire.messages import Bill, BillKey, BillLine, BillRequest, Done, Quota, Ready, Role, SetQuota, Used
 
 WEEK_H = 168

@@ -25,11 +25,12 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
 from remuda.training import journal_database
+from remuda.training.changed_rows import Rows
 from remuda.training.journal import RunJournal, is_queued, journaled_policies, open_for_policies, together
 from remuda.training.journal_database import JournalError, committing, is_open, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import Changes
-from remuda.training.snapshot import AskedSnapshot, DeathsSnapshot, ReanalysisRow, ReanalysisSnapshot, Rows
+from remuda.training.snapshot import AskedSnapshot, DeathsSnapshot, ReanalysisRow, ReanalysisSnapshot
 from remuda.wire.messages import ExperimentState, IndexedChunk, IndexedReanalysis, PolicyRef, Reanalysis, ReanalysisId
 
 pytestmark = pytest.mark.xdist_group("what a coordinator wrote")

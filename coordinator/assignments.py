@@ -6,15 +6,18 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from remuda.coordinator.bill import by_hour
 from remuda.coordinator.catalog import Catalog
-from remuda.coordinator.effects import Step
+from remuda.coordinator.effects import Abandon, Broken, SendToPeer, Step
+from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.journaling import Journaling
+from remuda.coordinator.journaling import Journaling, adopt
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
-from remuda.coordinator.shares import Active, Shares, accounts_of
-from remuda.training.run_snapshot import FinishedRun, RunSnapshot
-from remuda.wire.messages import ROLES, Role
+from remuda.coordinator.shares import Active, Past, Shares, accounts_of
+from remuda.training.effects import LogLine
+from remuda.training.run_snapshot import FinishedRun
+from remuda.wire.messages import ROLES, Rejected, Role, Used
 
 LEASES_KEPT = 10_000
 """Leases kept over all runs, so late messages find the run. An active run keeps all open leases and the newest closed
@@ -89,6 +92,14 @@ class Assignments:
         self._dealt.extend(decided.grants)
         return steps + self._carry_out(now_s)
 
+    def begin_hour(self, hour: int, now_s: float) -> None:
+        """Note the use of the hour before, if this hour is new. A clock that is set back changes nothing."""
+        self.hour = max(hour, self.hour)
+        for experiment in self._catalog.active:
+            if hour > (before := experiment.meter.hour):
+                self._note_use(experiment, before, experiment.meter.begin_hour(hour, now_s))
+                self._journaling.touched.add(experiment.identity.id)
+
     def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False, died: str = "") -> list[Step]:
         """End the lease of a worker, if any. `handed_in`: all collected data is announced. `died`: the end of a process
         that is dead or seems dead."""
@@ -99,18 +110,56 @@ class Assignments:
         self._journaling.touched.add(experiment.identity.id)
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
-    def restore(self, experiment: Experiment, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
-        """Continue a recovered run. The leases stay open, since the workers may come back. Leases end if the last
-        moments of the journal may be lost, since the workers then know more than the journal, or if the run is
-        recovered `late`, since the workers were already sent away."""
-        self.newest_lease = max(self.newest_lease, snapshot.leases)
+    def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """Remove a worker from the herd. The process ends, and the nanny starts it again."""
+        steps = self.end(worker, why, now_s)
+        self._registry.remove(worker)
+        return [*steps, SendToPeer(worker.peer, Rejected("dismissed", why))]
+
+    def break_off(self, broken: Broken, now_s: float) -> list[Step]:
+        """End this run as failed, whatever the state: workers leave as fast as possible."""
+        experiment = self._catalog.active_experiment(broken.experiment)
+        if experiment is None:
+            return []
+        holders = [self._registry.holders.get(lease) for lease in experiment.leases.open_leases]
+        experiment.break_off(broken.reason, now_s)
+        text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
+        steps: list[Step] = [LogLine(broken.experiment, text, "error")]
+        for worker in holders:
+            if worker is not None:
+                steps += self.dismiss(worker, "its run has failed", now_s)
+        self._journaling.forget(broken.experiment)
+        finished = self.retire(broken.experiment, now_s)
+        return [*steps, Abandon(broken.experiment, finished), *self.schedule(now_s)]
+
+    def retire(self, id: str, now_s: float) -> FinishedRun:
+        """Note the use of a run that is over; only the result is kept."""
+        experiment = self._catalog[id]
+        self._note_use(experiment, experiment.meter.hour, experiment.meter.present)
+        return self._catalog.retire(id, now_s)
+
+    def restore(self, run: RecoveredRun, now_s: float, *, late: bool = False) -> list[Step]:
+        """Continue a recovered run, count its chunks in data/, and note its use.
+
+        The leases stay open, since the workers may come back. Leases end if the last moments of the journal may be
+        lost, since the workers then know more than the journal, or if the run is recovered `late`, since the workers
+        were already sent away.
+        """
+        experiment = run.experiment
+        self.newest_lease = max(self.newest_lease, run.snapshot.leases)
         self._know_leases(experiment, self.experiment_ids)
         self._forget_old()
-        if late or not self._journaling.is_whole(snapshot):
+        if late or not self._journaling.is_whole(run.snapshot):
             self._torn.add(experiment.identity.id)
-            return
-        for lease in experiment.leases:
-            self._registry.expect(lease.holder, experiment.longest_s, now_s)
+        else:
+            for lease in experiment.leases:
+                self._registry.expect(lease.holder, experiment.longest_s, now_s)
+        if run.uncounted:
+            self._journaling.touched.add(experiment.identity.id)
+        steps = [step for metas in run.uncounted for step in adopt(experiment, metas, now_s)]
+        for hour, used in by_hour(experiment.meter.closed).items():
+            self._note_use(experiment, hour, used)
+        return steps
 
     def end_left_over(self, now_s: float) -> list[Step]:
         """End leases without a worker, once all runs are recovered: all leases of a run with an incomplete journal, and
@@ -130,6 +179,9 @@ class Assignments:
         runs = self._catalog.unretired
         self._shares.read((Active(each.identity, each.meter.present, len(each.leases)) for each in runs), self.hour)
         return self._shares
+
+    def _note_use(self, experiment: Experiment, hour: int, used: Used) -> None:
+        self._shares.note(Past(experiment.identity.user, experiment.identity.project, hour, used))
 
     def _plan(self, wishes: Sequence[tuple[Experiment, Demand]], active: Sequence[Experiment]) -> Plan:
         shares, demands, refused = self.read_shares(), list[Demand](), dict[str, str]()

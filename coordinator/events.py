@@ -64,6 +64,11 @@ class RecoveredRun:
     hold: Hold | None = None
     """A hold from the previous coordinator, until the disk accepts writes again."""
 
+    @property
+    def identity(self) -> Identity:
+        """Identity of the run."""
+        return self.experiment.identity
+
 
 @dataclass(frozen=True)
 class RunRecovered:
@@ -146,16 +151,5 @@ class HandoverRequested:
     reason: str
 
 
-Event = (
-    Received
-    | RunPrepared
-    | RunRefused
-    | Answered
-    | QuotaKept
-    | Tick
-    | SelfVitals
-    | HeldUp
-    | RunBroken
-    | ShutdownRequested
-    | HandoverRequested
-)
+DiskEvent = RunPrepared | RunRefused | Answered | QuotaKept | HeldUp | RunBroken
+Event = Received | Tick | SelfVitals | ShutdownRequested | HandoverRequested | DiskEvent

@@ -15,6 +15,7 @@ from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
 from remuda.coordinator.state import Coordinator
 from remuda.logbook.lines import unforgeable
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, RefusalCounts
+from remuda.worker.process import open_files, open_files_limit
 
 LONG_TURN_S = 0.05
 """Longer turns are logged, with their slow parts."""
@@ -22,6 +23,8 @@ WINDOW_S = 60.0
 """`status` shows the longest turn in this time."""
 SAY_INTERVAL_S = 5.0
 """Time between two lines in the log; a line names the longest turn since the last line."""
+DESCRIPTORS_SHARE = 0.8
+"""Share of allowed open files and connections above which a warning is logged."""
 _BUCKET_S = 5.0
 
 
@@ -100,16 +103,27 @@ class TurnWatch:
 class Measuring:
     """Takes snapshots of a coordinator's parts: a few milliseconds for a thousand workers."""
 
-    def __init__(self, coordinator: Coordinator, disk: Disk, watch: TurnWatch) -> None:
+    def __init__(self, coordinator: Coordinator, disk: Disk, watch: TurnWatch, say: Callable[[str], None]) -> None:
+        """`say` gets a warning about many open files."""
         self._coordinator = coordinator
         self._disk = disk
         self._watch = watch
+        self._say = say
+        self.load = CoordinatorLoad()
+        """Load of the process, as last measured."""
         self._version = version("remuda")
         self._begun_s = time.monotonic()
         self._process = psutil.Process()
 
-    def __call__(self, load: CoordinatorLoad, refusals: RefusalCounts, malformed: int) -> Snapshot:
-        """A snapshot of this moment; `load` was measured some seconds ago."""
+    def measure_load(self) -> None:
+        """Measure the load of the process."""
+        open_now, limit = open_files(), open_files_limit()
+        if open_now > DESCRIPTORS_SHARE * limit:
+            self._say(f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)")
+        self.load = CoordinatorLoad(self._watch.longest_s, self._watch.longest_ever_s, open_now, limit)
+
+    def __call__(self, refusals: RefusalCounts, malformed: int) -> Snapshot:
+        """Return a snapshot of this moment, with the last load."""
         now_s = time.monotonic()
         experiments = self._coordinator.experiments
         return Snapshot(
@@ -120,8 +134,8 @@ class Measuring:
             draining=self._coordinator.ending,
             turns=self._watch.turns,
             longest_turn_s=self._watch.longest_s,
-            descriptors=load.descriptors,
-            descriptor_limit=load.descriptor_limit,
+            descriptors=self.load.descriptors,
+            descriptor_limit=self.load.descriptor_limit,
             rss_bytes=self._process.memory_info().rss,
             cpu_s=time.process_time(),
             workers=self._coordinator.membership.counts(),

@@ -162,7 +162,8 @@ class Membership:
         if worker is None:
             return []
         self._registry.take_back(worker)
-        return self.dismiss(worker, "it did not let go when its experiment ended", now_s) if release.dismiss else []
+        why = "it did not let go when its experiment ended"
+        return self._assignments.dismiss(worker, why, now_s) if release.dismiss else []
 
     def status(self, now_s: float) -> list[WorkerStatus]:
         """Return the status of all workers for `remuda status`."""
@@ -220,9 +221,10 @@ class Membership:
         for worker, limit_s in self._registry.overdue(now_s):
             took = f"{worker.activity} for {now_s - worker.progressed_s:.0f} s without progress"
             allowed = f"limits.{_LIMITS[worker.phase]} of its run allows {limit_s:g} s"
-            steps += self.dismiss(worker, f"{took}, and {allowed}", now_s)
+            steps += self._assignments.dismiss(worker, f"{took}, and {allowed}", now_s)
         for worker in self._registry.hopeless(now_s):
-            steps += self.dismiss(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
+            why = f"stuck, no progress for {now_s - worker.progressed_s:.0f} s"
+            steps += self._assignments.dismiss(worker, why, now_s)
         return steps
 
     def _note_lost(self, worker: Worker) -> None:
@@ -234,13 +236,8 @@ class Membership:
     def reject(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         """Dismiss a worker that has sent an impossible message."""
         text = f"rejects message from {worker.role} {worker.uuid} on {worker.host}: {why}"
-        return [self._log_of(worker, text, "error"), *self.dismiss(worker, f"message rejected: {why}", now_s)]
-
-    def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """Remove a worker from the herd. The process ends, and the nanny starts it again."""
-        steps = self._assignments.end(worker, why, now_s)
-        self._registry.remove(worker)
-        return [*steps, SendToPeer(worker.peer, Rejected("dismissed", why))]
+        line = self._log_of(worker, text, "error")
+        return [line, *self._assignments.dismiss(worker, f"message rejected: {why}", now_s)]
 
     def _log_of(self, worker: Worker, text: str, level: Level = "info") -> LogLine:
         """Return a line for the log of the worker's experiment."""

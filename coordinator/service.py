@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from uuid import uuid4
 
 from remuda.coordinator.addresses import (
@@ -34,6 +34,7 @@ from remuda.coordinator.effects import (
     ReadBill,
     ReadLog,
     Send,
+    effect_of,
 )
 from remuda.coordinator.events import (
     Event,
@@ -65,9 +66,9 @@ from remuda.wire.codec import CodecError, Envelope, ProtocolMismatchError, TooEa
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import AuthorizedKeys, Grants
 from remuda.wire.keys.folder import KeysFolder
-from remuda.wire.messages import CoordinatorLoad, Rejected
+from remuda.wire.messages import Rejected
 from remuda.wire.sockets import Arrival, Malformed
-from remuda.worker.process import collecting_rarely, open_files, open_files_limit, raise_open_files_limit
+from remuda.worker.process import collecting_rarely, quick_switches, raise_open_files_limit
 from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.vitals import VitalSigns
 
@@ -76,8 +77,6 @@ MESSAGES_PER_TURN = 128
 """Messages handled before all effects are carried out and the clock is read again: enough to share a commit of the
 journal, and few enough that early answers do not wait long in a flood."""
 
-SWITCH_S = 0.000_5
-"""Time for which a second thread may hold the interpreter while a turn waits."""
 LEASES_PER_START = 1_000_000
 """Distance between the lease numbers of two starts. No lease may repeat a number of an earlier coordinator, even of a
 lost run and journal: messages of the old worker would be taken for messages of the new worker."""
@@ -86,8 +85,6 @@ RECOVERY_S = 60.0
 LAST_WORDS_S = 0.2
 """Time for which the socket stays open for messages of the last turn. The last worker's goodbye is answered here;
 without this answer, the worker would wait for seconds."""
-DESCRIPTORS_SHARE = 0.8
-"""Share of allowed open files and connections above which a warning is logged."""
 
 
 class Service:
@@ -98,8 +95,7 @@ class Service:
         coordinator owns the runs folder; KeyFileError if keys are damaged or readable by more users; NoCurveError,
         JournalError, OSError."""
         raise_open_files_limit()
-        self._settings = settings
-        self._guard = guard
+        self._settings, self._guard = settings, guard
         self._throttled_lines, self._complaints_of_refusals = ThrottledLines(), ThrottledLines()
         self.id = str(uuid4())
         """Unique id of this coordinator, different from earlier ones on the same runs folder."""
@@ -152,11 +148,9 @@ class Service:
         self._timers = Timers()
         self._vitals = VitalSigns(0, self._timers)
         self._watch = TurnWatch(lambda text: self._effects.append(LogLine(None, text, "warning")))
-        self._load = CoordinatorLoad()
         self._monitoring: MonitoringProcess | None = None
-        self._measuring = Measuring(self._coordinator, self._disk, self._watch)
-        self._done = False
-        self._asked_to_end = False
+        self._measuring = Measuring(self._coordinator, self._disk, self._watch, self._throttled_lines.say)
+        self._done = self._asked_to_end = False
 
     @property
     def monitoring_lines(self) -> list[str]:
@@ -176,7 +170,7 @@ class Service:
             end.callback(self._wakeup.close)
             end.callback(self._socket.close, linger_s=LAST_WORDS_S)
             end.callback(self._run_folders.close)
-            end.callback(self._close_disk)
+            end.callback(self._disk.close)
             end.callback(self._streams.close)
             end.callback(self._published_files.token.remove)
             if self._http is not None:
@@ -184,7 +178,7 @@ class Service:
                 end.callback(self._monitoring.close)
             self._recover()
             end.enter_context(collecting_rarely())
-            end.enter_context(_quick_switches())
+            end.enter_context(quick_switches())
             self._published_files.put_connection_file(self.address, self._epoch, self._keys)
             end.callback(self._remove_connection_file)
             self._turn_until_done()
@@ -241,7 +235,7 @@ class Service:
             print(f"experiment {experiment} is taken up as soon as its disk answers", file=sys.stderr)
         for past in self._runs_folder.past():
             self._coordinator.shares.note(past)
-        known = sorted((run for run in runs.values() if run is not None), key=_submission_order)
+        known = sorted((run for run in runs.values() if run is not None), key=lambda run: run.identity.submitted)
         self._effects += self._coordinator.recover(known, time.monotonic())
 
     def _hear_of_disks(self) -> None:
@@ -254,15 +248,13 @@ class Service:
             self._held_replies.journaled(each.experiment, each.number)
 
     def _hear(self, event: Found) -> None:
-        match event:
-            case RunRecovered():
-                late = [] if event.run is None else [event.run]
-                self._effects += self._coordinator.recover(late, time.monotonic(), late=True)
-            case RunBroken():
-                self._held_replies.drop(event.experiment)
-                self._handle(event)
-            case _:
-                self._handle(event)
+        if isinstance(event, RunRecovered):
+            late = [] if event.run is None else [event.run]
+            self._effects += self._coordinator.recover(late, time.monotonic(), late=True)
+            return
+        if isinstance(event, RunBroken):
+            self._held_replies.drop(event.experiment)
+        self._handle(event)
 
     def _receive(self) -> None:
         with self._timers("decide"):
@@ -299,10 +291,10 @@ class Service:
         self._handle(Tick(int(time.time()) // 3_600))
         vitals = self._vitals.due()
         if vitals is not None:
-            self._load = self._measured_load()
-            self._handle(SelfVitals(vitals, self._load))
+            self._measuring.measure_load()
+            self._handle(SelfVitals(vitals, self._measuring.load))
         if self._monitoring is not None:
-            self._monitoring.tick(lambda: self._measuring(self._load, self._refusals.counts, self._socket.malformed))
+            self._monitoring.tick(lambda: self._measuring(self._refusals.counts, self._socket.malformed))
 
     def _look_at_keys(self) -> None:
         """End the connections of revoked or replaced keys, and log refusals."""
@@ -311,13 +303,6 @@ class Service:
             self._socket.connections.hang_up(peer)
         if self._complaints_of_refusals.due and (news := self._refusals.news()) is not None:
             self._complaints_of_refusals.say(news)
-
-    def _measured_load(self) -> CoordinatorLoad:
-        open_now, limit = open_files(), open_files_limit()
-        if open_now > DESCRIPTORS_SHARE * limit:
-            text = f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)"
-            self._throttled_lines.say(text)
-        return CoordinatorLoad(self._watch.longest_s, self._watch.longest_ever_s, open_now, limit)
 
     def _handle(self, event: Event) -> None:
         for effect in self._coordinator.handle(event, time.monotonic()):
@@ -361,13 +346,9 @@ class Service:
 
     def _print(self, effect: DiskEffect) -> None:
         """Print log lines of runs to the coordinator's own output, too, with the policy's name if a run has several."""
-        match effect:
-            case LogLine():
-                print(unforgeable(effect.text), file=sys.stderr, flush=True)
-            case PolicyEffect(effect=LogLine() as line):
-                print(unforgeable(f"{effect.policy}: {line.text}"), file=sys.stderr, flush=True)
-            case _:
-                pass
+        if isinstance(line := effect_of(effect), LogLine):
+            text = f"{effect.policy}: {line.text}" if isinstance(effect, PolicyEffect) else line.text
+            print(unforgeable(text), file=sys.stderr, flush=True)
 
     def _send(self, send: Send) -> None:
         """Send an envelope. A failure is logged; the recipient misses the message."""
@@ -406,23 +387,6 @@ class Service:
         if not (self._asked_to_end and self._settings.hands_over):
             self._published_files.remove_connection_file()
 
-    def _close_disk(self) -> None:
-        for experiment in self._disk.close():
-            text = f"the disk of experiment {experiment} did not take all that was to be written: what it has is kept"
-            print(text, file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _quick_switches() -> Generator[None]:
-    """Regain the interpreter's lock sooner. A turn releases the lock at every sent message; with Python's default of 5
-    ms, a thread at work on a run's files would delay all these messages."""
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before_s)
-
 
 def _experiment_of(effect: Effect) -> str | None:
     """Return the experiment with a journal to be written before this effect; None or empty without this condition."""
@@ -433,8 +397,3 @@ def _experiment_of(effect: Effect) -> str | None:
             return None
         case _:
             return effect.experiment
-
-
-def _submission_order(run: RecoveredRun | FinishedRun) -> int:
-    """The run's number among all runs, in order of submission."""
-    return (run.experiment if isinstance(run, RecoveredRun) else run).identity.submitted

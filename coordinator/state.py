@@ -14,12 +14,10 @@ from typing import get_args
 from uuid import uuid4
 
 from remuda.coordinator.assignments import Assignments
-from remuda.coordinator.bill import by_hour
 from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.client_requests import About, ClientRequests
 from remuda.coordinator.connections import Connections
 from remuda.coordinator.effects import (
-    Abandon,
     Broken,
     DeleteChunks,
     Effect,
@@ -35,6 +33,7 @@ from remuda.coordinator.effects import (
 )
 from remuda.coordinator.events import (
     Answered,
+    DiskEvent,
     Event,
     HandoverRequested,
     HeldUp,
@@ -50,13 +49,13 @@ from remuda.coordinator.events import (
 )
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.messages import UNDER_A_LEASE
-from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling, adopt
+from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling
 from remuda.coordinator.leases import Sender, sender_at
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import FilesOffer, Membership
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.rights import MAY_SAY, forbidden
-from remuda.coordinator.shares import Past, Shares
+from remuda.coordinator.shares import Shares
 from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
 from remuda.training.effects import Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
@@ -80,7 +79,6 @@ from remuda.wire.messages import (
     Rejected,
     SetQuota,
     Submit,
-    Used,
     WorkerFailed,
     shortened,
 )
@@ -166,9 +164,7 @@ class Coordinator:
             case _:
                 return self._handle_disk_event(event, now_s)
 
-    def _handle_disk_event(
-        self, event: RunPrepared | RunRefused | Answered | QuotaKept | HeldUp | RunBroken, now_s: float
-    ) -> list[Effect]:
+    def _handle_disk_event(self, event: DiskEvent, now_s: float) -> list[Effect]:
         match event:
             case RunPrepared():
                 steps = self.client_requests.prepared(event, now_s) + self._assignments.schedule(now_s)
@@ -190,7 +186,7 @@ class Coordinator:
         entries = self.journaling.take(self._assignments.newest_lease, now_s)
         for each in entries:
             if each.snapshot.experiment.state in OVER:
-                self._retire(each.experiment, now_s)
+                self._assignments.retire(each.experiment, now_s)
         return entries
 
     @property
@@ -212,14 +208,9 @@ class Coordinator:
                 continue
             self.experiments.add(run.experiment)
             self.experiments.set_hold(run.experiment, run.hold)
-            self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
-            for metas in run.uncounted:
-                steps += adopt(run.experiment, metas, now_s)
-                self.journaling.touched.add(run.experiment.identity.id)
-            for hour, used in by_hour(run.experiment.meter.closed).items():
-                self._note_use(run.experiment, hour, used)
+            steps += self._assignments.restore(run, now_s, late=late)
             if run.experiment.over:
-                self._retire(run.experiment.identity.id, now_s)
+                self._assignments.retire(run.experiment.identity.id, now_s)
             else:
                 steps += run.experiment.continued()
             steps += self._shutdown.added(run.experiment, now_s)
@@ -301,9 +292,7 @@ class Coordinator:
 
     def _under_a_lease(self, message: AnyMessage, worker: Worker | None, peer: bytes, now_s: float) -> list[Step]:
         """Handle a worker's message about its work, if the message can be true and concerns the worker's lease."""
-        id = self._assignments.experiment_ids.get(getattr(message, "lease", 0), "")
-        experiment = self.experiments.known.get(id)
-        match experiment:
+        match experiment := self._assignments.find(getattr(message, "lease", 0)):
             case Experiment():
                 sender = sender_at(peer) if worker is None else Sender(worker.uuid, worker.incarnation)
                 why = experiment.refusal(message, sender)
@@ -313,11 +302,14 @@ class Coordinator:
                 if type(message) in MAY_BE_SOFT:
                     self.journaling.handled(experiment, message, steps)
                 else:
-                    self.journaling.touched.add(id)
+                    self.journaling.touched.add(experiment.identity.id)
                 return steps
-            case FinishedRun():
-                return _late(message, experiment)
-            case None:
+            case FinishedRun() if isinstance(message, ChunkReady):
+                return [refused(message, f"the experiment is over ({experiment.state})")]
+            case FinishedRun() if isinstance(message, WorkerFailed):  # the stacks of a dismissed worker
+                text = f"lease {message.lease}: {message.error}\n{message.traceback}"
+                return [LogLine(experiment.identity.id, text, "error")]
+            case _:
                 return [refused(message, "no such lease")] if isinstance(message, ChunkReady) else []
 
     def _reject(self, message: AnyMessage, worker: Worker | None, why: str, now_s: float) -> list[Step]:
@@ -334,65 +326,28 @@ class Coordinator:
         if worker is None:
             effects: list[Effect] = [*self.connections.post(peer, Rejected("malformed", why), now_s, once=True)]
         else:
-            effects = self._perform(self.membership.dismiss(worker, why, now_s), now_s)
+            effects = self._perform(self._assignments.dismiss(worker, why, now_s), now_s)
         self.connections.forget(peer)
         return effects
-
-    def _unresponsive(self, peer: bytes, now_s: float) -> list[Effect]:
-        """Dismiss a worker that does not confirm messages, since unconfirmed messages are kept."""
-        worker = self.registry.by_peer.get(peer)
-        if worker is None:
-            return []
-        steps = self.membership.reject(worker, "it does not confirm its messages", now_s)
-        effects = self._perform(steps, now_s)
-        self.connections.forget(peer)
-        return effects
-
-    # --- one run's trouble ---
-
-    def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
-        """End this run as failed, whatever the state: workers leave as fast as possible."""
-        experiment = self.experiments.active_experiment(broken.experiment)
-        if experiment is None:
-            return []
-        holders = [self.registry.holders.get(lease) for lease in experiment.leases.open_leases]
-        experiment.break_off(broken.reason, now_s)
-        text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
-        steps: list[Step] = [LogLine(broken.experiment, text, "error")]
-        for worker in holders:
-            if worker is not None:
-                steps += self.membership.dismiss(worker, "its run has failed", now_s)
-        self.journaling.forget(broken.experiment)
-        finished = self._retire(broken.experiment, now_s)
-        return [*steps, Abandon(broken.experiment, finished), *self._assignments.schedule(now_s)]
-
-    def _retire(self, id: str, now_s: float) -> FinishedRun:
-        experiment = self.experiments[id]
-        self._note_use(experiment, experiment.meter.hour, experiment.meter.present)
-        return self.experiments.retire(id, now_s)
-
-    def _note_use(self, experiment: Experiment, hour: int, used: Used) -> None:
-        identity = experiment.identity
-        self.shares.note(Past(identity.user, identity.project, hour, used))
 
     # --- time ---
 
     def _tick(self, hour: int, now_s: float) -> list[Effect]:
-        self._assignments.hour = max(hour, self._assignments.hour)
+        self._assignments.begin_hour(hour, now_s)
         broken, self.journaling.broken = self.journaling.broken, []
         steps: list[Step] = [*broken, *self.membership.tick(now_s)]
         for experiment in self.experiments.active:
-            if hour > (before := experiment.meter.hour):  # a clock that is set back changes nothing
-                self._note_use(experiment, before, experiment.meter.begin_hour(hour, now_s))
-                self.journaling.touched.add(experiment.identity.id)
             ticked = experiment.tick(now_s)
             self.journaling.ticked(experiment, ticked)
             steps += ticked
         self.journaling.tick(now_s)
         effects = self._perform(steps + self._assignments.tick(now_s), now_s)
         effects += self._perform(self._shutdown.tick(now_s) + self._handover.tick(), now_s)
-        for peer in self.connections.take_unresponsive():
-            effects += self._unresponsive(peer, now_s)
+        for peer in self.connections.take_unresponsive():  # unconfirmed messages are kept
+            if (worker := self.registry.by_peer.get(peer)) is not None:
+                steps = self.membership.reject(worker, "it does not confirm its messages", now_s)
+                effects += self._perform(steps, now_s)
+                self.connections.forget(peer)
         self.connections.expire(now_s, keep=lambda peer: self.registry.by_peer.get(peer) is not None)
         return [*effects, *self.connections.due(now_s)]
 
@@ -437,17 +392,6 @@ class Coordinator:
 
     def _perform_of_run(self, step: Broken | Happened, now_s: float) -> list[Effect]:
         if isinstance(step, Broken):
-            return self._perform(self._break_off(step, now_s), now_s)
+            return self._perform(self._assignments.break_off(step, now_s), now_s)
         experiment = self.experiments.known.get(step.experiment)
         return self._perform(experiment.events(step, now_s), now_s) if isinstance(experiment, Experiment) else []
-
-
-def _late(message: AnyMessage, run: FinishedRun) -> list[Step]:
-    """Handle a late message about a finished run: refuse a chunk, log the stacks of a dismissed worker."""
-    match message:
-        case ChunkReady():
-            return [refused(message, f"the experiment is over ({run.state})")]
-        case WorkerFailed():
-            return [LogLine(run.identity.id, f"lease {message.lease}: {message.error}\n{message.traceback}", "error")]
-        case _:
-            return []

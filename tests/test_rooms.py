@@ -91,10 +91,10 @@ ROOMS = [
     Rooms(
         "training",
         (
-            {"effects", "identity", "journal_database", "next_command", "snapshot", "vitals"},
+            {"changed_rows", "effects", "identity", "journal_database", "next_command", "snapshot", "vitals"},
             {"league"},
             {"resume_point", "run_snapshot"},
-            {"changed_rows", "journal_entry"},
+            {"journal_entry"},
             {"commander", "replay"},
             {"journal", "recording", "recovery", "status"},
         ),

@@ -23,7 +23,7 @@ from remuda.coordinator.disk.jobs import BusyError, Jobs
 from remuda.coordinator.disk.run_folder import RunEffect, read_log
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.run_thread import CONFIRM_S, JournalBatch, Journaled, RunThread
-from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, unrecoverable_run
+from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, RunWriter, unrecoverable_run
 from remuda.coordinator.effects import (
     Abandon,
     CloseRun,
@@ -36,6 +36,7 @@ from remuda.coordinator.effects import (
 )
 from remuda.coordinator.events import (
     Answered,
+    DiskEvent,
     HeldUp,
     QuotaKept,
     RecoveredRun,
@@ -62,8 +63,7 @@ END_S = 30.0
 _OF_HERD = "herd"
 """The errands on the list of runs."""
 
-Found = RunPrepared | RunRefused | RunRecovered | Answered | QuotaKept | HeldUp | RunBroken
-"""Events about disks for the state machine."""
+Found = DiskEvent | RunRecovered
 
 
 class Disk:
@@ -93,9 +93,7 @@ class Disk:
         self._has_had_runs = False
         """True once a run was accepted since this start. Runs submitted before have the herd's lines since the start in
         their log."""
-        self._holds = Holds(self._keep_hold, self._run_folders.run_dir)
-        self._held_before: dict[str, HeldSince] = {}
-        """Holds of the previous coordinator, of runs not recovered yet."""
+        self._holds = Holds(self._keep_hold, self._run_folders.run_dir, clock)
         self._journaled: deque[Journaled] = deque()
         self._told: deque[Found] = deque()
         self._awaited: set[str] = set()
@@ -135,7 +133,7 @@ class Disk:
     def recover(self, runs: Iterable[ListedRun]) -> None:
         """Start the recovery of these runs; each gives a RunRecovered."""
         if self._runs_folder is not None:
-            self._held_before = self._runs_folder.held()
+            self._holds.before = self._runs_folder.held()
         for run in runs:
             self._jobs.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
@@ -204,8 +202,9 @@ class Disk:
                     self._submitted.pop(told.experiment, None)
                 case RunPrepared():
                     self._has_had_runs = True
-                case RunRecovered(run=RecoveredRun() as run) if told.experiment in self._held_before:
-                    told = replace(told, run=self._held_again(run))
+                case RunRecovered(experiment=id, run=RecoveredRun() as run) if id in self._holds.before:
+                    hold = self._holds.restore(id, self._run_thread(id))
+                    told = RunRecovered(id, replace(run, hold=hold))
                 case _:
                     pass
             found.append(told)
@@ -231,13 +230,16 @@ class Disk:
         return found
 
     def close(self) -> list[str]:
-        """Write everything and close all files. Returns the experiments not completely written, since the disks take
-        too long."""
+        """Write everything and close all files. Returns and prints the experiments not completely written, since the
+        disks take too long."""
         deadline_s = self._clock() + END_S
         for run_thread in self._run_threads.values():
             run_thread.rest()
         run_threads = [*self._run_threads.values(), *self._leaving]
         late = sorted({run_thread.experiment for run_thread in run_threads if not run_thread.join(deadline_s)})
+        for experiment in late:
+            text = f"the disk of experiment {experiment} did not take all that was to be written: what it has is kept"
+            print(text, file=sys.stderr)
         if not self._jobs.wait(_OF_HERD, max(deadline_s - self._clock(), 0.0)):
             text = "the list of runs cannot be written: the next coordinator may take up runs that are over"
             print(text, file=sys.stderr)
@@ -261,22 +263,23 @@ class Disk:
             run_thread = self._run_threads[experiment] = RunThread(experiment, writer, self._tell, self._clock)
         return run_thread
 
-    def _held_again(self, run: RecoveredRun) -> RecoveredRun:
-        """Restore the hold of a run that was held up at the end of the previous coordinator."""
-        id = run.experiment.identity.id
-        held = self._held_before.pop(id)
-        since_s = self._clock() - (time.time() - held.since_s)
-        return replace(run, hold=self._holds.restore(id, self._run_thread(id), replace(held, since_s=since_s)))
-
     def _keep_hold(self, experiment: str, held: HeldSince | None) -> None:
         """Record a hold in the list of runs, for the next coordinator."""
-        herd = self._runs_folder
-        if herd is None:
-            return
-        listed = None if held is None else replace(held, since_s=time.time() - (self._clock() - held.since_s))
-        otherwise = f"the next coordinator does not know how long {experiment} is held up"
-        with contextlib.suppress(BusyError):  # the list's own disk hangs
-            self._jobs.put(_OF_HERD, lambda: _note(lambda: herd.note_hold(experiment, listed), otherwise))
+        if (herd := self._runs_folder) is not None:
+            otherwise = f"the next coordinator does not know how long {experiment} is held up"
+            self._note(lambda: herd.note_hold(experiment, held), otherwise)
+
+    def _note(self, write: Callable[[], None], otherwise: str) -> None:
+        """Write to the list of runs, unless its own disk hangs; print the consequence of an error."""
+
+        def noted() -> None:
+            try:
+                write()
+            except JournalError as error:
+                print(f"{otherwise}: {error}", file=sys.stderr)
+
+        with contextlib.suppress(BusyError):
+            self._jobs.put(_OF_HERD, noted)
 
     def _say_of_herd(self, line: LogLine, parts: dict[str, list[RunEffect]]) -> None:
         """Log a line about the herd in every active run, and later in the runs that wait for workers now."""
@@ -297,19 +300,18 @@ class Disk:
         run_thread, herd = self._run_threads.pop(effect.experiment, None), self._runs_folder
         if run_thread is not None:
             run_thread.room.give_up()
-        if run_thread is not None and run_thread.held_up_s(self._clock()) > HELD_UP_S:
-            run_thread.give_up()
-        elif run_thread is not None:
-            run_thread.rest()  # it writes the reason to the run's log first
-            self._leaving.append(run_thread)
+            if run_thread.held_up_s(self._clock()) > HELD_UP_S:
+                run_thread.give_up()
+            else:
+                run_thread.rest()  # it writes the reason to the run's log first
+                self._leaving.append(run_thread)
         self._run_folders.forget(effect.experiment)
         self._holds.forget(effect.experiment)
         self._active.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
         if herd is not None:
             otherwise = f"the next coordinator takes {effect.last.identity.run_dir} up again"
-            with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
-                self._jobs.put(_OF_HERD, lambda: _note(lambda: herd.note_over(effect.last), otherwise))
+            self._note(lambda: herd.note_over(effect.last), otherwise)
 
     def _is_done(self, id: str, run_thread: RunThread) -> bool:
         """True if a thread has no more to write; otherwise start a new thread. A held-up thread is checked once more,
@@ -372,42 +374,6 @@ class Disk:
         self._tell(RunRecovered(run.experiment, known))
 
 
-class RunWriter:
-    """Writes a run's files, and its row in the list of runs."""
-
-    def __init__(self, folders: RunFolders, runs_folder: RunsFolder | None, experiment: str) -> None:
-        self._run_folders = folders
-        self._runs_folder = runs_folder
-        self._files = folders.files(experiment)
-        """Kept to be closed even after the run is forgotten."""
-
-    def journal(self, turns: Sequence[JournalEntry]) -> None:
-        """Write the journal, before the run is listed: every listed run has a journal."""
-        if self._files is not None:
-            self._files.journal(turns)
-        if self._runs_folder is not None:
-            for turn in turns:
-                self._runs_folder.note(turn)
-
-    def carry_out(self, effect: RunEffect) -> None:
-        if self._files is not None:  # otherwise the run is over
-            self._files.carry_out(effect)
-        if isinstance(effect, CloseRun):
-            self._run_folders.close_run(effect.experiment)  # only now: what a disk has refused is tried again
-
-    def confirm(self) -> None:
-        if self._files is not None:
-            self._files.confirm()
-
-    def check_room(self, size_bytes: int) -> None:
-        if self._files is not None:
-            self._files.check_room(size_bytes)
-
-    def close(self) -> None:
-        if self._files is not None:
-            self._files.close()
-
-
 def _read_bill(effect: ReadBill, runs_folder: RunsFolder | None) -> Answered:
     """By an errand's thread."""
     request, known = effect.request, [charge for charge in effect.known if charge.hours]
@@ -429,11 +395,3 @@ def _keep_quota(effect: KeepQuota, runs_folder: RunsFolder | None) -> QuotaKept 
     except JournalError as error:
         return Answered(effect.requester, Rejected("invalid", f"the quota cannot be written: {error}"))
     return QuotaKept(effect.requester, effect.quota)
-
-
-def _note(write: Callable[[], None], otherwise: str) -> None:
-    """Write to the list of runs; print the consequence of an error."""
-    try:
-        write()
-    except JournalError as error:
-        print(f"{otherwise}: {error}", file=sys.stderr)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remuda.coordinator.disk.run_thread import RunThread
@@ -31,18 +32,26 @@ class HeldSince:
 class Holds:
     """The holds of all runs. For the coordinator's thread."""
 
-    def __init__(self, keep: Callable[[str, HeldSince | None], None], run_dir_of: Callable[[str], Path]) -> None:
+    def __init__(
+        self,
+        keep: Callable[[str, HeldSince | None], None],
+        run_dir_of: Callable[[str], Path],
+        clock: Callable[[], float],
+    ) -> None:
         """`keep` is called with every new or changed hold, and with None at the end of a hold. `run_dir_of` gives the
         run folder of an experiment."""
-        self._keep, self._run_dir_of = keep, run_dir_of
+        self._keep, self._run_dir_of, self._clock = keep, run_dir_of, clock
+        self.before: dict[str, HeldSince] = {}
+        """Holds of the previous coordinator, of runs not recovered yet."""
         self._held: dict[str, HeldSince] = {}
 
     def __contains__(self, experiment: str) -> bool:
         return experiment in self._held
 
-    def restore(self, experiment: str, run_thread: RunThread, held: HeldSince) -> Hold:
+    def restore(self, experiment: str, run_thread: RunThread) -> Hold:
         """Continue a hold of the previous coordinator, until the disk has room."""
-        self._held[experiment] = held
+        listed = self.before.pop(experiment)
+        held = self._held[experiment] = replace(listed, since_s=listed.since_s - self._offset_s())
         run_thread.want_room(held.room_bytes)
         return Hold(held.why, held.since_s + PATIENCE_S, journals=True)
 
@@ -71,5 +80,9 @@ class Holds:
         if held == known:
             return None
         self._held[experiment] = held
-        self._keep(experiment, held)
+        self._keep(experiment, replace(held, since_s=held.since_s + self._offset_s()))
         return HeldUp(experiment, Hold(why, since_s + PATIENCE_S, journals=not blocked))
+
+    def _offset_s(self) -> float:
+        """Return the time since 1970 at zero of the coordinator's clock."""
+        return time.time() - self._clock()

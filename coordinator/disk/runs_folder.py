@@ -20,7 +20,9 @@ from msgspec.structs import astuple
 
 from remuda.coordinator.bill import by_hour, date
 from remuda.coordinator.disk.holds import HeldSince
+from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.effects import CloseRun
 from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.shares import LONGEST_H, Past
@@ -298,6 +300,42 @@ class RunsFolder:
         with self._lock:
             self._db.close()
             self._ownership.release()
+
+
+class RunWriter:
+    """Writes a run's files, and its row in the list of runs."""
+
+    def __init__(self, folders: RunFolders, runs_folder: RunsFolder | None, experiment: str) -> None:
+        self._run_folders = folders
+        self._runs_folder = runs_folder
+        self._files = folders.files(experiment)
+        """Kept to be closed even after the run is forgotten."""
+
+    def journal(self, turns: Sequence[JournalEntry]) -> None:
+        """Write the journal, before the run is listed: every listed run has a journal."""
+        if self._files is not None:
+            self._files.journal(turns)
+        if self._runs_folder is not None:
+            for turn in turns:
+                self._runs_folder.note(turn)
+
+    def carry_out(self, effect: RunEffect) -> None:
+        if self._files is not None:  # otherwise the run is over
+            self._files.carry_out(effect)
+        if isinstance(effect, CloseRun):
+            self._run_folders.close_run(effect.experiment)  # only now: what a disk has refused is tried again
+
+    def confirm(self) -> None:
+        if self._files is not None:
+            self._files.confirm()
+
+    def check_room(self, size_bytes: int) -> None:
+        if self._files is not None:
+            self._files.check_room(size_bytes)
+
+    def close(self) -> None:
+        if self._files is not None:
+            self._files.close()
 
 
 def _open_whole(path: Path) -> sqlite3.Connection:

@@ -177,8 +177,9 @@ def disk(tmp_path: Path) -> Disk:
 
 
 def measured(world: World, disk: Disk) -> Snapshot:
-    load = CoordinatorLoad(descriptors=5, descriptor_limit=9)
-    return Measuring(world.coordinator, disk, WATCH)(load, RefusalCounts(no_key=3), 4)
+    measuring = Measuring(world.coordinator, disk, WATCH, print)
+    measuring.load = CoordinatorLoad(descriptors=5, descriptor_limit=9)
+    return measuring(RefusalCounts(no_key=3), 4)
 
 
 def test_workers_and_runs_are_those_of_the_status(disk: Disk) -> None:

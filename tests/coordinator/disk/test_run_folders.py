@@ -19,9 +19,9 @@ from remuda.buffer.chunk import write_chunk
 from remuda.client import LogReader
 from remuda.config.current import task_of
 from remuda.coordinator.disk import run_folder, run_folders
-from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import PIECES, RunEffect, RunGoneError, read_log
 from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.runs_folder import RunWriter
 from remuda.coordinator.effects import (
     CloseRun,
     DeleteChunks,

@@ -15,7 +15,7 @@ from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
 from remuda.coordinator.disk.jobs import Wakeup
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.disk.runs_folder import RunsFolder
+from remuda.coordinator.disk.runs_folder import RunsFolder, RunWriter
 from remuda.coordinator.effects import Abandon, CloseRun, FindRoom, PrepareRun, Requester
 from remuda.coordinator.events import HeldUp, RecoveredRun, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.limits import Hold
@@ -339,7 +339,7 @@ def test_a_turn_waits_once_for_a_slow_disk_and_not_again_for_a_while(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry, gate = _running(scene), threading.Event()
-    monkeypatch.setattr("remuda.coordinator.disk.disk.RunWriter.journal", lambda writer, turns: gate.wait(HANG_S))
+    monkeypatch.setattr(RunWriter, "journal", lambda writer, turns: gate.wait(HANG_S))
     monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 0.001)
     scene.disk.write([entry], [])
     assert scene.disk.waits_for(EXPERIMENT) == 1
@@ -363,7 +363,7 @@ def test_a_turn_does_not_wait_for_a_journal_that_is_broken(scene: Scene, monkeyp
         raise ValueError("not to be written")
 
     entry = _running(scene)
-    monkeypatch.setattr("remuda.coordinator.disk.disk.RunWriter.journal", fail)
+    monkeypatch.setattr(RunWriter, "journal", fail)
     monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 10 * HANG_S)
     scene.disk.write([entry], [])
     [broken] = scene.disk.found()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.runs_folder import RunWriter
 from remuda.training.journal_entry import JournalEntry
 
 

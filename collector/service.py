@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 
 from remuda.collector.asking import InferenceClient, LeaseEndsError
@@ -119,71 +119,50 @@ class CollectorWork:
         """`ending` is true if the process should end."""
         config = ExperimentConfig.model_validate_json(assign.config_json)
         policies = configs_of_policies(config)
+        configs = list(policies.values())
         self.timers = Timers()
-        self._assign = assign
-        self._identity = identity
-        self._link = link
-        self._plan = joint_plan([row_plan(own) for own in policies.values()])
-        self._log = log = LeaseLog("collector", identity, link, stores)
-        log.say(bind_cores(config, "collector", assign.index))  # before a vector starts processes
-        try:
-            self._env = Environments(config, policies, collectors=config.collector.count, broke=log.warn)
-        except BaseException:
-            log.close()
-            raise
-        self._taken = 0
-        self._used_credit = 0
+        self._assign, self._identity, self._link, self._stores = assign, identity, link, stores
+        self._plan = joint_plan([row_plan(own) for own in configs])
+        self._taken = self._used_credit = 0
         self._credit = assign.credit_env_steps
-        self._task = Task()
-        """Present task of the environments."""
-        self._newest_task = assign.task
+        self._task, self._newest_task = Task(), assign.task
+        """Present task of the environments, and the newest."""
         self._at_hand: list[tuple[ChunkId, Sequence[Collected]]] = []
         """Collected, and not in data/ yet."""
         self._unacknowledged: set[ChunkId] = set()
         self._opponents: Opponents | None = None
         """The newest message about opponents, until it is followed."""
-        self._stores = stores
         self._draining = False
-        self._inference: InferenceClient | None = None
-        if config.shared_inference.workers:
-            self._inference = InferenceClient(link, assign.lease, assign.index, ending, log.warn, self.timers)
-        try:
+        with ExitStack() as opened:
+            self._log = log = opened.enter_context(closing(LeaseLog("collector", identity, link, stores)))
+            log.say(bind_cores(config, "collector", assign.index))  # before a vector starts processes
+            env = Environments(config, policies, collectors=config.collector.count, broke=log.warn)
+            self._env = opened.enter_context(closing(env))
+            self._inference: InferenceClient | None = None
+            if config.shared_inference.workers:
+                inference = InferenceClient(link, assign.lease, assign.index, ending, log.warn, self.timers)
+                self._inference = opened.enter_context(closing(inference))
             if assign.index == 0:  # one collector describes it for all
-                for warning in self._env.describe(stores.folder):
+                for warning in env.describe(stores.folder):
                     log.warn(warning)
                 stores.describe()
-            made = self._make_policies(list(policies.values()))
-            explorations = [assign.exploration, *(other.exploration for other in assign.others)]
-            explorations += [{}] * (len(policies) - len(explorations))
-            self._policies = [
-                _PolicyParts(
-                    ActingPolicy(policy, own_stores.policies, exploration, log.warn),
-                    own_stores.payloads,
-                    CollectSummary.of(own),
-                )
-                for policy, own, exploration, own_stores in zip(
-                    made, policies.values(), explorations, stores.of_policies, strict=True
-                )
-            ]
+            acting = self._make_policies(configs)
+            self._policies = self._parts(acting, configs)
             self._ahead = min(own.payloads.ahead for own in self._policies)
-            self._rollout = self._env.rollout(
-                made,
+            self._rollout = env.rollout(
+                acting,
                 index=assign.index,
                 generation=assign.generation,
-                progress=self._link.progress,
+                progress=link.progress,
                 timers=self.timers,
                 steps_folder=stores.steps,
             )
             self._follow_task()
-        except BaseException:
-            self.close()
-            raise
-        lanes = sum(own.env.num_envs for own in policies.values())
-        self._say_who_computes()
-        log.say(
-            f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
-            f"n_sample: {self._plan.chunk_slots}, env_num: {lanes}; {self._env.said}",
-        )
+            self._say_who_computes()
+            lanes = sum(own.env.num_envs for own in configs)
+            of = f"collector {identity.uuid} (index {assign.index}) of {assign.name}"
+            log.say(f"{of}: n_sample: {self._plan.chunk_slots}, env_num: {lanes}; {env.said}")
+            self._opened = opened.pop_all()
 
     def handle(self, message: AnyMessage) -> None:
         """Credit, acknowledgements and news of policies."""
@@ -271,12 +250,7 @@ class CollectorWork:
         if self._at_hand:
             lost = sum(collected[0].env_steps for _, collected in self._at_hand)
             self._log.warn(f"{lost} env steps are lost: they were not in data/ at the end")
-        if self._inference is not None:
-            self._inference.close()
-        try:
-            self._env.close()
-        finally:
-            self._log.close()
+        self._opened.close()
 
     def _make_policies(self, configs: Sequence[ExperimentConfig]) -> list[Policy]:
         return [
@@ -289,6 +263,19 @@ class CollectorWork:
                 shared=None if self._inference is None else self._inference.policy(),
             )
             for own, (observation, action) in zip(configs, self._env.spaces, strict=True)
+        ]
+
+    def _parts(self, acting: Sequence[Policy], configs: Sequence[ExperimentConfig]) -> list[_PolicyParts]:
+        explorations = [self._assign.exploration, *(other.exploration for other in self._assign.others)]
+        explorations += [{}] * (len(configs) - len(explorations))
+        parts = zip(acting, configs, explorations, self._stores.of_policies, strict=True)
+        return [
+            _PolicyParts(
+                ActingPolicy(policy, stores.policies, exploration, self._log.warn),
+                stores.payloads,
+                CollectSummary.of(own),
+            )
+            for policy, own, exploration, stores in parts
         ]
 
     def _follow_opponents(self) -> None:

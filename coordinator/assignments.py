@@ -13,7 +13,7 @@ from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import Journaling, adopt
 from remuda.coordinator.registry import Registry, Worker
-from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
+from remuda.coordinator.scheduler import Demand, Grant, Plan, plan
 from remuda.coordinator.shares import Active, Past, Shares, accounts_of
 from remuda.training.effects import LogLine
 from remuda.training.run_snapshot import FinishedRun
@@ -84,7 +84,9 @@ class Assignments:
         for experiment in active:
             steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
         for lent in decided.returns:
-            steps += self._ask_back(lent)
+            self._journaling.touched.add(lent.holder)
+            to = self._catalog[lent.waiting].identity.name
+            steps += self._catalog[lent.holder].lend(lent.role, lent.count, to)
         for preemption in decided.preemptions:
             self._journaling.touched.add(preemption.holder)
             by = self._catalog[preemption.waiting].identity.name
@@ -235,8 +237,3 @@ class Assignments:
     def _know_leases(experiment: Experiment, experiment_ids: dict[int, str]) -> None:
         """Add the open leases of an experiment, and the newest closed ones."""
         experiment_ids |= dict.fromkeys(experiment.leases.numbers, experiment.identity.id)
-
-    def _ask_back(self, lent: Return) -> list[Step]:
-        """Ask an experiment to give workers back for another."""
-        self._journaling.touched.add(lent.holder)
-        return self._catalog[lent.holder].lend(lent.role, lent.count, self._catalog[lent.waiting].identity.name)

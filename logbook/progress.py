@@ -227,7 +227,3 @@ class Rounds:
     def interval_env_steps(self) -> int:
         """Environment steps between two rows."""
         return self.per_row * self.env_steps
-
-    def ends_with_row(self, number: int) -> bool:
-        """True if a row is due after round `number`, counted from 1."""
-        return number % self.per_row == 0

@@ -200,10 +200,9 @@ class PlacedRecord:
     end: int
 
 
-def read_whole(path: Path, *, begin: int = 0) -> Iterator[PlacedRecord]:
-    """Yield the records and their positions from the byte `begin` on, the begin of a record, up to the first damaged
-    record. Raises OSError."""
-    for found in read_records(path, begin=begin):
+def read_whole(path: Path) -> Iterator[PlacedRecord]:
+    """Yield the records and their positions, up to the first damaged record. Raises OSError."""
+    for found in read_records(path):
         try:
             place = msgspec.convert(found.value, _RecordHead)
             record = msgspec.convert(found.value, _ANY) if place.kind in _KINDS else None

@@ -73,20 +73,18 @@ def ends_of_records(data: bytes, most: int | None = None) -> list[int]:
     return ends
 
 
-def read_records(path: Path, *, begin: int = 0) -> Iterator[Record]:
-    """Yield the whole records from the byte `begin`, the start of a record, also while another process appends. Raises
-    OSError.
+def read_records(path: Path) -> Iterator[Record]:
+    """Yield the whole records, also while another process appends. Raises OSError.
 
     Ends at the first torn or invalid record. The memory use does not grow with the file.
     """
-    unpacker, base = _unpacker(), begin
+    unpacker, begin = _unpacker(), 0
     with open_regular(path) as file:
-        file.seek(begin)
         while block := file.read(_BLOCK_BYTES):
             try:
                 unpacker.feed(block)
                 for value in unpacker:
-                    end = base + unpacker.tell()
+                    end = unpacker.tell()
                     yield Record(value, begin, end)
                     begin = end
             except (_UnpackError, ValueError, TypeError, OverflowError):

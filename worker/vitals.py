@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import psutil
 
@@ -16,17 +15,16 @@ INTERVAL_S = 5.0
 class VitalSigns:
     """Totals of a lease; each report replaces the former one."""
 
-    def __init__(self, lease: int, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, lease: int, timers: Timers) -> None:
         self._lease = lease
         self._timers = timers
-        self._clock = clock
         self._process = psutil.Process()
         self._cpu_before_s = time.process_time()
-        self._due_s = clock() + INTERVAL_S
+        self._due_s = time.monotonic() + INTERVAL_S
 
     def due(self) -> WorkerVitals | None:
         """Return a message every INTERVAL_S seconds, else None."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         if now_s < self._due_s:
             return None
         self._due_s = now_s + INTERVAL_S

@@ -102,13 +102,13 @@ class Health(Struct, frozen=True):
         return self.status == "ok"
 
 
-def health(snapshot: Snapshot | None, now_s: float, limit_s: float = LOOP_LIMIT_S) -> Health:
+def health(snapshot: Snapshot | None, now_s: float) -> Health:
     """Judge; `now_s` is by the clock of `Snapshot.measured_s`."""
     if snapshot is None:
         return Health("starting", "the coordinator is starting: its loop does not turn yet")
     age_s = round(max(now_s - snapshot.measured_s, 0.0), 3)
-    if age_s > limit_s:
-        reason = f"the coordinator's loop has not turned for {age_s:.1f} s; {limit_s:g} s are allowed"
+    if age_s > LOOP_LIMIT_S:
+        reason = f"the coordinator's loop has not turned for {age_s:.1f} s; {LOOP_LIMIT_S:g} s are allowed"
         return Health("stalled", reason, age_s)
     if snapshot.draining:
         return Health("draining", "the coordinator is shutting down", age_s)

@@ -76,18 +76,10 @@ def is_newest(store: Store, mark: Mark) -> bool:
 class Shipper:
     """Ships a local folder. One thread."""
 
-    def __init__(
-        self,
-        store: Store,
-        root: Path,
-        mark: Mark,
-        *,
-        say: Callable[[str], None],
-        wall: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, store: Store, root: Path, mark: Mark, *, say: Callable[[str], None]) -> None:
         """`mark` is the epoch that this process or its killed predecessor holds; `say` shows a line. Raises
         BucketError."""
-        self._store, self._root, self._mark, self._wall = store, root, mark, wall
+        self._store, self._root, self._mark = store, root, mark
         self._staging = root.parent / f".{root.name}.shipping"
         self._number = last_number(store, mark.epoch, mark.number)
         self._kept = list(islice(newest_first(store, mark.epoch, say), KEPT))[::-1]
@@ -119,7 +111,7 @@ class Shipper:
             shipped = self._send(snapshot, {part.name for part in named.values()})
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
-        pointer = Newest(self._number, self._wall(), next_s)
+        pointer = Newest(self._number, time.time(), next_s)
         self._store.write(newest_name(self._mark.epoch), msgspec.json.encode(pointer))
         if shipped is not None:
             self._forget()
@@ -130,7 +122,7 @@ class Shipper:
         if not files or (self._kept and self._kept[-1].files == files and self._kept[-1].epoch == self._mark.epoch):
             return None
         host, number = socket.gethostname(), self._number + 1
-        made = Generation(self._mark.epoch, number, self._mark.owner, host, self._wall(), files)
+        made = Generation(self._mark.epoch, number, self._mark.owner, host, time.time(), files)
         parts = made.parts
         missing = [part for name, part in parts.items() if name not in self._there]
         self._store.all_of(lambda part: self._send_part(part, snapshot, known=part.name in named), missing)

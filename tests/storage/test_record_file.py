@@ -20,14 +20,12 @@ def values(path: Path) -> list[object]:
     return [record.value for record in read_records(path)]
 
 
-def test_records_come_back_and_reading_goes_on_where_any_begins(tmp_path: Path) -> None:
+def test_records_come_back_with_their_places(tmp_path: Path) -> None:
     path = tmp_path / "records"
-    path.write_bytes(b"".join(packed(value) for value in RECORDS))
-    all_ = list(read_records(path))
-    assert [record.value for record in all_] == RECORDS
-    for number, record in enumerate(all_):
-        assert list(read_records(path, begin=record.begin)) == all_[number:]
-    assert list(read_records(path, begin=all_[-1].end)) == []
+    path.write_bytes(content := b"".join(packed(value) for value in RECORDS))
+    for record, value in zip(read_records(path), RECORDS, strict=True):
+        assert record.value == value
+        assert content[record.begin : record.end] == packed(value)
 
 
 def test_torn_at_any_byte_what_is_whole_before_it_is_read(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -140,7 +139,7 @@ def _run(
     nanny: NannyProcess | None,
 ) -> ExperimentStatus:
     from remuda.client import running
-    from remuda.client.progress import open_view
+    from remuda.client.progress import shown_progress
     from remuda.deploy.launcher import LaunchError
     from remuda.wire.conversation import UnreachableError
 
@@ -148,10 +147,10 @@ def _run(
         return launch_page(page, runs_dir=resolved.run_dir.parent, connection_file=connection_file)
 
     try:
-        with closing(open_view(resolved.loaded.config.stop)) as view:
+        with shown_progress(resolved.loaded.config.stop) as show:
             return running.launch(
                 resolved,
-                on_progress=lambda status: view.update(status, time.monotonic()),
+                on_progress=show,
                 say=lambda text: print(text, file=sys.stderr, flush=True),
                 limits=limits,
                 profile=profile,

@@ -138,6 +138,7 @@ def print_end(
 
     Raises RunFailedError for a failed run.
     """
+    from remuda.client.progress import log_of_decisions
     from remuda.client.running import why_nothing_was_learned
     from remuda.page.process import is_installed
     from remuda.training.next_command import evaluate_command, restart_command, resume_command
@@ -156,7 +157,7 @@ def print_end(
     if begun:
         say(f"  {evaluate_command(run_dir, has_best=any(best is not None for best in bests))}")
     say(f"  tensorboard --logdir {quote(str(run_dir / 'log'))}")
-    say(f"  less {quote(str(_log(status, run_dir, verb)))}")
+    say(f"  less {quote(str(log_of_decisions(status, run_dir, serial=verb == 'train')))}")
     if is_installed():
         say(f"  remuda page {quote(str(run_dir.parent))}")
     if status.state == "stopped":
@@ -166,10 +167,13 @@ def print_end(
 
 def require_success(status: ExperimentStatus, verb: Verb, options: Sequence[str] = ()) -> None:
     """Raise RunFailedError for a failed run, with the log to read and the command that continues the run."""
+    from remuda.client.progress import log_of_decisions
+
     if status.state == "failed":
         run_dir = Path(status.run_dir)
+        log = log_of_decisions(status, _shortest(run_dir), serial=verb == "train")
         hint = resume_hint(verb, run_dir, [one.name for one in status.policies], options)
-        raise RunFailedError(f"{_ending(status)}\nread why in {_log(status, _shortest(run_dir), verb)}{hint}")
+        raise RunFailedError(f"{_ending(status)}\nread why in {log}{hint}")
 
 
 def resume_hint(verb: Verb, run_dir: Path, policies: Iterable[str], options: Sequence[str]) -> str:
@@ -190,14 +194,6 @@ def _ending(status: ExperimentStatus, explanation: str | None = None) -> str:
     if status.policies:
         return f"{what}; best returns: {', '.join(f'{one.name} {number(one.best_return)}' for one in status.policies)}"
     return f"{what}; best return {'none' if status.best_return is None else number(status.best_return)}"
-
-
-def _log(status: ExperimentStatus, run_dir: Path, verb: Verb) -> Path:
-    """Return the log of a run's decisions; for several policies the log of the first policy."""
-    from remuda.storage.run_folder import folder_of_policy
-
-    folder = folder_of_policy(run_dir, status.policies[0].name if status.policies else "")
-    return folder.serial_evaluator_log if verb == "train" else folder.commander_log
 
 
 def _has_begun(run_dir: Path, policies: Iterable[str]) -> bool:

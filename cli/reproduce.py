@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +77,7 @@ def _second(run_dir: Path, again: Path | None, against: Path | None, env_steps: 
 
 
 def _run_again(run_dir: Path, second: Path, env_steps: int | None) -> None:
-    from remuda.client.progress import open_view
+    from remuda.client.progress import shown_progress
     from remuda.client.reproducing import rerun
     from remuda.config.load import load_config
     from remuda.storage.run_folder import RunFolder
@@ -87,13 +85,8 @@ def _run_again(run_dir: Path, second: Path, env_steps: int | None) -> None:
 
     bound_threads()
     stop = load_config(RunFolder(run_dir).config_json).config.stop
-    with closing(open_view(stop)) as view:
-        rerun(
-            run_dir,
-            second,
-            most_env_steps=env_steps,
-            on_progress=lambda status: view.update(status, time.monotonic()),
-        )
+    with shown_progress(stop) as show:
+        rerun(run_dir, second, most_env_steps=env_steps, on_progress=show)
 
 
 def _json(agreement: Agreement, second: Path) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -116,11 +114,11 @@ def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPa
 
 def _follow(client: Client, experiment: str, config: ExperimentConfig, options: Sequence[str]) -> None:
     """Show progress to the end; `options` find the coordinator again."""
-    from remuda.client.progress import open_view
+    from remuda.client.progress import shown_progress
 
     try:
-        with closing(open_view(config.stop)) as view:
-            status = client.follow(experiment, lambda status: view.update(status, time.monotonic()))
+        with shown_progress(config.stop) as show:
+            status = client.follow(experiment, show)
     except KeyboardInterrupt:
         stop = shlex.join(["remuda", "stop", experiment[:8], *options])
         print(f"no longer followed, still running. To stop the run, type: {stop}", file=sys.stderr)

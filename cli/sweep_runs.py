@@ -35,7 +35,7 @@ from remuda.client.sweeps.views import open_view
 from remuda.config.errors import ConfigError
 from remuda.storage.existing_folder import Mode, move_away
 from remuda.storage.ownership import FolderOwnedError, Ownership
-from remuda.training.next_command import plot_command
+from remuda.training.next_command import evaluate_command, plot_command
 from remuda.wire.conversation import UnreachableError
 from remuda.worker.shutdown_guard import ShutdownGuard
 
@@ -358,6 +358,6 @@ def _print_population(grid: Grid, book: SweepBook, options: SweepOptions, *, aga
         print(f"  {again}")
     if best is not None:
         run_dir = os.path.relpath(options.folder / best.run_dir)
-        print(f"  {shlex.join(['remuda', 'evaluate', run_dir, '-i', 'best', '-n', '20', '-d'])}")
+        print(f"  {evaluate_command(run_dir, has_best=True)}")
     if drawn is not None:
         print(f"and look at {os.path.relpath(drawn)}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from contextlib import closing
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -26,7 +24,6 @@ from remuda.cli.output import print_end, profile_folder, require_success, reserv
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.client.beginning import ResolvedRun
     from remuda.runner.serial import RunResult
-    from remuda.wire.messages import ExperimentStatus
 
 EXAMPLE = "remuda train examples/cartpole_dqn.yaml --seed 1 --run-id first"
 
@@ -62,40 +59,32 @@ def train(
     with reserved_stdout(alone=as_json) as output:
         with profile_folder(profile) as profiles:
             with asked.shipped(), profiled(profiles.folder, "serial"):
-                result, status = _run(asked, lifeline)
+                result = _run(asked, lifeline)
             profiles.keep_in(result.run_dir, sys.stderr if as_json else None)
         if as_json:
-            _print_json(result, status, output)
+            _print_json(result, output)
     if as_json:
-        require_success(status, "train")
+        require_success(result.status, "train")
     else:
-        print_end(status, asked.loaded.config, "train", explanation=result.explanation)
+        print_end(result.status, asked.loaded.config, "train", explanation=result.explanation)
 
 
-def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
-    """Run the experiment; return the result and the last status."""
+def _run(asked: ResolvedRun, lifeline: int | None) -> RunResult:
     from remuda.worker.process import gc_frozen
 
     with gc_frozen():
         import_module("remuda.runner.serial")  # which `running.train` imports later
         from remuda.client import running
-        from remuda.client.progress import open_view
+        from remuda.client.progress import shown_progress
 
-    last: list[ExperimentStatus] = []
-
-    def show(status: ExperimentStatus) -> None:
-        last[:] = [status]
-        view.update(status, time.monotonic())
-
-    with closing(open_view(asked.loaded.config.stop)) as view:
+    with shown_progress(asked.loaded.config.stop) as show:
         say = partial(print, file=sys.stderr, flush=True)
-        result = running.train(asked, on_progress=show, say=say, lifeline=lifeline)
-        return result, last[0]
+        return running.train(asked, on_progress=show, say=say, lifeline=lifeline)
 
 
-def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> None:
+def _print_json(result: RunResult, output: TextIO) -> None:
     """Print the last status, in the form of `remuda status --json`."""
     import msgspec
 
-    content: dict[str, object] = {**msgspec.to_builtins(status), "explanation": result.explanation}
+    content: dict[str, object] = {**msgspec.to_builtins(result.status), "explanation": result.explanation}
     print(msgspec.json.encode(content).decode(), file=output, flush=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -17,7 +16,7 @@ from pydantic import JsonValue
 from remuda.client import running
 from remuda.client.beginning import ResolvedRun, with_former_settings
 from remuda.client.checking import check_address, check_launch
-from remuda.client.progress import open_view
+from remuda.client.progress import log_of_decisions, shown_progress
 from remuda.config.errors import Error
 from remuda.config.load import LoadedConfig, load_config, load_settings
 from remuda.config.readers import Override
@@ -123,10 +122,10 @@ def train(
     _require_main_thread("train")
     with (
         _opened(config, overrides, run_dir, on_exists) as run,
-        _progress_view(run.loaded.config, progress=progress) as last_status,
+        _shown(run.loaded.config, progress=progress) as show,
     ):
-        running.train(run, on_progress=last_status, say=_warn, callbacks=callbacks)
-    return _result(last_status.last, log="evaluator/evaluator_logger.txt")
+        result = running.train(run, on_progress=show, say=_warn, callbacks=callbacks)
+    return _result(result.status, serial=True)
 
 
 def launch(
@@ -171,41 +170,20 @@ def launch(
     launcher = {} if on is None else {"launch.on": on}
     with _opened(config, {**overrides, **launcher}, run_dir, on_exists, launches=True) as run:
         check_launch(run.loaded, run.run_dir, run.on_exists)
-        with _progress_view(run.loaded.config, progress=progress) as last_status:
-            running.launch(run, on_progress=last_status, say=_warn)
-    return _result(last_status.last, log="commander/commander_logger.txt")
+        with _shown(run.loaded.config, progress=progress) as show:
+            status = running.launch(run, on_progress=show, say=_warn)
+    return _result(status, serial=False)
 
 
-class _LastStatus:
-    """Passes the states of a run on and keeps the last state."""
-
-    def __init__(self, show: Callable[[ExperimentStatus], None]) -> None:
-        self._show = show
-        self._last: ExperimentStatus | None = None
-
-    @property
-    def last(self) -> ExperimentStatus:
-        assert self._last is not None, "a run that is over has reported its end"
-        return self._last
-
-    def __call__(self, status: ExperimentStatus) -> None:
-        self._last = status
-        self._show(status)
+def _shown(config: ExperimentConfig, *, progress: bool) -> AbstractContextManager[Callable[[ExperimentStatus], None]]:
+    return shown_progress(config.stop) if progress else nullcontext(lambda status: None)
 
 
-@contextmanager
-def _progress_view(config: ExperimentConfig, *, progress: bool) -> Generator[_LastStatus]:
-    if not progress:
-        yield _LastStatus(lambda status: None)
-        return
-    with closing(open_view(config.stop)) as view:
-        yield _LastStatus(lambda status: view.update(status, time.monotonic()))
-
-
-def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:
+def _result(status: ExperimentStatus, *, serial: bool) -> TrainingResult:
     run_dir = Path(status.run_dir)
     if status.state not in ("finished", "stopped"):
-        raise TrainingFailedError(status.reason or status.state, run_dir, run_dir / "log" / log)
+        log = log_of_decisions(status, run_dir, serial=serial)
+        raise TrainingFailedError(status.reason or status.state, run_dir, log)
     return TrainingResult(
         run_dir=run_dir,
         state=status.state,

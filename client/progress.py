@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import math
 import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import IO, Protocol, cast
 
 from rich.console import Console
@@ -17,6 +21,7 @@ from rich.text import Text
 
 from remuda.config.workers import StopConfig
 from remuda.logbook.lines import one_line
+from remuda.storage.run_folder import folder_of_policy
 from remuda.wire.messages import OVER, ExperimentStatus
 
 PLAIN_INTERVAL_S = 10.0
@@ -51,6 +56,12 @@ def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
             shares.append((min(value / bound, 1.0), left / per_s if per_s > 0 else None))
     known = [left for _, left in shares if left is not None]
     return Outlook(max(share for share, _ in shares), min(known) if known else None)
+
+
+def log_of_decisions(status: ExperimentStatus, run_dir: Path, *, serial: bool) -> Path:
+    """Return the log of a run's decisions; for several policies the log of the first policy."""
+    folder = folder_of_policy(run_dir, status.policies[0].name if status.policies else "")
+    return folder.serial_evaluator_log if serial else folder.commander_log
 
 
 def duration(seconds: float | None) -> str:
@@ -212,6 +223,13 @@ def open_view(stop: StopConfig, output: IO[str] | None = None) -> ProgressView:
     if stream.isatty():
         return LiveView(stop, Console(file=stream))
     return PlainView(stop, stream)
+
+
+@contextmanager
+def shown_progress(stop: StopConfig) -> Generator[Callable[[ExperimentStatus], None]]:
+    """Yield a function that shows every status of a run."""
+    with closing(open_view(stop)) as view:
+        yield lambda status: view.update(status, time.monotonic())
 
 
 def _notebook_display() -> Display | None:

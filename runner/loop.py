@@ -206,7 +206,7 @@ class SerialLoop:
         for each in self._members:
             results = self._link.results.get(each.built.name, {})
             each.logbook.conclude(settings_of(each.built.config), results)
-        self._hooks.on_progress(self._status())
+        self._hooks.on_progress(self.status())
         assert self._run.ending is not None, "it is over"
         return self._run.ending
 
@@ -221,7 +221,8 @@ class SerialLoop:
         now_s = self._hooks.clock()
         return joined_counters([each.training.counters(now_s) for each in self._members])
 
-    def _status(self) -> ExperimentStatus:
+    def status(self) -> ExperimentStatus:
+        """The present status."""
         return structs.replace(self._run.status(self._hooks.clock()), waiting_for=self._link.evaluation)
 
     # --- learning, collecting, and looking around ---
@@ -306,7 +307,7 @@ class SerialLoop:
             return False
         self._shown_s = now_s
         self._timing.report(self.counters(), now_s)
-        self._hooks.on_progress(self._status())
+        self._hooks.on_progress(self.status())
         return True
 
     def _follow_task(self) -> None:

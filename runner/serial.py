@@ -78,6 +78,8 @@ class RunResult:
     best: BestCheckpoint | None
     """None with several policies, which have a best checkpoint each."""
     run_dir: Path
+    status: ExperimentStatus
+    """The last status."""
     policies: Mapping[str, PolicyResult] = field(default_factory=dict[str, PolicyResult])
     """Results of several policies, by name."""
 
@@ -320,7 +322,7 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder, policies: Mapping[str, 
     counters = loop.counters()
     results = {name: PolicyResult(own.counters(0.0), own.commander.best) for name, own in policies.items()}
     best = results.pop("").best if "" in results else None
-    return RunResult(end.reason, end.explanation, failed, counters, best, folder.root, results)
+    return RunResult(end.reason, end.explanation, failed, counters, best, folder.root, loop.status(), results)
 
 
 def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: ExperimentConfig) -> _Continued:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -34,13 +33,6 @@ _STATES: dict[ExperimentState, RunState] = {
 }
 
 
-@dataclass
-class _Snapshot:
-    """Experiments in the coordinator's last answer; None if a new request is needed."""
-
-    experiments: Sequence[ExperimentStatus] | None = None
-
-
 class HerdRuns:
     """Submits runs to one coordinator and follows the experiments.
 
@@ -56,15 +48,15 @@ class HerdRuns:
         self._sleep = sleep
         self._records: dict[str, RunRecord] = {}
         """By experiment."""
+        self._listed: Sequence[ExperimentStatus] | None = None
+        """Experiments before the submissions; None if a new request is needed."""
         self._looked_s = 0.0
 
     def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
         """Submit all runs that no earlier sweep has submitted."""
-        known = _Snapshot()
+        self._listed = None
         for task in tasks:
-            record = (
-                self._with_retries(partial(self._adopt_or_submit, task, known)) if self._adopt else self._submit(task)
-            )
+            record = self._with_retries(partial(self._adopt_or_submit, task)) if self._adopt else self._submit(task)
             if record.experiment is not None and not record.over:
                 self._records[record.experiment] = record
             yield record
@@ -97,12 +89,12 @@ class HerdRuns:
             with contextlib.suppress(RefusedError):  # it has ended by itself
                 self._with_retries(partial(self._client.stop, experiment))
 
-    def _adopt_or_submit(self, task: Task, known: _Snapshot) -> RunRecord:
+    def _adopt_or_submit(self, task: Task) -> RunRecord:
         """Return the run's existing experiment, or submit a new one. After a missing answer, the next call first asks
         whether the coordinator has accepted the submission."""
-        if known.experiments is None:
-            known.experiments = self._client.status().experiments
-        for status in known.experiments:
+        if self._listed is None:
+            self._listed = self._client.status().experiments
+        for status in self._listed:
             if status.run_dir == str(task.run.run_dir):
                 ours = status.id == task.record.experiment
                 if _STATES[status.state] in ("queued", "running") or (ours and status.state == "finished"):
@@ -110,7 +102,7 @@ class HerdRuns:
         try:
             return self._submit(task)
         except (UnreachableError, ConnectionFileError):
-            known.experiments = None
+            self._listed = None
             raise
 
     def _submit(self, task: Task) -> RunRecord:

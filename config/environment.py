@@ -77,7 +77,7 @@ class EnvConfig(Section):
     """A curriculum: the tasks after the first task, in order; the first task is this section without changes. A task
     begins at `env_step`, or when an evaluation on the task before reaches `mean_return`; the task's `kwargs` replace or
     extend `env.kwargs`: [{env_step: 50000, kwargs: {size: 8}}, {mean_return: 0.9, kwargs: {size: 16}}]. All tasks have
-    the same observations and actions. The best checkpoint is chosen separately in every task. See curriculum.md."""
+    the same observations and actions. The best checkpoint is chosen separately in every task. See callbacks.md."""
 
     @field_validator("episode_info")
     @classmethod

@@ -329,7 +329,7 @@ class SelfPlayConfig(Section):
     files stay, whatever `checkpoint.keep`. Without a league."""
     league: LeagueConfig | None = None
     """Opponents are drawn from a pool by rating, and each of several policies acts for all agents by turns; see
-    leagues.md."""
+    several-agents.md."""
 
 
 class AgentsPolicyConfig(Section):

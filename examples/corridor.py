@@ -1,4 +1,4 @@
-"""A corridor with a reward only at its end: random actions miss the end of a long corridor. See curriculum.md."""
+"""A corridor with a reward only at its end: random actions miss the end of a long corridor. See callbacks.md."""
 
 from __future__ import annotations
 

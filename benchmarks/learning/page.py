@@ -25,13 +25,13 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "cartpole_muzero.yaml": "MuZero on CartPole-v0, to 195: `muzero_cartpole` of "
         "[the benchmarks](../benchmarks/README.md)",
         "corridor_ppo.yaml": "PPO on corridors that become longer, to 0.9 in the longest: "
-        "[a curriculum](curriculum.md): `tests/learning/test_curriculum.py`",
+        "[a curriculum](callbacks.md#curricula): `tests/learning/test_curriculum.py`",
         "custom_algorithm.yaml": "[your own algorithm](algorithms.md) on CartPole-v1: "
         "`tests/runner/test_custom_algorithm.py`",
         "ddpg.yaml": "[a new continuous algorithm](learning.md) on Pendulum-v1: the same test",
         "ppo_variant.yaml": "[a variant of PPO](learning.md) on CartPole-v1: the same test",
-        "connect_four_league.yaml": "[a league](leagues.md) of PPO with two exploiters in connect four",
-        "tic_tac_toe_league.yaml": "[a league](leagues.md) of DQN in tic-tac-toe",
+        "connect_four_league.yaml": "[a league](several-agents.md#leagues) of PPO with two exploiters in connect four",
+        "tic_tac_toe_league.yaml": "[a league](several-agents.md#leagues) of DQN in tic-tac-toe",
         "tic_tac_toe_muzero.yaml": "MuZero against itself: [a match](environments.md#games-for-two)",
         "transformer_policy.yaml": "[a transformer](learning.md#encoders) on CartPole-v1 without velocities: "
         "the same test",
@@ -44,14 +44,13 @@ _HEAD = """\
 # Examples
 
 Each file of `examples/` has good settings of one algorithm in one environment. `remuda train ppo --env LunarLander-v3`
-(and `launch`, `submit`) takes the file for both; for a pair without a file it takes sensible settings, and says so.
-[Another page](built-in-algorithms.md) is about the algorithms. `make examples` runs all but those of Pong to their end,
-with several seeds (a night); `PYTHONPATH=.typing .venv/bin/python -m remuda.benchmarks.learning cartpole_ppo --folder
-runs/examples` runs one of them, prints steps beside those of the stored runs, and draws the curves. A curve that is far
-from the stored one, with no setting changed, is an error worth reporting.
+(and `launch`, `submit`) finds the file of this pair, or takes sensible settings and says so. `make examples` runs all
+but those of Pong to their end, with several seeds (a night); `PYTHONPATH=.typing .venv/bin/python -m
+remuda.benchmarks.learning cartpole_ppo --folder runs/examples` runs one task and compares it with the stored runs. A
+curve that is far from the stored one, with no setting changed, is an error worth reporting.
 
 Steps are environment steps until the mean return of an evaluation reached the return in the second column, of the
-quickest seed and of the slowest. A file that ends after a number of steps has returns instead: means of a run's last
+quickest and of the slowest seed. A file that ends after a number of steps has returns instead: means of a run's last
 three evaluations. A file without either has no stored runs yet.
 
 | file | ends | steps, and seeds that got there | curve | task |

@@ -88,7 +88,7 @@ _REPLACEMENTS = {
     "--norender": _Replacement("`remuda evaluate -nr` (--no-render)"),
     "--itr": _Replacement("`remuda evaluate -i` (--iteration)"),
     "--episodes": _Replacement("`remuda evaluate -n`; in training --set evaluator.episodes=N", ("evaluate",)),
-    "--deterministic": _Replacement("`remuda evaluate -d`; evaluations in training always are", ("evaluate",)),
+    "--deterministic": _Replacement("`remuda evaluate -d`; in training evaluator.deterministic", ("evaluate",)),
     "--save-freq": _SAVED,
     "--save_freq": _SAVED,
     "--epochs": _Replacement("--set stop.max_env_steps=N"),

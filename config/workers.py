@@ -89,6 +89,9 @@ class EvaluatorConfig(Section):
     episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
     """Episodes per evaluation, shared between the evaluators. Every evaluation uses the same seeds. With 0 the run has
     no evaluations, and the newest training episodes decide about the best checkpoint (see `window_episodes`)."""
+    deterministic: bool = True
+    """Always take the best action in evaluations. With false the policy explores as at the end of its schedule, as in
+    `remuda evaluate` without -d. In an environment without chance, the best actions can repeat the same failure."""
     max_episode_steps: Positive = 30_000
     """Evaluation episodes are cut after this number of steps, with a warning: an environment without a limit may never
     end. The longest Atari games have 27,000 steps."""

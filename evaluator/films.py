@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from remuda.config.errors import NoExit
@@ -44,11 +44,14 @@ class Films:
         self,
         config: ExperimentConfig,
         agents: Sequence[Sequence[str]] = ((AGENT,),),
+        explorations: Sequence[Mapping[str, float] | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Check at once, by a first picture, if the environment can be filmed here. `agents` has the names of the
-        agents of each policy; of the first alone in a league."""
+        agents of each policy; of the first alone in a league. `explorations`: of each policy, None for the best
+        actions."""
         self._config, self._agents = config, agents
+        self._explorations = explorations or [None] * len(agents)
         self._clock = clock
         self._copies: LocalCopies | None = None
         self._pictures: Pictures | None = None
@@ -137,8 +140,8 @@ class Films:
             if self._clock() >= end_s:
                 raise _LongEnoughError
 
-        players = [Player(policy) for policy in policies[: len(self._agents)]]
-        everybody = {agent: player for player, its in zip(players, self._agents, strict=True) for agent in its}
+        players = [Player(*one) for one in zip(policies, self._explorations, strict=False)]
+        everybody = {agent: player for player, its in zip(players, self._agents, strict=False) for agent in its}
         pictures.begin(every=-(-steps // (MOST_PICTURES - 2)))  # besides that of the reset and that of the end
         with NoExit(), contextlib.suppress(_LongEnoughError):
             play(

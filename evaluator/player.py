@@ -131,6 +131,8 @@ class EpisodePlayer:
         self._given, self._num_envs, self._log_broken = config, max(1, num_envs), broke
         self._league = config.self_play.league is not None
         self._explorations = [declaration(own).least_exploration for own in policies.values()]
+        greedy = config.evaluator.deterministic
+        self._in_evaluations = [None if greedy else exploration for exploration in self._explorations]
         self.env_restarts = 0
         """Number of replaced environments."""
         self._names = tuple(policies)
@@ -144,7 +146,7 @@ class EpisodePlayer:
         self._task, self._config = task, evaluated(on_task(self._given, task.kwargs_json))
         self._known: _Games | None = None
         config = self._config
-        self.films = Films(config, self.agents[: 1 if self._league else None])
+        self.films = Films(config, self.agents[: 1 if self._league else None], self._in_evaluations)
         """Films of the evaluations."""
         try:
             self.copies: LocalCopies = local_copies(
@@ -179,13 +181,16 @@ class EpisodePlayer:
         progress: Progress = lambda env_steps: None,
         finished: Callable[[Episode, int], None] = lambda episode, count: None,
     ) -> Evaluated:
-        """Let the policies play, greedily, the episodes of these numbers; return the view of the policy with the index
-        `judged`. In self-play it also plays against `older` policies: see `play_against`. Equal policies have an equal
-        `key`: then the newest episodes serve each policy once. In a league the policy plays all agents itself, and then
-        against the pool. Raises EvaluationError and BrokenEnvironmentError."""
+        """Let the policies play the episodes of these numbers, with exploration if `evaluator.deterministic` is false;
+        return the view of the policy with the index `judged`. In self-play it also plays against `older` policies: see
+        `play_against`. Equal policies have an equal `key`: then the newest episodes serve each policy once. In a league
+        the policy plays all agents itself, and then against the pool. Raises EvaluationError and
+        BrokenEnvironmentError."""
         if self._league:
             policies, key = [policies[judged]], None
-        players, agents = [Player(policy) for policy in policies], self.agents[judged]
+        explorations = self._in_evaluations[judged if self._league else 0 :]
+        players = [Player(*one) for one in zip(policies, explorations, strict=False)]
+        agents = self.agents[judged]
         known = self._known
         if key is not None and known is not None and known.key == (key, numbers) and judged not in known.viewed:
             for count, game in enumerate(known.games, 1):
@@ -213,7 +218,7 @@ class EpisodePlayer:
         histograms = {} if counts is None else counts.histograms()
         if self._league:
             return Evaluated(self._in_league(episodes, judged, policies[0], older, numbers, progress), histograms)
-        pools = [[Player(policy) for policy in pool] for pool in older]
+        pools = [[Player(one, self._in_evaluations[index]) for one in pool] for index, pool in enumerate(older)]
         pools += [[] for _ in range(len(players) - len(pools))]
         if any(pool for index, pool in enumerate(pools) if index != judged or len(agents) > 1):
             against = self.play_against(judged, players, pools, numbers, progress=progress)
@@ -238,7 +243,7 @@ class EpisodePlayer:
             return episodes
         agents, player = self.agents[judged], Player(policy, self._explorations[judged])
         seats = [players_against(number, 0, [player], [pool], [agents]) for number in numbers]
-        games = self._play(lambda position: seats[position][1], numbers, progress, stream=numbers[0])
+        games = self._play(lambda position: seats[position][1], numbers, progress)
         return [
             replace(one, info={**one.info, AGAINST_PAST: game.returns[agent], SCORE: score(game, agent)})
             for one, (agent, _), game in zip(episodes, seats, games, strict=True)
@@ -275,13 +280,12 @@ class EpisodePlayer:
         progress: Progress,
         finished: Callable[[Game, int], None] = lambda game, count: None,
         acted: Callable[[int, Array], None] = lambda policy_index, actions: None,
-        stream: int = 0,
     ) -> list[Game]:
         return play(
             self.copies,
             players,
             seeds=[episode_seed(self._config.seed, number) for number in numbers],
-            rng=generator(self._config.seed, "evaluator", stream, "actions"),
+            rng=generator(self._config.seed, "evaluator", numbers[0], "actions"),
             discounts=self._discounts,
             max_episode_steps=self._config.evaluator.max_episode_steps,
             episode_info=self._config.env.episode_info,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from remuda.config.workers import EvaluatorConfig, LogConfig
 from remuda.environments import copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
+from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import Episode
 from remuda.evaluator.player import EpisodePlayer
 from remuda.evaluator.service import cut_warning
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
 from remuda.policy.files.playable import load_checkpoint_policy
+from remuda.tests.policy.algorithms.untaught import Still
 from remuda.tests.policy.cases import config, dqn
 from remuda.wire.messages import Counters, PolicyRef
 
@@ -61,6 +63,23 @@ def test_episodes_are_cut_where_the_config_says(saved: Path) -> None:
         assert episode.info["discounted_return"] == pytest.approx((1 - 0.99**episode.length) / (1 - 0.99))
     assert cut_warning(whole) is None
     assert str(cut_warning([*cut, *whole])).startswith("3 of 6 evaluation episodes had not ended after 3 steps")
+
+
+@pytest.mark.parametrize(("deterministic", "exploration"), [(True, {}), (False, {"epsilon": 0.05})])
+def test_evaluations_take_the_best_actions_unless_the_config_lets_them_explore(
+    deterministic: bool, exploration: dict[str, float]
+) -> None:
+    class Asked(Still):
+        def act(self, observations: Array, exploration: Mapping[str, float], *rest: Any, **more: Any) -> Array:
+            asked.append((more["deterministic"], dict(exploration)))
+            return super().act(observations, exploration, *rest, **more)
+
+    asked: list[tuple[bool, dict[str, float]]] = []
+    chosen = config().model_copy(update={"evaluator": EvaluatorConfig(deterministic=deterministic)})
+    with closing(EpisodePlayer(chosen, {"": chosen}, num_envs=2)) as player:
+        player.evaluate([Asked()], 0, range(2))
+    assert asked
+    assert all(one == (deterministic, exploration) for one in asked)
 
 
 def test_a_player_that_cannot_be_made_leaves_no_environment_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,11 @@ from remuda.policy.algorithms.twin_critics.entries import VALUE_LIMIT, crossq_la
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
-    PortableTwinCritics,
     TwinCriticNetwork,
     critics_loss,
     outputs_of,
 )
+from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.algorithms.twin_critics.sac import TemperedLearner, soft_actor_loss
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.batch_norm import BatchNorms, UnitWeights

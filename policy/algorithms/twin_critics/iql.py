@@ -11,12 +11,12 @@ from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
     STATE_VALUE,
-    PortableTwinCritics,
     TwinCriticLearner,
     critics_loss,
     squared,
     values_of,
 )
+from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions

@@ -15,12 +15,12 @@ from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
     TEMPERATURE,
-    PortableTwinCritics,
     TwinCriticLearner,
     critics_loss,
     squared,
     values_of,
 )
+from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.tensors import masked
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -20,6 +20,7 @@ from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.networks.torch_networks import RunningMoments
+from remuda.policy.networks.unit_weights import UnitWeights
 from remuda.policy.spaces import ActionSpec, OutputName
 from remuda.policy.torch_distributions import categorical
 
@@ -44,6 +45,7 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
     if policy.normalisation is not None and isinstance(moments := policy.network.observations, RunningMoments):
         moments.store(Moments.of(flat(seen, episodes.observations[observed])))
     optimizer = torch.optim.Adam(policy.network.parameters(), lr=LEARNING_RATE)
+    unit_weights = UnitWeights(policy.network)
     rng = generator(config.seed, "learner", 0, "demonstrations")
     losses: list[float] = []
     for _ in range(config.learner.demonstration_iters):
@@ -53,6 +55,7 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        unit_weights.normalise()
         losses.append(float(loss.detach()))
     algorithm.load_weights({"model": policy.network.state_dict()})
     first, last = (float(np.mean(part)) for part in (losses[:10], losses[-10:]))

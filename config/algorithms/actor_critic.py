@@ -229,6 +229,7 @@ class ImpalaConfig(ActorCriticConfig):
 class TwinCriticConfig(NetworkConfig):
     """Settings of algorithms with an actor and twin critics."""
 
+    replaced: ClassVar[tuple[str, ...]] = (*NetworkConfig.replaced, "normalization")
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
             "env.num_envs": 1,
@@ -251,6 +252,11 @@ class TwinCriticConfig(NetworkConfig):
     hidden: Hidden = (256, 256)
     """Units of the hidden layers of the actor and the critics, with relu between layers. An update takes longer in
     proportion to the square of the units."""
+    normalization: Literal["hyperspherical"] | None = None
+    """Null has no normalisation of layers, and batch normalisation in crossq. `hyperspherical` (SimBaV2, Lee et al.
+    2025, arXiv 2502.15280) keeps features and weights at length 1, so that learning stays steady with wide layers: each
+    of `hidden` is then a residual block with inner layers four times as wide, observations are normalised and rewards
+    divided. An update takes several times as long."""
     n_step: NSteps = 1
     """Steps of reward summed before bootstrapping. More steps propagate rewards sooner, but older policies chose these
     steps, without any correction; SAC then counts only the entropy of every n-th step, and explores less at the same
@@ -262,6 +268,25 @@ class TwinCriticConfig(NetworkConfig):
     random_env_steps: NonNegative | None = None
     """Initial environment steps with uniformly random actions: an untrained policy sees little of the environment. Null
     is buffer.min_rows."""
+
+    @property
+    def has_unit_weights(self) -> bool:
+        """True to scale the weights before normalisations to length 1 after every update."""
+        return self.normalization is not None
+
+    @property
+    def lowers_products(self) -> bool:
+        return self.normalization is None and super().lowers_products
+
+    @model_validator(mode="after")
+    def _has_blocks_of_one_width(self) -> TwinCriticConfig:
+        for key in ("hidden", "actor_hidden") if self.normalization is not None else ():
+            widths: tuple[int, ...] = getattr(self, key, self.hidden)
+            if len(set(widths)) != 1:
+                raise ValueError(
+                    f"normalization hyperspherical makes a residual block of each of {key}: at least one, all equal"
+                )
+        return self
 
 
 class TargetConfig(TwinCriticConfig):

@@ -38,7 +38,7 @@ class CrossQConfig(TemperedConfig):
         }
     )
 
-    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({"atoms": None})
+    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({"atoms": None, "normalization": None})
 
     type: Literal["crossq"] = "crossq"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
@@ -65,9 +65,17 @@ class CrossQConfig(TemperedConfig):
     """Scale the weights of each unit before a normalisation to length 1 after every update (Palenicek et al. 2025,
     arXiv 2502.07523). Growing weights would make later steps smaller and smaller."""
 
+    def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
+        share = {"policy.normalization is hyperspherical": ("policy.normalization_share",)}
+        return {**super().unused_settings(), **({} if self.normalization is None else share)}
+
+    @property
+    def has_unit_weights(self) -> bool:
+        return self.normalize_weights
+
     @property
     def needs_whole_batches(self) -> str:
-        return "crossq normalises by the moments of the whole batch"
+        return "crossq normalises by the moments of the whole batch" if self.normalization is None else ""
 
     @property
     def lowers_products(self) -> bool:

@@ -245,6 +245,7 @@ _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "mean": _reduced("mean"),
     "mul": lambda left, right: str(left) if right == 1 else f"{_number(left)} * {_number(right)}",
     "neg": lambda x: f"-{x}",
+    "new_full": lambda x, shape, number, *_: f"np.full({_axes(shape)}, {number}, {x}.dtype)",
     "one_hot": lambda x, classes: f"one_hot({x}, {classes})",
     "permute": lambda x, axes: f"{x}.transpose({_axes(axes)})",
     "relu": _called("relu"),

@@ -106,21 +106,3 @@ class BatchNorms:
             yield
         finally:
             self.use_running()
-
-
-class UnitWeights:
-    """Weights of the layers before each BatchNorm of a module."""
-
-    def __init__(self, module: nn.Module) -> None:
-        chains = (part for part in module.modules() if isinstance(part, nn.Sequential))
-        pairs = (pair for chain in chains for pair in itertools.pairwise(chain))
-        self._weights = [
-            layer.weight for layer, after in pairs if isinstance(layer, nn.Linear) and isinstance(after, BatchNorm)
-        ]
-
-    @torch.no_grad()
-    def normalise(self) -> None:
-        """Scale the weights of each unit to length 1 (Palenicek et al. 2025, arXiv 2502.07523). The outputs stay equal,
-        since the normalisation divides by the length; the effective step size stays constant."""
-        for weight in self._weights:
-            weight.div_(weight.norm(dim=1, keepdim=True).clamp_min_(1e-8))

@@ -14,6 +14,7 @@ from remuda.policy.networks import numpy_functions
 from remuda.policy.networks.layouts import vector_of
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.networks.program import (
+    Append,
     Apply,
     BatchNorm,
     Convolution,
@@ -21,14 +22,17 @@ from remuda.policy.networks.program import (
     Dueling,
     Flatten,
     Function,
+    Interpolation,
     LayerNorm,
     MaxPool,
     Normalise,
     Parts,
     ReadPixels,
     Residual,
+    Scale,
     Step,
     Steps,
+    UnitLength,
 )
 from remuda.policy.spaces import ObservationSpec
 
@@ -110,11 +114,16 @@ class _Compiler:
     def _other(self, step: Step) -> Forward:
         if isinstance(step, Normalise | LayerNorm | BatchNorm):
             return self._normalisation(step)
+        if isinstance(step, Append | UnitLength | Scale):
+            return self._of_rows(step)
         if isinstance(step, MaxPool):
             return lambda images: _largest(images, step)
         if isinstance(step, Residual):
             inner = self.chain(step.steps)
             return lambda rows: rows + inner(rows)
+        if isinstance(step, Interpolation):
+            inner, share = self.chain(step.steps), self._of_rows(step.share)
+            return lambda rows: rows + share(inner(rows) - rows)
         if isinstance(step, Dueling):
             return _dueling(self.chain(step.value), self.chain(step.advantage))
         if isinstance(step, Apply):
@@ -134,6 +143,14 @@ class _Compiler:
         offset: Floats = -self._arrays[step.mean] * scale
         offset = offset if bias is None else offset + bias
         return lambda rows: rows * scale + offset
+
+    def _of_rows(self, step: Append | UnitLength | Scale) -> Forward:
+        if isinstance(step, Append):
+            return lambda rows: np.pad(rows, ((0, 0), (0, 1)), constant_values=step.number)
+        if isinstance(step, UnitLength):
+            return lambda rows: numpy_functions.unit_length(rows, UnitLength.LEAST_SQUARE)
+        scale: Floats = self._arrays[step.weight] * np.float32(step.times)
+        return lambda rows: rows * scale
 
     def _parts(self, step: Parts) -> Forward:
         parts, images = self._observation.parts, [index for index, _ in step.images]

@@ -90,6 +90,12 @@ def layer_norm(
     return scaled if bias is None else scaled + bias
 
 
+def unit_length(x: np.ndarray, least_square: float) -> np.ndarray:
+    """Each row by its length."""
+    scaled: np.ndarray = x / np.sqrt(np.square(x).sum(1, keepdims=True).clip(least_square))
+    return scaled
+
+
 def batch_norm(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray, epsilon: float
 ) -> np.ndarray:

@@ -6,7 +6,7 @@ remuda.policy.networks.reading for the supported modules, and remuda.policy.netw
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -80,6 +80,26 @@ class Normalise(Struct, frozen=True, tag=True):
     variance: str
 
 
+class Append(Struct, frozen=True, tag=True):
+    """Appends a constant number to each row."""
+
+    number: float
+
+
+class UnitLength(Struct, frozen=True, tag=True):
+    """Scales each row to length 1."""
+
+    LEAST_SQUARE: ClassVar[float] = 1e-16
+    """Smallest square of a length to divide by."""
+
+
+class Scale(Struct, frozen=True, tag=True):
+    """Multiplies each number by a learned weight and by a constant."""
+
+    weight: str
+    times: float
+
+
 class ReadPixels(Struct, frozen=True, tag=True):
     """Reads images as encoded: [n, …] to [n, height, width, channels] between 0 and 1."""
 
@@ -111,6 +131,13 @@ class Residual(Struct, frozen=True, tag=True):
     steps: tuple[Step, ...]
 
 
+class Interpolation(Struct, frozen=True, tag=True):
+    """Moves each number by a share from the inputs of steps to their outputs."""
+
+    steps: tuple[Step, ...]
+    share: Scale
+
+
 Step = (
     Dense
     | Convolution
@@ -119,11 +146,15 @@ Step = (
     | LayerNorm
     | BatchNorm
     | Normalise
+    | Append
+    | UnitLength
+    | Scale
     | ReadPixels
     | Flatten
     | Parts
     | Dueling
     | Residual
+    | Interpolation
 )
 Steps = tuple[Step, ...]
 Programs = dict[str, Steps | None]
@@ -158,7 +189,7 @@ def gives_rows(steps: Steps, *, of_image: bool = False) -> bool | None:
     """
     image = of_image
     for step in steps:
-        if isinstance(step, Residual):
+        if isinstance(step, Residual | Interpolation):
             if gives_rows(step.steps, of_image=image) is not (not image):
                 return None
         elif isinstance(step, ReadPixels | Flatten):

@@ -56,6 +56,10 @@ def lines(**settings: Any) -> list[str]:
             "policy.target_entropy is -1.0 and has no effect: policy.temperature is given, so none is learned",
         ),
         (
+            {"policy": {"type": "crossq", "normalization": "hyperspherical", "normalization_share": 0.1}},
+            "policy.normalization_share is 0.1 and has no effect: policy.normalization is hyperspherical",
+        ),
+        (
             {"policy": {"type": "muzero", "gumbel": True, "temperature_end": 0}},
             "policy.temperature_end is 0.0 and has no effect: policy.gumbel is true",
         ),
@@ -291,6 +295,19 @@ project, preemptible, source_dir"""
             ("{type: ppo, hidden: [x]}", 'policy.hidden[0]: should be a valid integer, not "x"'),
             ("{type: ppo, clip_range: 0.1}", "policy.clip_range: no such setting of ppo; did you mean policy.clip?"),
             ("{type: muzero, td_step: 5}", "policy.td_step: no such setting of muzero; "),
+            ("{type: td3, normalization: batch}", "policy.normalization: should be 'hyperspherical', not \"batch\""),
+            (
+                "{type: sac, normalization: hyperspherical, hidden: [64, 32]}",
+                "policy: normalization hyperspherical makes a residual block of each of hidden: at least one",
+            ),
+            (
+                "{type: crossq, normalization: hyperspherical, actor_hidden: []}",
+                "policy: normalization hyperspherical makes a residual block of each of actor_hidden: at least one",
+            ),
+            (
+                "{type: sac, normalization: hyperspherical, network: 'mine:net'}",
+                "policy: network is the whole network, in place of normalization, too: leave one of them out",
+            ),
         ],
     )
     def test_each_algorithm_has_its_own_settings(self, tmp_path: Path, policy: str, expected: str) -> None:

@@ -81,6 +81,20 @@ def test_a_policy_that_imitates_acts_as_the_demonstrations_show(
         assert np.abs(acted - expected).mean() < 0.2
 
 
+def test_weights_of_length_1_keep_it(tmp_path: Path) -> None:
+    policy = SacConfig(hidden=(8,), normalization="hyperspherical")
+    config = experiment(policy, imitated=shown(tmp_path / "shown", PUSHED))
+    algorithm = make_algorithm(config, ObservationSpec.of(SEEN), ActionSpec.of(PUSHED), seed=0)
+    before = algorithm.acting_state()
+    assert imitate(config, algorithm) is not None
+    after = algorithm.acting_state()
+    moved = [name for name in after if name.startswith("actor") and not np.array_equal(after[name], before[name])]
+    matrices = [after[name] for name in moved if after[name].ndim == 2]
+    assert len(matrices) == 5
+    for matrix in matrices:
+        np.testing.assert_allclose(np.linalg.norm(matrix, axis=1), 1.0, rtol=1e-5)
+
+
 def test_what_cannot_imitate_says_so(tmp_path: Path) -> None:
     specs = ObservationSpec.of(SEEN), ActionSpec.of(PUSHED)
     config = experiment(CrossQConfig(hidden=(8,)), imitated=shown(tmp_path / "shown", PUSHED))

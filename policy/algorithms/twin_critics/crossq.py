@@ -1,11 +1,10 @@
 """CrossQ, the learning side (Bhatt et al. 2024, arXiv 1902.05605): the update rule on one page.
 
-Its categorical critics are those of XQC (Palenicek et al. 2025, arXiv 2509.25174).
+Its categorical critics are those of XQC (Palenicek et al. 2025, arXiv 2509.25174). With hyperspherical layers it is
+SimBaV2 (Lee et al. 2025, arXiv 2502.15280).
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import torch
 
@@ -16,13 +15,12 @@ from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
     TwinCriticNetwork,
-    critics_loss,
     outputs_of,
 )
 from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.algorithms.twin_critics.sac import TemperedLearner, soft_actor_loss
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.networks.batch_norm import BatchNorms, UnitWeights
+from remuda.policy.networks.batch_norm import BatchNorms
 from remuda.policy.networks.torch_networks import RewardScale
 from remuda.policy.return_distributions import Categorical, Expectation, ReturnDistribution
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -36,12 +34,12 @@ def return_distribution(config: CrossQConfig, device: torch.device) -> ReturnDis
 
 
 class CrossQ(TemperedLearner[CrossQConfig]):
-    """Soft actor-critic with batch-normalised networks, for a Box.
+    """Soft actor-critic with normalised networks, for a Box.
 
-    The critics read observations and next observations in one batch, so that both have the same moments; so do the
-    target critics, if any. With `atoms` they learn distributions of scaled returns, as in XQC. Every `policy_delay`
-    updates actor and temperature take a step as well. A subclass may override `critic_loss`, `actor_loss` or
-    `temperature_loss`.
+    With batch normalisation the critics read observations and next observations in one batch, so that both have the
+    same moments; so do the target critics, if any. With `atoms` they learn distributions of scaled returns, as in XQC.
+    Every `policy_delay` updates actor and temperature take a step as well. A subclass may override `critic_loss`,
+    `actor_loss` or `temperature_loss`.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
@@ -50,11 +48,8 @@ class CrossQ(TemperedLearner[CrossQConfig]):
         layout, followed = crossq_layout(policy, action), None if policy.target_share is None else CRITICS
         super().__init__(config, policy, observation, action, seed, layout=layout, followed=followed)
         self._returns = return_distribution(policy, self._device)
-        self._rewards = None if self._network.rewards is None else RewardScale(self._network.rewards)
         self._target_norms = None if followed is None else BatchNorms(self._target)
-        parts = {name: self._network.get_submodule(name) for name in (CRITICS, ACTOR)}
-        self._norms = {name: BatchNorms(part) for name, part in parts.items()}
-        self._weights = {name: UnitWeights(part) for name, part in parts.items() if policy.normalize_weights}
+        self._norms = {name: BatchNorms(self._network.get_submodule(name)) for name in (CRITICS, ACTOR)}
 
     def portable(self) -> PortableTwinCritics:
         returns = return_distribution(self._policy, torch.device("cpu"))  # where the network is copied to
@@ -62,8 +57,6 @@ class CrossQ(TemperedLearner[CrossQConfig]):
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take a step with the critics and, if due, with actor and temperature."""
-        if self._rewards is not None:
-            batch = {**batch, "reward": self._rewards.of_returns(self.ranks, batch)}
         rows = self._rows(batch)
         noise, next_noise = self._normal(len(rows), 2 * self.action.outputs).chunk(2, dim=1)
         due = (self._updates + 1) % self._policy.policy_delay == 0
@@ -74,25 +67,34 @@ class CrossQ(TemperedLearner[CrossQConfig]):
 
     def critic_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
         """Weighted distance from reward + discount * (return of the lower target critic - alpha * log probability), at
-        an action that the policy draws for the next observation by normal numbers [n, k]. One pass of the critics reads
-        both observations (figure 2); without target critics it also gives the next returns."""
+        an action that the policy draws for the next observation by normal numbers [n, k]."""
         with torch.no_grad():
             next_action, next_log_prob = SquashedGaussian(self._network(rows.next_obs)).drawn_by(noise)
-        observations, actions = torch.cat((rows.obs, rows.next_obs)), torch.cat((rows.action, next_action))
-        with self._norms[CRITICS].by_batch():
-            outputs, next_outputs = outputs_of(self._network.critics, observations, actions).chunk(2, dim=1)
+        outputs, next_outputs = self._outputs(rows, next_action)
         with torch.no_grad():
-            if self._target_norms is not None:
-                with self._target_norms.by_batch():
-                    next_outputs = outputs_of(self._target, observations, actions).chunk(2, dim=1)[1]
             lower = self._returns.expectation(next_outputs).argmin(dim=0)
             next_output = next_outputs[lower, torch.arange(len(rows), device=lower.device)]
             reward = rows.reward - rows.discount * self.alpha * next_log_prob
             target = self._returns.target(next_output, reward, rows.discount)
         loss = (self._returns.losses(outputs, target) @ (rows.weights / len(rows))).sum()
         values, wanted = self._returns.expectation(outputs.detach()), self._returns.target_expectation(target)
-        std = 1.0 if self._rewards is None else self._rewards.std
-        return critics_loss(loss, values * std, wanted * std)
+        return self._critics_loss(loss, values, wanted)
+
+    def _outputs(self, rows: Transitions, next_action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The critics' outputs, and the next outputs by the target critics, if any. With batch normalisation one pass
+        reads both observations (figure 2)."""
+        critics, has_target = self._network.critics, self._target_norms is not None
+        if self._policy.normalization is not None:
+            with torch.no_grad():
+                after = outputs_of(self._target if has_target else critics, rows.next_obs, next_action)
+            return outputs_of(critics, rows.obs, rows.action), after
+        observations, actions = torch.cat((rows.obs, rows.next_obs)), torch.cat((rows.action, next_action))
+        with self._norms[CRITICS].by_batch():
+            outputs, next_outputs = outputs_of(critics, observations, actions).chunk(2, dim=1)
+        if self._target_norms is not None:
+            with torch.no_grad(), self._target_norms.by_batch():
+                next_outputs = outputs_of(self._target, observations, actions).chunk(2, dim=1)[1]
+        return outputs, next_outputs
 
     def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
         """See `soft_actor_loss`; the critics use their running moments."""
@@ -104,13 +106,6 @@ class CrossQ(TemperedLearner[CrossQConfig]):
 
         with self._parts[CRITICS].constant():
             return soft_actor_loss(values, outputs, noise, self.alpha)
-
-    def _descend(self, losses: Mapping[str, Loss], rows: int) -> LearnResult:
-        result = super()._descend(losses, rows)
-        for name, weights in self._weights.items():
-            if name in losses:
-                weights.normalise()
-        return result
 
 
 class PortableCrossQ(PortableTwinCritics):

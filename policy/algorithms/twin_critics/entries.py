@@ -54,11 +54,13 @@ class TwinCriticLayout:
     """True with a learned value of observations alone."""
     normalizes: bool = False
     """True to normalise observations that are read as one vector."""
+    is_hyperspherical: bool = False
+    """True for layers as in SimBaV2, a block for each of `hidden`; see `hyperspherical_perceptron`."""
 
     @property
     def scales_rewards(self) -> bool:
         """True if the critics learn scaled rewards; see RewardScale."""
-        return self.returns is not None
+        return self.returns is not None or self.is_hyperspherical
 
     def actor(self, features: int) -> tuple[int, ...]:
         """Widths of the actor, from features to outputs."""
@@ -176,10 +178,9 @@ class TwinCriticPolicy(Policy):
             seen = self._network(FEATURES, seen)
         inputs = seen if actions is None else np.concatenate((seen, actions), axis=1)
         outputs, returns = [self._network(critic, inputs) for critic in self._critics], self._layout.returns
-        if returns is None:
-            return np.minimum(*outputs)
-        expected = [expected_returns(logits, returns)[:, None] for logits in outputs]
-        return np.minimum(*expected) * self._reward_std
+        if returns is not None:
+            outputs = [expected_returns(logits, returns)[:, None] for logits in outputs]
+        return np.minimum(*outputs) * self._reward_std
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
         if self._numbers is None:
@@ -257,11 +258,11 @@ def make_sac_policy(
 
 def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:
     """The network's layers. Raises UnsupportedSpaceError."""
-    outputs, learned = action.outputs, config.temperature is None
-    if action.n is not None:
-        return TwinCriticLayout(config.hidden, outputs, 0, outputs, learned)
-    action.bounded(by="sac", supported="Box, Discrete")
-    return TwinCriticLayout(config.hidden, 2 * outputs, outputs, 1, learned)
+    outputs, learned, sphere = action.outputs, config.temperature is None, config.normalization is not None
+    sizes = (outputs, 0, outputs) if action.n is not None else (2 * outputs, outputs, 1)
+    if action.n is None:
+        action.bounded(by="sac", supported="Box, Discrete")
+    return TwinCriticLayout(config.hidden, *sizes, learned, normalizes=sphere, is_hyperspherical=sphere)
 
 
 def target_entropy(config: TemperedConfig, action: ActionSpec) -> float:
@@ -313,6 +314,8 @@ def crossq_layout(config: CrossQConfig, action: ActionSpec) -> TwinCriticLayout:
         config.actor_hidden,
         config.normalization_share,
         None if config.atoms is None else np.linspace(-VALUE_LIMIT, VALUE_LIMIT, config.atoms, dtype=np.float32),
+        normalizes=config.normalization is not None,
+        is_hyperspherical=config.normalization is not None,
     )
 
 
@@ -338,9 +341,17 @@ NOISE = "noise"
 def unit_layout(config: Td3Config | IqlConfig, action: ActionSpec) -> TwinCriticLayout:
     """The layers of an actor with actions in -1 … 1. Raises UnsupportedSpaceError."""
     action.bounded(by=config.type)
-    is_iql, outputs = isinstance(config, IqlConfig), action.outputs
-    normalizes = isinstance(config, IqlConfig) and config.normalize_observations
-    return TwinCriticLayout(config.hidden, outputs, outputs, 1, False, has_state_value=is_iql, normalizes=normalizes)
+    is_iql, outputs, sphere = isinstance(config, IqlConfig), action.outputs, config.normalization is not None
+    return TwinCriticLayout(
+        config.hidden,
+        outputs,
+        outputs,
+        1,
+        False,
+        has_state_value=is_iql,
+        normalizes=config.normalize_observations if isinstance(config, IqlConfig) else sphere,
+        is_hyperspherical=sphere,
+    )
 
 
 def make_unit_policy(

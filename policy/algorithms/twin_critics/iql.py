@@ -12,7 +12,6 @@ from remuda.policy.algorithms.twin_critics.learning import (
     CRITICS,
     STATE_VALUE,
     TwinCriticLearner,
-    critics_loss,
     squared,
     values_of,
 )
@@ -36,8 +35,9 @@ class Iql(TwinCriticLearner[IqlConfig]):
         super().__init__(config, policy, observation, action, seed, layout=layout, followed=CRITICS)
 
     def portable(self) -> PortableTwinCritics:
-        noise = self._policy.exploration_noise
-        return PortableTwinCritics(self._network, self.observation, self.action, "unit_action", noise=noise)
+        noise, rewards = self._policy.exploration_noise, self._rewards
+        seen, acted = self.observation, self.action
+        return PortableTwinCritics(self._network, seen, acted, "unit_action", noise=noise, rewards=rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step each with the value, the critics and the actor."""
@@ -57,7 +57,7 @@ class Iql(TwinCriticLearner[IqlConfig]):
         error = target - values
         share = torch.where(error > 0.0, self._policy.expectile, 1.0 - self._policy.expectile)
         loss = (share * rows.weights) @ error.square() / len(rows)
-        return Loss(loss, {"state_value": values.detach(), "value_loss": loss.detach()})
+        return Loss(loss, {"state_value": self._in_own_rewards(values.detach()), "value_loss": loss.detach()})
 
     def critic_loss(self, rows: Transitions) -> Loss:
         """Loss of the critics: their weighted squared distance from reward + discount * value of the next observation
@@ -66,7 +66,7 @@ class Iql(TwinCriticLearner[IqlConfig]):
             target = rows.reward + rows.discount * self._network.value_of(rows.next_obs)
         values = values_of(self._network.critics, rows.obs, rows.action)
         loss = (squared(values, target) @ rows.weights).sum() / len(rows)
-        return critics_loss(loss, values, target)
+        return self._critics_loss(loss, values, target)
 
     def actor_loss(self, rows: Transitions, advantages: torch.Tensor) -> Loss:
         """Loss of the actor: squared distance from the actions in the data, times e^(advantage_weight * advantage), at
@@ -76,4 +76,4 @@ class Iql(TwinCriticLearner[IqlConfig]):
         shares = (self._policy.advantage_weight * advantages / size).exp().clamp(max=self._policy.largest_weight)
         distance = (self._network(rows.obs).tanh() - rows.action).square().sum(dim=1)
         loss = shares @ distance / len(rows)
-        return Loss(loss, {"policy_loss": loss.detach(), "advantage": advantages})
+        return Loss(loss, {"policy_loss": loss.detach(), "advantage": self._in_own_rewards(advantages)})

@@ -21,14 +21,16 @@ from remuda.policy.network_learner import NetworkLearner
 from remuda.policy.networks.batch_norm import normalised_perceptron
 from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
+from remuda.policy.networks.hyperspherical import hyperspherical_perceptron
 from remuda.policy.networks.layouts import flat
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.optimizers import Optimizers, make_optimizer
 from remuda.policy.networks.precision import Lowers, Products
 from remuda.policy.networks.stacked import Beside, StackedPerceptron, StackSlice
 from remuda.policy.networks.tensors import to_tensor, weights_from
-from remuda.policy.networks.torch_networks import RunningMoments
+from remuda.policy.networks.torch_networks import RewardScale, RunningMoments
 from remuda.policy.networks.trunks import lowered
+from remuda.policy.networks.unit_weights import UnitWeights
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
@@ -132,13 +134,14 @@ def make_network(
         return TwinCriticNetwork(*own, temperature, scales_rewards=layout.scales_rewards)
     numbers = numbers_of(config, observation)
 
-    def perceptron(count: int, widths: Callable[[int], tuple[int, ...]]) -> Stack | ReadingStack:
+    def perceptron(count: int, widths: Callable[[int], tuple[int, ...]], *, values: bool) -> Stack | ReadingStack:
         encoder, features = reads(config, observation, source_dir) if numbers is None else (None, numbers)
-        stack = _stack(count, widths(features), layout.normalization_share)
+        stack = _stack(count, widths(features), layout, unit_outputs=not values or layout.returns is not None)
         return stack if encoder is None else ReadingStack(encoder, stack)
 
-    actor, critics = perceptron(1, layout.actor), perceptron(NUMBER_OF_CRITICS, layout.critic)
-    state_value = perceptron(1, layout.state_value) if layout.has_state_value else None
+    actor = perceptron(1, layout.actor, values=False)
+    critics = perceptron(NUMBER_OF_CRITICS, layout.critic, values=True)
+    state_value = perceptron(1, layout.state_value, values=True) if layout.has_state_value else None
     normalized = numbers if layout.normalizes else None
     return TwinCriticNetwork(
         actor, critics, temperature, state_value, scales_rewards=layout.scales_rewards, normalized=normalized
@@ -172,11 +175,13 @@ def _own(
     return ReadingStack(actor.encoder, Beside([actor.actor])), of_critics
 
 
-def _stack(count: int, widths: tuple[int, ...], normalization_share: float | None) -> Stack:
-    """Make parallel perceptrons, with batch normalisation unless the share is None."""
-    if normalization_share is None:
+def _stack(count: int, widths: tuple[int, ...], layout: TwinCriticLayout, *, unit_outputs: bool) -> Stack:
+    """Make parallel perceptrons, normalised as in the layout. `unit_outputs`: see `hyperspherical_perceptron`."""
+    if layout.is_hyperspherical:
+        return Beside(hyperspherical_perceptron(widths, unit_outputs=unit_outputs) for _ in range(count))
+    if layout.normalization_share is None:
         return StackedPerceptron(count, widths)
-    return Beside(normalised_perceptron(widths, momentum=normalization_share) for _ in range(count))
+    return Beside(normalised_perceptron(widths, momentum=layout.normalization_share) for _ in range(count))
 
 
 def _one(stack: Stack, index: int) -> nn.Module:
@@ -236,6 +241,9 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
         further = {TEMPERATURE: temperature is not None, STATE_VALUE: layout.has_state_value}
         names = (CRITICS, ACTOR, *(name for name, learned in further.items() if learned))
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
+        networks = {name: self._network.get_submodule(name) for name in names if name != TEMPERATURE}
+        self._unit_weights = {name: UnitWeights(part) for name, part in networks.items() if policy.has_unit_weights}
+        self._rewards = None if self._network.rewards is None else RewardScale(self._network.rewards)
         optimizer = Optimizers(
             {name: make_optimizer(config, part, learning_rate=self._rate(name)) for name, part in self._parts.items()}
         )
@@ -260,7 +268,10 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
     # --- parts of an update
 
     def _rows(self, batch: Arrays) -> Transitions:
-        """Move a batch to the device. Observations are normalised, if at all, by moments that include the batch."""
+        """Move a batch to the device. Rewards are divided, and observations normalised, if at all, by moments that
+        include the batch."""
+        if self._rewards is not None:
+            batch = {**batch, "reward": self._rewards.of_returns(self.ranks, batch)}
         rows = Transitions.of(batch, self.observation, self.action, self._device, as_vector=self._as_vector)
         moments = self._network.observations
         if moments is None or self._seen is None:
@@ -297,8 +308,22 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
             if ACTOR in losses and self._following is not None:
                 assert isinstance(self._policy, TargetConfig | CrossQConfig)
                 self._following.follow(self._followed.vector, self._policy.target_share or 0.0)
+            for name, weights in self._unit_weights.items():
+                if name in losses:
+                    weights.normalise()
         self._updates += 1
         return LearnResult(metrics, losses[CRITICS].priorities)
+
+    def _critics_loss(self, total: torch.Tensor, values: torch.Tensor, target: torch.Tensor) -> Loss:
+        """Make the critics' Loss, with metrics, from values [critics, n] and their targets [n]."""
+        found, target = self._in_own_rewards(values.detach()), self._in_own_rewards(target)
+        td_error = (found - target).abs().mean(dim=0)
+        metrics = {"critic_loss": total.detach(), "q_value": found[0], "target_q_value": target, "td_error": td_error}
+        return Loss(total, metrics, td_error)
+
+    def _in_own_rewards(self, values: torch.Tensor) -> torch.Tensor:
+        """Values in the environment's own rewards."""
+        return values if self._rewards is None else values * self._rewards.std
 
     def _clip(self, name: str) -> torch.Tensor:
         """Clip the gradient of a part; returns its norm before clipping."""
@@ -319,11 +344,3 @@ def squared(values: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Squared distance of each value [critics, n] from the target [n]."""
     squares: torch.Tensor = torch.ops.aten.mse_loss(values, target, 0)  # one node of the graph
     return squares
-
-
-def critics_loss(total: torch.Tensor, values: torch.Tensor, target: torch.Tensor) -> Loss:
-    """Make the critics' Loss, with metrics, from values [critics, n] and their targets [n]."""
-    found = values.detach()
-    td_error = (found - target).abs().mean(dim=0)
-    metrics = {"critic_loss": total.detach(), "q_value": found[0], "target_q_value": target, "td_error": td_error}
-    return Loss(total, metrics, td_error)

@@ -54,7 +54,7 @@ class PortableTwinCritics(Portable):
         outputs = self.outputs(seen)
         if self.output_name == "logits":
             assert isinstance(self.network, TwinCriticNetwork)
-            return (outputs.softmax(1) * self.network.smaller_value(seen)).sum(1)
+            return self.in_own_rewards((outputs.softmax(1) * self.network.smaller_value(seen)).sum(1))
         return self.in_own_rewards(self.smaller_value(seen, self._units(outputs)))
 
     def best(self, outputs: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,6 @@ from remuda.policy.algorithms.twin_critics.learning import (
     CRITICS,
     TEMPERATURE,
     TwinCriticLearner,
-    critics_loss,
     squared,
     values_of,
 )
@@ -79,7 +78,8 @@ class Sac(SacLearner):
     """
 
     def portable(self) -> PortableTwinCritics:
-        return PortableTwinCritics(self._network, self.observation, self.action, "squashed_gaussian")
+        seen, acted = self.observation, self.action
+        return PortableTwinCritics(self._network, seen, acted, "squashed_gaussian", rewards=self._rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step each with critics, actor and temperature."""
@@ -98,7 +98,7 @@ class Sac(SacLearner):
             target = rows.reward + rows.discount * (next_value - self.alpha * next_log_prob)
         values = values_of(self._network.critics, rows.obs, rows.action)
         loss = (squared(values, target) @ (rows.weights * (0.5 / len(rows)))).sum()
-        return critics_loss(loss, values, target)
+        return self._critics_loss(loss, values, target)
 
     def actor_loss(self, rows: Transitions, noise: torch.Tensor) -> Loss:
         """See `soft_actor_loss`."""
@@ -130,7 +130,7 @@ class DiscreteSac(SacLearner):
     """
 
     def portable(self) -> PortableTwinCritics:
-        return PortableTwinCritics(self._network, self.observation, self.action, "logits")
+        return PortableTwinCritics(self._network, self.observation, self.action, "logits", rewards=self._rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step each with critics, actor and temperature."""
@@ -152,7 +152,7 @@ class DiscreteSac(SacLearner):
             target = rows.reward + rows.discount * next_value
         taken = values.gather(2, rows.action.expand(len(values), -1).unsqueeze(2)).squeeze(2)
         loss = (squared(taken, target) @ rows.weights).sum() * (0.5 / len(rows))
-        return critics_loss(loss, taken, target)
+        return self._critics_loss(loss, taken, target)
 
     def actor_loss(self, rows: Transitions, values: torch.Tensor) -> Loss:
         """The expectation, over the policy's actions, of (alpha * log probability - lower critic) (equation 12), given

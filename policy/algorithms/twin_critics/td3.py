@@ -11,7 +11,6 @@ from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
     TwinCriticLearner,
-    critics_loss,
     squared,
     values_of,
 )
@@ -36,8 +35,9 @@ class Td3(TwinCriticLearner[Td3Config]):
         self._target_actor, self._target_critics = map(self._target.get_submodule, (ACTOR, CRITICS))
 
     def portable(self) -> PortableTwinCritics:
-        noise = self._policy.exploration_noise
-        return PortableTwinCritics(self._network, self.observation, self.action, "unit_action", noise=noise)
+        noise, rewards = self._policy.exploration_noise, self._rewards
+        seen, acted = self.observation, self.action
+        return PortableTwinCritics(self._network, seen, acted, "unit_action", noise=noise, rewards=rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take a step with the critics and, if due, with the actor."""
@@ -63,7 +63,7 @@ class Td3(TwinCriticLearner[Td3Config]):
             target = rows.reward + rows.discount * next_value
         values = values_of(self._network.critics, rows.obs, rows.action)
         loss = (squared(values, target) @ rows.weights).sum() / len(rows)
-        return critics_loss(loss, values, target)
+        return self._critics_loss(loss, values, target)
 
     def actor_loss(self, rows: Transitions) -> Loss:
         """Return the loss of the actor: minus the first critic's value of the actor's action (algorithm 1)."""

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.learning import LearnerConfig
 from remuda.learner.loop import on_host
@@ -84,6 +85,12 @@ def td3() -> Algorithm:
     return twin_critics.made(Td3Config(hidden=(16, 8)), learner=CLIPPED)
 
 
+def hyperspherical() -> Algorithm:
+    widths = {"hidden": (8, 8), "actor_hidden": (8,)}
+    policy = CrossQConfig.model_validate({"normalization": "hyperspherical", "policy_delay": 2, **widths})
+    return twin_critics.made(policy, learner=CLIPPED)
+
+
 def transitions(rng: np.random.Generator) -> Arrays:
     return twin_critics.batch(rng, rows=17)
 
@@ -106,6 +113,7 @@ CASES: dict[str, tuple[Made, Draws]] = {
     "sac": (sac, transitions),
     "sac, counted actions": (counted_sac, counted_transitions),
     "td3": (td3, transitions),
+    "crossq, hyperspherical": (hyperspherical, transitions),
 }
 
 

@@ -104,6 +104,23 @@ CASES: dict[str, Case] = {
     ),
     "td3": _twin_critics(Td3Config(hidden=(8,), target_noise=0.8), twin_critics.PUSH),
     "iql": _twin_critics(IqlConfig(hidden=(8,), largest_weight=1.5), twin_critics.PUSH),
+    "sac, hyperspherical": _twin_critics(
+        SacConfig(hidden=(8,), normalization="hyperspherical", target_entropy=-1.0),
+        twin_critics.PUSH,
+        "policy.temperature",
+        AIMS[1],
+    ),
+    "crossq, hyperspherical": _twin_critics(
+        CrossQConfig(hidden=(8, 8), actor_hidden=(8,), normalization="hyperspherical", policy_delay=2),
+        twin_critics.PUSH,
+        "policy.temperature",
+    ),
+    "td3, hyperspherical": _twin_critics(
+        Td3Config(hidden=(8, 8), normalization="hyperspherical", target_noise=0.8), twin_critics.PUSH
+    ),
+    "iql, hyperspherical": _twin_critics(
+        IqlConfig(hidden=(8,), normalization="hyperspherical", largest_weight=1.5), twin_critics.PUSH
+    ),
 }
 
 

@@ -75,7 +75,9 @@ def test_seed_and_batches_decide_every_bit_and_no_other_random_numbers_change(ca
     assert not equal(numbers(case.made(seed=8)), numbers(case.made(seed=7)))
 
 
-@pytest.mark.parametrize("name", ["dqn", "pqn", "impala", "crossq"])
+@pytest.mark.parametrize(
+    "name", ["dqn", "pqn", "impala", "crossq", "sac, hyperspherical", "td3, hyperspherical", "iql, hyperspherical"]
+)
 @pytest.mark.parametrize("unit", [2.0**-5, 2.0**10])
 def test_normalised_rewards_of_any_size_teach_the_same(name: str, unit: float) -> None:
     case, learned, metrics = CASES[name], [], []

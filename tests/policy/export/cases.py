@@ -102,6 +102,7 @@ TRAINED = {
         "ppo, several",
         "sac, places and counted actions",
         "crossq",
+        "crossq, hyperspherical",
         "r2d2, lstm",
         "ppo, gru, continuous",
     }

@@ -17,6 +17,8 @@ from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner, TwinCriticNetwork
+from remuda.policy.networks.hyperspherical import hyperspherical_perceptron
+from remuda.policy.networks.unit_weights import UnitLinear
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION = ObservationSpec((3,), "float32")
@@ -67,6 +69,14 @@ def tensors(rows: Batch) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(column) for name, column in rows.items()}
 
 
+def seen(algorithm: TwinCriticLearner[Any], rows: Batch) -> dict[str, torch.Tensor]:
+    """Columns with normalised observations, if the network normalises them."""
+    assert isinstance(algorithm.network, TwinCriticNetwork)
+    t, moments = tensors(rows), algorithm.network.observations
+    normalised = {} if moments is None else {name: moments(t[name]) for name in ("obs", "next_obs")}
+    return {**t, **normalised}
+
+
 def unit(actions: torch.Tensor) -> torch.Tensor:
     """PUSH's actions in -1 … 1."""
     return torch.stack((actions[:, 0] / 2.0, actions[:, 1] / 5.0 - 1.0), dim=1)
@@ -104,13 +114,14 @@ def entropy(logits: torch.Tensor) -> torch.Tensor:
 
 
 class NormalisedNetworks:
-    """CrossQ's actor and critics of torch's own modules, with the first weights of an algorithm."""
+    """CrossQ's actor and critics with the first weights of an algorithm: of torch's own modules, or hyperspherical."""
 
     def __init__(self, algorithm: TwinCriticLearner[Any], hidden: tuple[int, ...], outputs: int) -> None:
-        self.actor = _normalised(3, hidden, 4)
-        self.critics = torch.nn.ModuleList([_normalised(5, hidden, outputs) for _ in range(2)])
-        self._parts = {"actor.0.": self.actor.eval(), "critics.": self.critics.eval()}
         assert isinstance(algorithm.network, TwinCriticNetwork)
+        make = _normalised if algorithm.network.observations is None else _hyperspherical
+        self.actor = make(3, hidden, 4)
+        self.critics = torch.nn.ModuleList([make(5, hidden, outputs) for _ in range(2)])
+        self._parts = {"actor.0.": self.actor.eval(), "critics.": self.critics.eval()}
         state = algorithm.network.state_dict()
         for prefix, module in self._parts.items():
             own = {name.removeprefix(prefix): copy.deepcopy(state[name]) for name in state if name.startswith(prefix)}
@@ -123,7 +134,9 @@ class NormalisedNetworks:
     def project(self, unit_length: bool, *modules: torch.nn.Module) -> None:
         """Scale the weights before normalisations to length 1."""
         for layer in (layer for module in modules for layer in module.modules()):
-            if unit_length and isinstance(layer, torch.nn.Linear) and "bias" not in dict(layer.named_parameters()):
+            if not unit_length or not isinstance(layer, torch.nn.Linear):
+                continue
+            if isinstance(layer, UnitLinear) or "bias" not in dict(layer.named_parameters()):
                 layer.weight.data /= layer.weight.data.norm(dim=1, keepdim=True)
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -137,6 +150,10 @@ def _normalised(inputs: int, hidden: tuple[int, ...], outputs: int) -> torch.nn.
     for before, after in itertools.pairwise((inputs, *hidden)):
         layers += [torch.nn.Linear(before, after, bias=False), torch.nn.BatchNorm1d(after, 1e-3), torch.nn.ReLU()]
     return torch.nn.Sequential(*layers, torch.nn.Linear(hidden[-1], outputs))
+
+
+def _hyperspherical(inputs: int, hidden: tuple[int, ...], outputs: int) -> torch.nn.Sequential:
+    return hyperspherical_perceptron((inputs, *hidden, outputs), unit_outputs=outputs > 1)
 
 
 def follow(target: torch.nn.Module, online: torch.nn.Module, share: float) -> None:

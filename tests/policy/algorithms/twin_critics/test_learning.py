@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -185,17 +185,20 @@ def two_hot(values: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
     return near.clamp(min=0.0)
 
 
+@pytest.mark.parametrize("normalization", [None, "hyperspherical"])
 @pytest.mark.parametrize("atoms", [None, 7])
 @pytest.mark.parametrize(("unit_length", "target_share"), [(False, None), (True, 0.1)])
 def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(
-    unit_length: bool, target_share: float | None, atoms: int | None
+    unit_length: bool, target_share: float | None, atoms: int | None, normalization: Literal["hyperspherical"] | None
 ) -> None:
-    """Normalisation by torch's own BatchNorm1d; each critic reads both observations in one batch. Categorical critics
-    learn rewards divided by the root mean square of the returns so far."""
-    policy = CrossQConfig(hidden=SMALL, actor_hidden=SMALL, normalization_share=0.1, policy_delay=2, atoms=atoms)
-    algorithm = made(policy.model_copy(update={"normalize_weights": unit_length, "target_share": target_share}))
+    """Normalisation by torch's own BatchNorm1d; each critic reads both observations in one batch. Categorical and
+    hyperspherical critics learn rewards divided by the root mean square of the returns so far."""
+    hidden = SMALL if normalization is None else (8, 8)
+    policy = CrossQConfig(hidden=hidden, actor_hidden=hidden, normalization_share=0.1, policy_delay=2, atoms=atoms)
+    given = {"normalize_weights": unit_length, "target_share": target_share, "normalization": normalization}
+    algorithm = made(policy.model_copy(update=given))
     assert ("target_model" in algorithm.state()) == (target_share is not None)
-    textbook, target = (cases.NormalisedNetworks(algorithm, SMALL, atoms or 1) for _ in range(2))
+    textbook, target = (cases.NormalisedNetworks(algorithm, hidden, atoms or 1) for _ in range(2))
     target.critics.train()
     returns, squares = torch.linspace(-5.0, 5.0, atoms or 1), []
     actor, critics, own = textbook.actor, textbook.critics, torch.nn.Parameter(torch.tensor([0.01]).log())
@@ -209,8 +212,8 @@ def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(
     rng = np.random.default_rng(0)
     for update in range(6):
         rows = batch(rng)
-        t, noise = cases.tensors(rows), cases.noise(update, 4)
         result, alpha = algorithm.learn(rows), float(own.detach().exp())
+        t, noise = cases.seen(algorithm, rows), cases.noise(update, 4)
         with torch.no_grad():
             next_action, next_log_prob = cases.density(actor, t["next_obs"], noise[:, 2:])
         seen, actions = torch.cat((t["obs"], t["next_obs"])), torch.cat((cases.unit(t["action"]), next_action))
@@ -220,13 +223,14 @@ def test_an_update_of_crossq_equals_the_textbook_in_plain_torch(
         if target_share is not None:
             _, after = target.outputs(seen, actions).chunk(2, dim=1)
         after, reward, discount = after.detach(), t["reward"], t["discount"]
+        if atoms is not None or normalization is not None:
+            mean, d = reward.double().mean(), discount.double().mean()
+            squares.append(reward.double().var(correction=0) / (1 - d**2) + (mean / (1 - d)) ** 2)
+            reward = reward / torch.stack(squares).mean().sqrt().float()
         if atoms is None:
             y = reward + discount * (expected(after).amin(0) - alpha * next_log_prob)
             critic_loss = (0.5 * t["weights"] * (q.squeeze(2) - y) ** 2).mean(1).sum()
         else:
-            mean, d = reward.double().mean(), discount.double().mean()
-            squares.append(reward.double().var(correction=0) / (1 - d**2) + (mean / (1 - d)) ** 2)
-            reward = reward / torch.stack(squares).mean().sqrt().float()
             one, other = after
             lower = torch.where((expected(after)[0] <= expected(after)[1])[:, None], one, other)
             moved = (reward - discount * alpha * next_log_prob)[:, None] + discount[:, None] * returns

@@ -100,7 +100,7 @@ def _pong(algorithm: str, max_env_steps: int) -> Task:
         max_env_steps,
         seeds=2,
         first_seed=1,
-        interval_env_steps=100_000,
+        interval_env_steps=150_000,
         episodes=5,
         deadline_s=7 * 86_400.0,
         by_default=False,

@@ -197,7 +197,7 @@ def without_deprecation() -> Generator[None]:
     5 s. A trace takes milliseconds, so the file can be written with every checkpoint.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=r".*torch\.jit")  # torch 2.14 calls it FutureWarning
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -181,3 +182,12 @@ def test_exporting_leaves_training_as_it_was_and_can_be_repeated(tmp_path: Path)
     kept = [f"iteration_{train_iter}.pt" for train_iter in range(3)]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [*kept, "model.pt", "model_info.json"]
     assert len({entry.read_bytes() for entry in tmp_path.glob("iteration_*.pt")}) == 3, "each keeps its own weights"
+
+
+@pytest.mark.parametrize("kind", [DeprecationWarning, FutureWarning], ids=["torch before 2.14", "torch 2.14"])
+def test_users_see_no_advice_to_export_in_another_way(kind: type[Warning]) -> None:
+    """Warnings are errors in tests."""
+    with model_artifact.without_deprecation():
+        warnings.warn("`torch.jit.save` is deprecated. Please switch to `torch.export`.", kind, stacklevel=1)
+    with pytest.warns(kind, match="something else"), model_artifact.without_deprecation():
+        warnings.warn("something else", kind, stacklevel=1)

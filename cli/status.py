@@ -1,4 +1,4 @@
-"""`remuda status`: the coordinator, its workers and its experiments now, and one run over time (`--history`)."""
+"""`remuda status`: the coordinator with workers and experiments now, and a run over time (`--history`)."""
 
 from __future__ import annotations
 

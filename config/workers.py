@@ -122,7 +122,7 @@ class ReanalyzerConfig(Section):
 
 
 def _number_or_auto(value: object) -> object:
-    """Refuse anything else in one line: pydantic has one for each side of a union."""
+    """Refuse other values with a single message; for a union pydantic has a message per type."""
     if value != "auto" and not (type(value) is int and 0 <= value <= 1_000):
         raise ValueError("should be auto, or a number from 0 to 1000")
     return value

@@ -223,7 +223,7 @@ Step = Effect | SendToLease | Reply | SendToPeer | ForgetPeer | Release | Broken
 
 
 def effect_of(step: Step) -> Step:
-    """Return the effect of one of several policies; every other step itself."""
+    """Unwrap the effect of a PolicyEffect; return other steps unchanged."""
     return step.effect if isinstance(step, PolicyEffect) else step
 
 

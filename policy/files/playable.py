@@ -287,7 +287,7 @@ class NewestPolicy:
     """Finds newer policies: in the policy file of a parallel run, and among checkpoints."""
 
     def __init__(self, run: RunFolder, *, trust_code: bool = False, search: bool = True) -> None:
-        """`run` is the run's folder, or the part of it that belongs to one of several policies; the others: see
+        """`run`: the run's folder, or a policy's part of the folder. For the other arguments see
         load_checkpoint_policy."""
         self._trust_code, self._search = trust_code, search
         self._run = run

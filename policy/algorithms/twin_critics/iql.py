@@ -40,7 +40,7 @@ class Iql(TwinCriticLearner[IqlConfig]):
         return PortableTwinCritics(self._network, seen, acted, "unit_action", noise=noise, rewards=rewards)
 
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step each with the value, the critics and the actor."""
+        """Update the value, the critics and the actor, a step each."""
         rows = self._rows(batch)
         values = self._network.value_of(rows.obs)
         with torch.no_grad():

@@ -127,7 +127,7 @@ class Tree(ABC):
 
     @abstractmethod
     def _bounds(self) -> tuple[Doubles, Doubles]:
-        """Return the lowest and the highest value of each tree, [n] each."""
+        """Return the lowest and the highest values of the trees, both [n]."""
 
 
 class CompiledTree(Tree):

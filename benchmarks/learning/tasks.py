@@ -92,14 +92,14 @@ def _maze(
 
 
 def _pong(algorithm: str, max_env_steps: int) -> Task:
-    """Raw points; 21 is a perfect game. The settings were chosen by runs of seed 0."""
+    """Raw points; 21 is a perfect game. The settings were chosen by runs of seeds 0 to 3."""
     return Task(
         algorithm,
         "ALE/Pong-v5",
         18.0,
         max_env_steps,
         seeds=2,
-        first_seed=1,
+        first_seed=4,
         interval_env_steps=150_000,
         episodes=5,
         deadline_s=7 * 86_400.0,

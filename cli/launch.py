@@ -59,7 +59,7 @@ def launch(
     page: PageSwitch = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Run an experiment with a coordinator and workers, here or on a cluster (--on); show progress, and
+    """Train with a coordinator and workers, here or on a cluster (--on); show progress, and
     end all processes with the run.
 
     A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second Ctrl-C ends everything at

@@ -52,7 +52,7 @@ Exclude = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="No run 
 EstimatorOption = Annotated[
     Literal["mean", "median", "max", "min"], typer.Option(help="How the seeds of a curve are combined.")
 ]
-Count = Annotated[bool, typer.Option("--count", help="One curve per run instead of one per experiment.")]
+Count = Annotated[bool, typer.Option("--count", help="One curve per run instead of one for all seeds.")]
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A .png, .pdf or .svg file.")]
 AsCurves = Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead of drawing them.")]
 

@@ -57,7 +57,7 @@ def submit(
     follow: Follow = False,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Submit an experiment to a coordinator; prints only the id on standard output.
+    """Submit a run to a coordinator; prints only the id of the experiment on standard output.
 
     The run folder is in the coordinator's runs folder; --run-dir names another folder inside.
     """

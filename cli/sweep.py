@@ -1,4 +1,4 @@
-"""`remuda sweep`: many experiments from a grid."""
+"""`remuda sweep`: many runs from a grid."""
 
 from __future__ import annotations
 

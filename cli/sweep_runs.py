@@ -75,7 +75,7 @@ def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
     """Check that all runs are possible here: build every different environment once, and check that the algorithms can
     act there. Raises InputError, UnusableError."""
     if options.target == "herd" and options.jobs > 1:
-        raise InputError("--jobs needs --on local: a herd runs as many experiments as its workers permit")
+        raise InputError("--jobs needs --on local: a herd trains as many runs as its workers permit")
     checked: set[str] = set()
     for task in todo:
         config = task.run.loaded.config

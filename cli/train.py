@@ -1,4 +1,4 @@
-"""`remuda train`: one experiment in this process."""
+"""`remuda train`: one run in this process."""
 
 from __future__ import annotations
 

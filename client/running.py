@@ -1,4 +1,4 @@
-"""Experiments from Python, from config to finished run folder: `train` in this process, `launch` with a herd."""
+"""Runs from Python, from config to finished run folder: `train` in this process, `launch` with a herd."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def launch(
     beside: Callable[[Path], AbstractContextManager[None]] = lambda connection_file: nullcontext(),
     nanny: NannyProcess | None = None,
 ) -> ExperimentStatus:
-    """Run an experiment with its own coordinator and workers, like `remuda launch`.
+    """Train with a coordinator and workers of its own, like `remuda launch`.
 
     Call it in the main thread: Ctrl-C stops the run cleanly, a second Ctrl-C ends everything at once.
 

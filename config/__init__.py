@@ -1,1 +1,1 @@
-"""The settings of an experiment: schema, loading with located errors, and writing in loadable form."""
+"""The settings of a run: schema, loading with located errors, and writing in loadable form."""

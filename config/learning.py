@@ -179,7 +179,7 @@ class LearnerConfig(ScheduledSection):
     every batch."""
     segments_per_update: Annotated[Segments | None, OnlyFor("once")] = None
     """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) in a batch. IMPALA makes
-    one gradient update per batch, PPO several. Null is one segment from every environment of `collector.count`
+    one gradient update per batch, PPO and PQN several. Null is one segment from every environment of `collector.count`
     collectors, also in serial mode, where one collector makes all segments. If `collector.count` or `env.num_envs` is
     `auto`, null is computed from their defaults."""
     prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool), OnlyFor("replay")] = 16
@@ -193,19 +193,19 @@ class LearnerConfig(ScheduledSection):
     """Processes that learn together: every rank computes the gradient of a part of the batch, and all ranks take the
     same step, equal to the step of one process with the whole batch. The ranks run on the learner's machine, or on the
     hosts of torchrun. Useful for networks and batches so large that an update takes much longer than a message: after
-    46 batches the learner's log shows the gain. Available for all algorithms except MuZero and recurrent PPO, and for
-    your own algorithms by declaration. Serial mode has one rank."""
+    46 batches the learner's log shows the gain. Available for all algorithms except MuZero, IQL, CrossQ with batch
+    normalisation, and recurrent PPO and PQN, and for your own algorithms by declaration. Serial mode has one rank."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the large matrix products and convolutions of an update: for DQN, PPO and IMPALA without
-    recurrence, SAC, TD3, Rainbow of images, and your own algorithms by declaration (MuZero has `policy.precision`).
-    Always float32: weights, gradients, the optimizer, losses, layers that read observations other than images, the last
-    layer of every network, target networks (except of SAC and TD3), policy files, checkpoints and model/. `bfloat16` is
-    two to four times as fast on processors with instructions for bfloat16 (AMX, AVX512_BF16), and leaves small products
-    in float32. `auto` takes float32 on processors without these instructions. In parallel mode with one rank, `auto`
-    computes the first updates alternately in both formats, and keeps the clearly faster format; in serial mode, without
-    timing, `auto` takes bfloat16 if the processor or the GPU has the instructions. A resumed run keeps the decision.
-    Unless set to `float32`, collectors of parallel mode also time bfloat16 for policies that read images, and record
-    the true probabilities of their actions."""
+    """Number format of the large matrix products and convolutions of an update: for DQN, PPO, IMPALA and PQN without
+    recurrence, SAC, TD3 and IQL without hyperspherical layers, Rainbow of images, and your own algorithms by
+    declaration (MuZero has `policy.precision`). Always float32: weights, gradients, the optimizer, losses, layers that
+    read observations other than images, the last layer of every network, target networks (except of SAC, TD3 and IQL),
+    policy files, checkpoints and model/. `bfloat16` is two to four times as fast on processors with instructions for
+    bfloat16 (AMX, AVX512_BF16), and leaves small products in float32. `auto` takes float32 on processors without these
+    instructions. In parallel mode with one rank, `auto` computes the first updates alternately in both formats, and
+    keeps the clearly faster format; in serial mode, without timing, `auto` takes bfloat16 if the processor or the GPU
+    has the instructions. A resumed run keeps the decision. Unless set to `float32`, collectors of parallel mode also
+    time bfloat16 for policies that read images, and record the true probabilities of their actions."""
     compile: bool = False
     """Compile the convolutions that read images, and their backward pass, by torch.compile: DQN, Rainbow, R2D2, PPO and
     IMPALA. Meant for a GPU (`device`), where no timings exist yet: compare updates per second with and without. The
@@ -217,7 +217,7 @@ class LearnerConfig(ScheduledSection):
     initialize_from_demonstrations: str | None = None
     """Folder of a Minari dataset that the policy of a new run imitates first, for `demonstration_iters` updates
     (behaviour cloning); then the run begins. A relative path starts at the folder of the config file. Not for policies
-    that remember or normalise observations, nor for crossq and muzero. See datasets.md."""
+    that remember observations or normalise batches (crossq), nor for muzero. See datasets.md."""
     demonstration_iters: Positive = 1_000
     """Updates of the imitation, of 256 steps each; they are not among `train_iter`."""
     inference: bool = False

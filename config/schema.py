@@ -1,4 +1,4 @@
-"""The settings of an experiment, with defaults, units and consequences."""
+"""The settings of a run, with defaults, units and consequences."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from remuda.config.workers import (
 
 
 class ExperimentConfig(Section):
-    """All settings of one experiment, for serial and parallel mode alike."""
+    """All settings of one run, for serial and parallel mode alike."""
 
     model_config = ConfigDict(defer_build=False)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Name of the experiment and, without --run-dir and --run-id, of the run folder."""
+    """Name of the run and, without --run-dir and --run-id, of the run folder."""
     seed: NonNegative = 0
     """Seed from which the seeds of all workers, environments and networks are derived."""
     env: EnvConfig

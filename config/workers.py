@@ -26,13 +26,13 @@ class CollectorConfig(Section):
     """Collecting experience."""
 
     count: Annotated[Workers, or_auto(100_000)] = 2
-    """Collectors of the experiment (serial mode always has one). With `auto`, also for `env.num_envs` and
+    """Collectors of the run (serial mode always has one). With `auto`, also for `env.num_envs` and
     `learner.threads`, `remuda train` and `remuda launch` measure the cost of a step, an action and an update on this
     machine before the run begins. The run then takes the fewest processes and environments with nearly the highest
     possible speed. The log shows the numbers and the measurements. The amount of experience per update stays the same:
     see `learner.segments_per_update`. A resumed run keeps the numbers."""
     minimum: Workers = 1
-    """The experiment starts when this number of collectors is free. Collectors beyond this number are lent to waiting
+    """The run starts when this number of collectors is free. Collectors beyond this number are lent to waiting
     experiments of the same or a higher priority, up to the minimum of the waiting experiment."""
     chunk_env_steps: Annotated[int, Field(gt=0, le=10_000_000), BeforeValidator(no_bool)] | None = None
     """Environment steps per chunk, rounded up to whole steps of all environments of a collector. Small chunks bring new
@@ -85,7 +85,7 @@ class EvaluatorConfig(Section):
     """Evaluating the policy."""
 
     count: Workers = 1
-    """Evaluators of the experiment (serial mode always has one)."""
+    """Evaluators of the run (serial mode always has one)."""
     episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
     """Episodes per evaluation, shared between the evaluators. Every evaluation uses the same seeds. With 0 the run has
     no evaluations, and the newest training episodes decide about the best checkpoint (see `window_episodes`)."""
@@ -112,9 +112,9 @@ class ReanalyzerConfig(Section):
     MuZero (`policy.reanalyze_ratio`). Parallel mode only; in serial mode the learner recomputes the columns."""
 
     count: Annotated[int, Field(ge=0, le=100_000), BeforeValidator(no_bool)] = 0
-    """Reanalyzers of the experiment. With 0 the learner recomputes rows as part of an update. With reanalyzers the
+    """Reanalyzers of the run. With 0 the learner recomputes rows as part of an update. With reanalyzers the
     learner recomputes nothing, and `policy.reanalyze_ratio` is the largest number of recomputed rows per drawn row:
-    reanalyzers draw chunks like batches, and compute a chunk once per target network. The experiment starts without
+    reanalyzers draw chunks like batches, and compute a chunk once per target network. The run starts without
     reanalyzers and takes free ones later; until then nothing is recomputed. With several policies each reanalyzer
     computes for all of them."""
     device: str = "cpu"
@@ -132,7 +132,7 @@ class InferenceConfig(Section):
     """Workers that compute the networks of collectors, for many collectors at once. Parallel mode only."""
 
     count: Annotated[Annotated[int, Field(ge=0, le=1_000)] | Literal["auto"], BeforeValidator(_number_or_auto)] = 0
-    """Inference workers of the experiment. With 0 each collector computes its actions itself. Otherwise collectors send
+    """Inference workers of the run. With 0 each collector computes its actions itself. Otherwise collectors send
     observations to an inference worker, which computes those of several collectors as one batch, with the version of
     the policy that the collector acts by. Collectors still draw the actions, and count steps as always. If no inference
     worker is there, collectors wait for the next. `auto` is one worker if `inference.device` is a GPU and several
@@ -239,7 +239,7 @@ class StopConfig(Section):
     max_env_steps: Positive = 1_000_000
     """Environment steps in accepted chunks."""
     max_train_iters: Positive | None = None
-    """Gradient updates; PPO makes `policy.epochs` times `policy.minibatches` updates per batch."""
+    """Gradient updates; PPO and PQN make `policy.epochs` times `policy.minibatches` updates per batch."""
     max_wall_s: PositiveFloat | None = None
     """Seconds since the run got its first worker, over restarts and resumes. Time in the queue does not count; time of
     waiting for a worker counts. A running evaluation, and the evaluation of the last checkpoint, may take a tenth of

@@ -50,8 +50,9 @@ remuda.benchmarks.learning cartpole_ppo --folder runs/examples` runs one task an
 curve that is far from the stored one, with no setting changed, is an error worth reporting.
 
 Steps are environment steps until the mean return of an evaluation reached the return in the second column, of the
-quickest and of the slowest seed. A file that ends after a number of steps has returns instead: means of a run's last
-three evaluations. A file without either has no stored runs yet.
+quickest and of the slowest seed. An *untrained* seed is there with its random first policy, by luck: CartPole has such
+policies. A file that ends after a number of steps has returns instead: means of a run's last three evaluations. A file
+without either has no stored runs yet.
 
 | file | ends | steps, and seeds that got there | curve | task |
 |---|---|---|---|---|
@@ -92,11 +93,14 @@ def needed(task: Task, runs: Sequence[Run]) -> str:
         returns = [f"{value:,.0f}" for value in sorted(run.last_return for run in runs)]
         after = max(run.curve[-1][0] for run in runs)
         return f"returns {_span(returns)} after {after:,}; {len(runs)}"
-    steps = sorted(run.env_steps for run in runs if run.reached)
-    share = f"{len(steps)} of {len(runs)}"
+    reached = sorted(run.env_steps for run in runs if run.reached)
+    share = f"{len(reached)} of {len(runs)}"
+    if untrained := reached.count(0):
+        share += f", {untrained} untrained"
+    steps = [f"{step:,}" for step in reached if step]
     if not steps:
-        return f"{share} in {max(run.env_steps for run in runs):,}"
-    return f"{_span([f'{step:,}' for step in steps])}; {share}"
+        return share if untrained else f"{share} in {max(run.env_steps for run in runs):,}"
+    return f"{_span(steps)}; {share}"
 
 
 def _span(values: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ class Run:
     root: Path
     """Path of the folder, beginning with the given path."""
     name: str
-    """Name of the experiment, without `_s<seed>`."""
+    """Name of the run, without `_s<seed>`."""
     columns: Mapping[str, FloatArray]
     """Columns of progress.txt; see `read_progress`."""
     settings: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])

@@ -1,1 +1,1 @@
-"""Sweeps: many experiments from a grid or search, with names, configs and execution."""
+"""Sweeps: many runs from a grid or search, with names, configs and execution."""

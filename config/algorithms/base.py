@@ -215,9 +215,9 @@ class NetworkConfig(EncodedConfig):
     """A whole network of your own, `module:function`, in the folder of the config or installed, in place of encoder,
     hidden layers and outputs. The function is called with descriptions of observations and actions
     (remuda.ObservationSpec, remuda.ActionSpec) and `network_kwargs`, and returns a torch.nn.Module that reads prepared
-    observations, as an encoder does. For dqn and rainbow the module returns the values of actions; for all other
-    algorithms the module has modules `actor` and `critic`, and optionally an `encoder` before both. See
-    docs/encoders.md."""
+    observations, as an encoder does. For dqn, rainbow and pqn the module returns the values of actions; for ppo,
+    impala, sac, crossq and td3 the module has modules `actor` and `critic`, and optionally an `encoder` before both;
+    iql refuses a network. See docs/encoders.md."""
     network_kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Further arguments of the network's function, by name."""
 

@@ -13,7 +13,7 @@ import pytest
 from remuda.benchmarks import machine, process
 from remuda.benchmarks.__main__ import HERE, measure, modules
 from remuda.benchmarks.figure import ReferenceFailedError, compare, to_json
-from remuda.benchmarks.learning.page import ELSEWHERE, example_of
+from remuda.benchmarks.learning.page import ELSEWHERE, example_of, needed
 from remuda.benchmarks.learning.runs import OURS, PEER, Run
 from remuda.benchmarks.learning.stored import RESULTS, read, store
 from remuda.benchmarks.learning.tasks import BY_NAME, TASKS, config_file
@@ -135,3 +135,11 @@ def test_every_example_is_run_to_its_end_by_a_task_whose_settings_load() -> None
         assert (config.policy.type, tuple(config.policies or ())) == (task.algorithm, task.policies)
     run = {example_of(task) for task in TASKS} - {None}
     assert run | set(ELSEWHERE) == {path.name for path in (ROOT / "examples").glob("*.yaml")}
+
+
+def test_a_first_policy_with_the_return_by_luck_is_no_number_of_steps() -> None:
+    task = BY_NAME["cartpole_ppo"]
+    steps = (0, 12_000, 5_000)
+    runs = [Run(task.name, OURS, seed, True, step, 2.0, [(step, 500.0)]) for seed, step in enumerate(steps)]
+    assert needed(task, runs) == "5,000 to 12,000; 3 of 3, 1 untrained"
+    assert needed(task, runs[:1]) == "1 of 1, 1 untrained"

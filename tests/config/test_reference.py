@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from remuda.config.algorithms.registry import BUILT_IN, DEFAULT
 from remuda.config.explain import all_keys, kinds_at
+from remuda.config.load import load_settings
 from remuda.config.reference import json_schema_text, markdown_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
@@ -20,25 +20,41 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
-    sections = markdown_text().partition("\n## Top level\n")[2]
-    named: set[tuple[str, str]] = set()
-    for section in re.split(r"^## ", sections, flags=re.M):
-        title = section.partition("\n")[0]
-        for line in (line for line in section.splitlines() if line.startswith("| `")):
-            setting, *of, kind, default, meaning = line.replace("\\|", "").strip("| ").split(" | ")
-            assert kind, line
-            assert default, line
-            assert len(meaning) > 10, f"{setting} is not explained"
-            named |= {(title, f"{setting} {one}".strip()) for one in (of[0].split(", ") if of else [""])}
+    settings, _, policy = markdown_text().partition("\n## Settings\n")[2].partition("\n## policy\n")
+    named = {setting for setting, *_ in rows(settings)}
     kinds = kinds_at(("policy",))
     assert len(kinds) == len(BUILT_IN) + 1
+    for setting, of, *_ in rows(policy):
+        excepted = of.removeprefix("all but ").split(", ")
+        which = of.split(", ") if not of.startswith("all") else [kind for kind in kinds if kind not in excepted]
+        assert set(which) <= set(kinds), of
+        named |= {f"{setting} of {kind}" for kind in which}
     for kind in kinds:
-        for name in (key.partition(".")[2] for key in all_keys(kind) if key.startswith("policy.")):
-            assert {("policy", f"`{name}` {kind}"), ("policy", f"`{name}` all")} & named or name == "type", name
-    for key in (key for key in all_keys() if not key.startswith(("policy.", "launch.ray."))):
-        section, _, name = key.rpartition(".")
-        assert (section, f"`{name}`") in named or f"\n| [{name}](#" in sections, key
-    assert ("launch.ray.learner", "`num_gpus`") in named, "all roles have the settings of the first"
+        missing = {key for key in all_keys(kind) if key.startswith("policy.") and f"{key} of {kind}" not in named}
+        assert missing == {"policy.type"}
+    alike = tuple(f"launch.ray.{role}." for role in ("collector", "evaluator", "reanalyzer", "inference"))
+    others = {key for key in all_keys() if not key.startswith(("policy.", *alike))}
+    assert {key for key in others - named if f"**{key}** | " not in settings} == set()
+    assert {f"launch.ray.learner.{name}" for name in ("num_cpus", "num_gpus")} <= named, "all roles have its settings"
+
+
+def test_a_setting_of_several_types_names_the_types_with_other_defaults() -> None:
+    settings, _, policy = markdown_text().partition("\n## policy\n")
+    (discount,) = (row for row in rows(policy) if row[0] == "policy.discount")
+    assert discount[1:4] == ["all but custom", "number > 0 ≤ 1", "`0.99`; muzero, r2d2: `0.997`"]
+    (size,) = (row for row in rows(settings) if row[0] == "learner.batch_size")
+    assert size[2] == "`64`; muzero, sac, crossq, td3, iql: `256`; rainbow: `32`"
+    loaded = load_settings({"name": "x", "env": {"id": "x"}, "policy": {"type": "rainbow"}}, folder=PAGE.parent)
+    assert loaded.config.learner.batch_size == 32
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of the row of each setting. Every row has a type, a default and a meaning."""
+    found = [line.replace("\\|", "").strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    for setting, *others in found:
+        assert all(others), setting
+        assert len(others[-1]) > 10 or others[0].startswith("section, as "), f"{setting} is not explained"
+    return [[setting.strip("`"), *others] for setting, *others in found]
 
 
 def test_editors_choose_the_section_by_its_type() -> None:

@@ -89,24 +89,28 @@ def variant(folder: Path, *, env_steps: int, **policy: object) -> LoadedConfig:
 
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
 BATCH = 4
-SIZES = {"B": BATCH, "A": ACTIONS, "S": STATE_SIZE, "T": 5, "K": 3, "W": 5, "L": 6}
+SIZES = {"B": BATCH, "A": ACTIONS, "S": STATE_SIZE, "K": 3, "W": 5}
 """By the letters of the page, of the shapes in ROWS."""
+TIME_STEPS = {"segments": 5, "sequences": 6}
+"""N of the page."""
 ELLIPSIS = {"obs": (2,), "next_obs": (2,)}
 """What `…` stands for: the shape of one observation of this environment; an action of it is a number."""
 
 
 def listed(kind: str) -> dict[str, tuple[tuple[int, ...], str]]:
     """The table of the page: column -> shape and dtype."""
-    table = PAGE.partition(f"\n#### {kind.capitalize()}\n")[2].partition("\n#### ")[0].partition("\n### ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| `\[(.*?)\]` \| (\w+)", table, re.M)
-    return {name: (_shape(name, shape), dtype) for name, shape, dtype in rows}
+    sections = PAGE.partition("\n### Columns of rows\n")[2].partition("\n### ")[0].split("\n#### ")
+    (table,) = (section for section in sections if kind in section.partition("\n")[0].lower())
+    rows = re.findall(r"^\| `(\w+)`(?: \((\w+)\))? \| `\[(.*?)\]` \| (\w+)", table, re.M)
+    return {name: (_shape(name, shape, kind), dtype) for name, only, shape, dtype in rows if only in ("", kind)}
 
 
-def _shape(name: str, text: str) -> tuple[int, ...]:
+def _shape(name: str, text: str, kind: str) -> tuple[int, ...]:
+    letters = {**SIZES, "N": TIME_STEPS.get(kind, 0)}
     sizes: list[int] = []
     for part in text.split(", "):
         letter, _, more = part.partition(" + ")
-        sizes += ELLIPSIS.get(name, ()) if letter == "…" else [SIZES[letter] + int(more or 0)]
+        sizes += ELLIPSIS.get(name, ()) if letter == "…" else [letters[letter] + int(more or 0)]
     return tuple(sizes)
 
 

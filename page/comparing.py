@@ -13,7 +13,7 @@ from remuda.client.sweeps.results import mean_std
 from remuda.config.dump import recorded, sources, yaml_text
 from remuda.config.errors import ConfigError, flat
 from remuda.page.growing import finite
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.storage.run_folder import RunFolder
 
 MOST_SETTINGS_RUNS = 100

@@ -15,9 +15,8 @@ from msgspec import Struct
 
 from remuda.client.plots.curves import combined, line
 from remuda.logbook.series import Begin, Evaluation, Interval, Logged, Moment
-from remuda.page.growing import FloatArray, Pyramid, listed
+from remuda.page.growing import X_COLUMNS, FloatArray, Pyramid, listed
 from remuda.page.library import Library
-from remuda.page.progress_reader import X_COLUMNS
 from remuda.page.run_ids import UnknownRunError
 from remuda.page.series_reader import (
     EVALUATION_NAMES,
@@ -27,7 +26,7 @@ from remuda.page.series_reader import (
     X_NAMES,
     records_at,
 )
-from remuda.page.stored_run import StoredRun
+from remuda.page.stored_runs import StoredRun
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import open_regular
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from remuda.client.sweeps.family import Relative, relatives
 from remuda.client.sweeps.record import SweepFile
 from remuda.page.growing import finite
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.wire.messages import CheckpointRecord
 
 _State = Literal["done", "failed", "under way"]

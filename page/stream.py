@@ -29,7 +29,7 @@ from remuda.page.herd import (
 from remuda.page.log_files import known_log
 from remuda.page.run_ids import whole_run
 from remuda.page.run_rows import run_ids
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.page.views import Session, SweepView, Views
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import LogPosition, Role

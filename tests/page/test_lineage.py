@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.page.lineage import family
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.tests.page.folders import population
 
 

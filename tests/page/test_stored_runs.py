@@ -11,8 +11,7 @@ from remuda.logbook.tensorboard import EventWriter
 from remuda.page import stored_runs
 from remuda.page.checkpoints import Films, NoFilmError, checkpoints
 from remuda.page.run_ids import RunIds, UnknownRunError
-from remuda.page.stored_run import StoredRun, ended
-from remuda.page.stored_runs import StoredRuns
+from remuda.page.stored_runs import StoredRun, StoredRuns, ended
 from remuda.tests.page.folders import EXPERIMENT, GIF, film, finished_run, run_folder, say
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcomes

@@ -33,7 +33,7 @@ from remuda.page.timeline import RecentShares, Timeline, timeline
 from remuda.storage.untrusted import read_bounded
 from remuda.wire.messages import OVER, Status
 
-API = 2
+API = 3
 MOST_CURVES = 200
 _RECENT_RUNS = 20
 """Number of recently changed runs whose failures are shown, besides failures of running runs."""

@@ -130,7 +130,7 @@ def test_checkpoints_with_their_returns_and_films(tmp_path: Path) -> None:
     film(folder, 10)
     (folder.ckpt / "iteration_0.pth.tar").unlink()
     found = checkpoints(folder, Films(folder))
-    assert [(each.train_iter, each.return_mean, each.best, each.last, each.film) for each in found.checkpoints] == [
+    assert [(each.train_iter, each.reward, each.best, each.last, each.film) for each in found.checkpoints] == [
         (0, 9.0, False, False, False),
         (10, 100.0, True, False, True),
         (20, 50.0, False, True, False),

@@ -23,7 +23,7 @@ setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,plot,search,datasets,atari,box2d,mujoco,video,pettingzoo,league]'
-	$(BIN)/python -P -c 'import remuda.cli.launch, remuda.runner.serial'
+	$(BIN)/python -P -c 'import remuda.cli.train, remuda.runner.serial'
 	touch $@
 
 demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475

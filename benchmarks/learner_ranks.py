@@ -16,7 +16,7 @@ import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.check import check_environment
+from remuda.environments.make import check_environment
 from remuda.learner.loop import on_host
 from remuda.learner.ranks.leading import LearnerRanks
 from remuda.learner.ranks.processes import RankProcesses

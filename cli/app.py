@@ -17,13 +17,10 @@ from remuda.cli import (
     doctor,
     evaluate,
     export,
-    fetch,
     keys,
-    launch,
     page,
     plot,
     replay,
-    reproduce,
     requests,
     service,
     status,
@@ -36,16 +33,16 @@ app = new_group(
     "Trains reinforcement learning policies: in this process, or with a coordinator and a herd of workers.",
     example="remuda train examples/cartpole_dqn.yaml --seed 1",
 )
-app.command(epilog=epilog(train.EXAMPLE))(train.train)
+app.command(epilog=epilog(train.TRAIN_EXAMPLE))(train.train)
 app.command(epilog=epilog(configs.EXAMPLES_EXAMPLE))(configs.examples)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
-app.command(epilog=epilog(export.EXAMPLE))(export.export)
-app.command(epilog=epilog(fetch.EXAMPLE))(fetch.fetch)
+app.command(epilog=epilog(export.EXPORT_EXAMPLE))(export.export)
+app.command(epilog=epilog(export.FETCH_EXAMPLE))(export.fetch)
 app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
 app.command(epilog=epilog(plot.LEAGUE_EXAMPLE))(plot.league)
-app.command(epilog=epilog(replay.EXAMPLE))(replay.replay)
-app.command(epilog=epilog(reproduce.EXAMPLE))(reproduce.reproduce)
-app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
+app.command(epilog=epilog(replay.REPLAY_EXAMPLE))(replay.replay)
+app.command(epilog=epilog(replay.REPRODUCE_EXAMPLE))(replay.reproduce)
+app.command(epilog=epilog(train.LAUNCH_EXAMPLE))(train.launch)
 app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)
 app.command(epilog=epilog(service.WORKER_EXAMPLE))(service.worker)
 app.command(epilog=epilog(requests.SUBMIT_EXAMPLE))(requests.submit)

@@ -145,16 +145,13 @@ def _episodes(run_dir: Path, config: ExperimentConfig) -> tuple[Episodes, int, s
 
 def _recovered(run_dir: Path) -> Recovered:
     """Read the journal, which lists the counted chunks. Raises InputError."""
-    from contextlib import closing
-
     from remuda.storage.run_folder import RunFolder
-    from remuda.training.journal import RunJournal
+    from remuda.training.journal import read_policies
 
     path = RunFolder(run_dir).journal
     if not path.is_file():
         raise InputError(f"{run_dir} has no {path.name}, which lists the counted chunks of data/: was it copied whole?")
-    with closing(RunJournal(path)) as journal:
-        recovered = journal.read()
+    recovered = read_policies(path).get("")
     if recovered is None:
         raise InputError(f"{run_dir} has counted no chunk")
     return recovered

@@ -6,8 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from remuda.cli.chosen_policy import check, chosen, several_agents
-from remuda.cli.evaluate_options import EvaluateOptions
+from remuda.cli.chosen_policy import EvaluateOptions, check, chosen, require_playable, several_agents
 from remuda.cli.options import with_options
 from remuda.cli.output import reserved_stdout
 
@@ -42,7 +41,6 @@ def evaluate(options: EvaluateOptions) -> None:
 
 def _play(options: EvaluateOptions, run: ExperimentConfig | None) -> None:
     """`run` are the settings of a run with several agents."""
-    from remuda.cli.chosen_policy import require_playable
     from remuda.cli.playing import EpisodeView
 
     require_playable(options, run)

@@ -1,22 +1,29 @@
-"""`remuda export`: a trained policy as a file that does not need Remuda."""
+"""`remuda export`: a trained policy as a file that does not need Remuda. `remuda fetch`: a run out of a bucket."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from remuda.cli.chosen_policy import named_checkpoint, newest_if_none_is_best, require_run, several_agents
+from remuda.cli.chosen_policy import (
+    TrustCode,
+    named_checkpoint,
+    newest_if_none_is_best,
+    require_run,
+    several_agents,
+)
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.evaluate_options import TrustCode
 from remuda.cli.options import AsJson
 
 if TYPE_CHECKING:  # they import torch, which wrong options do not need
     from remuda.policy.export.exporting import PolicyExport
     from remuda.policy.files.model_artifact import ModelInfo
 
-EXAMPLE = "remuda export runs/cartpole_dqn --format onnx"
+EXPORT_EXAMPLE = "remuda export runs/cartpole_dqn --format onnx"
+FETCH_EXAMPLE = "remuda fetch s3://bucket/runs/first first"
 SUFFIXES = {"torchscript": ".pt", "onnx": ".onnx", "numpy": ".npz"}
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder.")]
@@ -94,7 +101,7 @@ def _written(
 
 def _policy(run_dir: Path, iteration: str | None, verify: int, *, trust_code: bool) -> PolicyExport:
     """Return the chosen policy, with observations for the comparison."""
-    from remuda.cli.recorded import recorded_observations
+    from remuda.client.recorded import recorded_observations
     from remuda.evaluator.evaluate import EvaluationError
     from remuda.policy.export.exporting import PolicyExport
     from remuda.policy.files.playable import load_checkpoint_sides, of_run
@@ -128,3 +135,32 @@ def _told(info: ModelInfo, path: Path) -> str:
             *info.usage,
         ]
     )
+
+
+Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="The run's address: s3://bucket/runs/first.")]
+Target = Annotated[Path | None, typer.Argument(metavar="DIR", help="A new folder (default: the last part of ADDRESS).")]
+
+
+def fetch(address: Address, target: Target = None) -> None:
+    """Copy the newest state of a run from a bucket into a new folder, for evaluate, plot, logs and the page.
+
+    The run is not taken over: a process that trains it goes on. To continue a run on this machine, use
+    train --resume --run-dir ADDRESS. A coordinator's address gives all of its runs, ADDRESS/RUN this run alone.
+    """
+    from remuda.storage.bucket.address import address_of
+    from remuda.storage.bucket.restore import restore_found
+    from remuda.storage.bucket.store import Retries, Store
+
+    place = address_of(address)
+    if place is None:
+        raise InputError(f"{address} is no address: an address looks like s3://bucket/runs/first")
+    folder = (target or Path(place.rpartition("/")[2])).absolute()
+    if folder.exists():
+        raise InputError(f"{folder} exists: name a new folder, as in: remuda fetch {place} DIR")
+    found = restore_found(
+        Store.at(place, Retries()), place, folder, lambda text: print(text, file=sys.stderr, flush=True)
+    )
+    is_run = any(file.path == "config.json" for file in found.files)
+    what, then = ("run folder", f"evaluate {folder} -n 20 -d") if is_run else ("folder of runs", f"plot {folder}")
+    print(f"{what} {folder}: {len(found.files)} files of generation {found.epoch}/{found.number}")
+    print(f"\nType next:\n  remuda {then}")

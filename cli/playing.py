@@ -9,13 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TextIO
 
+from remuda.cli.chosen_policy import EvaluateOptions, PlayedPolicies
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.evaluate_options import EvaluateOptions
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import SCORE, assigned
@@ -40,25 +39,6 @@ from remuda.wire.messages import CheckpointRecord
 
 LOOK_INTERVAL_S = 0.5
 """Seconds between two searches for a newer policy."""
-
-
-@dataclass(frozen=True)
-class PlayedPolicies:
-    """Policies that play together; a run with one agent has one."""
-
-    playables: Mapping[str, Playable]
-    """Policies by name; the name is empty for a single policy."""
-    record: CheckpointRecord | None = None
-    """Record of the first policy, from index.json."""
-    judged: str | None = None
-    """Policy with one agent that plays against `others`."""
-    others: Mapping[str, Playable] | None = None
-    """Opponents, by the name of their policy."""
-
-    @property
-    def first(self) -> Playable:
-        """The first policy."""
-        return next(iter(self.playables.values()))
 
 
 class EpisodeView:

@@ -247,7 +247,7 @@ def choose(
 def _recommended(env_id: str, given: Sequence[Override], folder: Path) -> tuple[str, str]:
     """Return the algorithm that Remuda recommends for the spaces of an environment, and the reason. Builds the
     environment once. Raises ConfigError and EnvironmentBuildError."""
-    from remuda.environments.check import check_environment
+    from remuda.environments.make import check_environment
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     of_env = [override for override in given if override.loc[0] == "env"]
@@ -267,7 +267,7 @@ def environment_of(which: str) -> dict[str, JsonValue]:
 
 def _spaces(loaded: LoadedConfig) -> tuple[Spaces, bool]:
     """Build the environment once, and return the kind of its spaces, and True for observations of several parts."""
-    from remuda.environments.check import check_environment
+    from remuda.environments.make import check_environment
     from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     observation, action = check_environment(loaded.config)

@@ -43,9 +43,9 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
     """Build the environment once, and check that the policies can act there and that the initial weights fit, and
     the dataset of an offline run. Raises UnusableError, DatasetError."""
     from remuda.environments.assignment import configs_of_policies
-    from remuda.environments.check import check_tasks
     from remuda.environments.copies import agents_of, local_copies
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
+    from remuda.environments.make import check_tasks
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
     from remuda.policy.row_plan import SmallBufferError, check_buffer
     from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.run_folder import RunFolder
-from remuda.training.journal import journaled_policies, open_journals
+from remuda.training.journal import read_policies
 from remuda.training.journal_database import JournalError
 from remuda.training.recovery import counted_before
 
@@ -108,12 +107,8 @@ def _counted_chunks(run_dir: Path) -> tuple[Callable[[str, int, int], bool], lis
     run, notes = RunFolder(run_dir), list[str]()
     rows = counted_before(run)
     try:
-        names = journaled_policies(run.journal) if run.journal.exists() else []
-        if names:
-            journals = open_journals(run.journal, names)
-            with closing(journals[0]):
-                found = journals[0].read()
-            rows += () if found is None else found.snapshot.experiment.replay.ledger.counted
+        for found in [*read_policies(run.journal).values()][:1]:  # every policy has the same chunks
+            rows += found.snapshot.experiment.replay.ledger.counted
     except JournalError as error:
         notes.append(f"its newest episodes may not be counted yet: {error}")
 

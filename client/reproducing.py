@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -20,7 +19,7 @@ from remuda.config.manifest import read_manifest
 from remuda.policy.files.checkpoint_file import CheckpointError, read
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder, folder_of_policy
-from remuda.training.journal import journaled_policies, open_journals
+from remuda.training.journal import read_policies
 from remuda.training.journal_database import JournalError
 from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
@@ -328,16 +327,8 @@ def _steps(first: Path, second: Path) -> Compared:
 
 def _chunks(run_dir: Path) -> dict[tuple[str, str, int, int], int]:
     """Return the checksums of the stored chunks, by policy, worker, incarnation and number. Raises JournalError."""
-    path = RunFolder(run_dir).journal
-    if not path.exists():
-        return {}
-    names = journaled_policies(path)
-    found: dict[tuple[str, str, int, int], int] = {}
-    if names:
-        journals = open_journals(path, names)
-        with closing(journals[0]):
-            for name, journal in zip(names, journals, strict=True):
-                recovered = journal.read()
-                for meta in () if recovered is None else (chunk.meta for chunk in recovered.chunks):
-                    found[name, meta.chunk.worker, meta.chunk.incarnation, meta.chunk.sequence] = meta.checksum
-    return found
+    return {
+        (name, meta.chunk.worker, meta.chunk.incarnation, meta.chunk.sequence): meta.checksum
+        for name, recovered in read_policies(RunFolder(run_dir).journal).items()
+        for meta in (chunk.meta for chunk in recovered.chunks)
+    }

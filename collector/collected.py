@@ -1,14 +1,18 @@
-"""A chunk of experience from a rollout, and the error for unusable experience."""
+"""A chunk of experience from a rollout, the metrics of its policy, and the errors for unusable experience."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from remuda.buffer.chunk import chunk_name
 from remuda.collector.steps import Slots
 from remuda.environments.spaces import Array
-from remuda.wire.messages import ChunkId, ChunkMeta, MetricMean, PolicyRef
+from remuda.policy.base import Policy
+from remuda.wire.messages import LARGEST_METRIC, ChunkId, ChunkMeta, MetricMean, PolicyRef
 
 
 class CorruptExperienceError(ValueError):
@@ -69,3 +73,30 @@ class Collected:
             metrics=self.metrics,
             task=self.task,
         )
+
+
+class MetricError(ValueError):
+    """Undeclared metrics of a policy, or metrics for the wrong number of steps."""
+
+
+def metric_means(policy: Policy, columns: Mapping[str, Array], names: Set[str], *, steps: int) -> dict[str, MetricMean]:
+    """Compute a policy's metrics for a chunk; return the mean of each over the steps with a value, by name. A metric
+    without a value is left out. `columns`: see Policy.collected_metrics; `names`: Declaration.collected.
+
+    Raises MetricError for an unknown name, or for other than one number per step.
+    """
+    means: dict[str, MetricMean] = {}
+    for name, of_steps in policy.collected_metrics(columns).items():
+        if name not in names:
+            raise MetricError(f"{_who(policy)} returned {name!r}, which its declaration does not list in `collected`")
+        values = np.asarray(of_steps, np.float64)
+        if values.shape != (steps,):
+            raise MetricError(f"{_who(policy)} returned {name!r} of shape {values.shape} for {steps} steps")
+        finite = values[np.abs(values) <= LARGEST_METRIC]  # nor nan
+        if finite.size:
+            means[name] = MetricMean(float(finite.mean()), finite.size)
+    return means
+
+
+def _who(policy: Policy) -> str:
+    return f"{type(policy).__name__}.collected_metrics"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from remuda.collector.collected import Collected
+from remuda.collector.env_spec import record_environment
 from remuda.collector.league import LeagueLanes
 from remuda.collector.opponents import OpponentLanes
 from remuda.collector.recorder import PolicySetup
@@ -19,10 +20,9 @@ from remuda.collector.stored_steps import StoredSteps, stored_rows
 from remuda.config.current import on_task, without_secrets
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.check import require_same
 from remuda.environments.copies import make_copies
 from remuda.environments.lanes import Copies
-from remuda.environments.record import record_environment
+from remuda.environments.make import require_same
 from remuda.environments.seeding import environment_seeds, generator, incarnation_at
 from remuda.environments.spaces import Space
 from remuda.logbook.timers import Timers

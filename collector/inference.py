@@ -11,7 +11,7 @@ from remuda.collector.gathering import Gathering, Request, compute
 from remuda.config.errors import counted
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
-from remuda.environments.check import check_environment
+from remuda.environments.make import check_environment
 from remuda.logbook.timers import Timers
 from remuda.policy.acting.network import Function
 from remuda.policy.algorithms import make_policy

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from remuda.buffer.frames import FRAMES
-from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.collected import Collected, CorruptExperienceError, metric_means
 from remuda.collector.rows import Rows
 from remuda.collector.steps import Slots, newest_images
 from remuda.collector.trace import Bools, Floats, Integers, Trace
@@ -20,7 +20,7 @@ from remuda.environments.lanes import DISCOUNTED_RETURN, Lanes
 from remuda.environments.legal_actions import ACTION_MASK, Components, components_of, without_any
 from remuda.environments.spaces import Array
 from remuda.policy.base import Policy
-from remuda.wire.messages import LARGEST_METRIC, MetricMean, PolicyRef
+from remuda.wire.messages import MetricMean, PolicyRef
 
 
 @dataclass(frozen=True)
@@ -73,33 +73,6 @@ class Replacements:
     def cut_before(self, trace: Trace) -> Bools | None:
         """Return the environments [env] with an episode cut right before the new slots; None without any."""
         return next((cut for slot, cut in self._cuts if slot == trace.kept - 1), None)
-
-
-class MetricError(ValueError):
-    """Undeclared metrics of a policy, or metrics for the wrong number of steps."""
-
-
-def metric_means(policy: Policy, columns: Mapping[str, Array], names: Set[str], *, steps: int) -> dict[str, MetricMean]:
-    """Compute a policy's metrics for a chunk; return the mean of each over the steps with a value, by name. A metric
-    without a value is left out. `columns`: see Policy.collected_metrics; `names`: Declaration.collected.
-
-    Raises MetricError for an unknown name, or for other than one number per step.
-    """
-    means: dict[str, MetricMean] = {}
-    for name, of_steps in policy.collected_metrics(columns).items():
-        if name not in names:
-            raise MetricError(f"{_who(policy)} returned {name!r}, which its declaration does not list in `collected`")
-        values = np.asarray(of_steps, np.float64)
-        if values.shape != (steps,):
-            raise MetricError(f"{_who(policy)} returned {name!r} of shape {values.shape} for {steps} steps")
-        finite = values[np.abs(values) <= LARGEST_METRIC]  # nor nan
-        if finite.size:
-            means[name] = MetricMean(float(finite.mean()), finite.size)
-    return means
-
-
-def _who(policy: Policy) -> str:
-    return f"{type(policy).__name__}.collected_metrics"
 
 
 class Ended(NamedTuple):

@@ -169,12 +169,12 @@ def descriptions(section: type[Section]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for kind in reversed(section.__mro__):
         if issubclass(kind, Section):
-            found |= _in_module(kind.__module__).get(kind.__qualname__, {})
+            found |= docstrings_in(kind.__module__).get(kind.__qualname__, {})
     return found
 
 
 @cache
-def _in_module(name: str) -> Mapping[str, Mapping[str, str]]:
+def docstrings_in(name: str) -> Mapping[str, Mapping[str, str]]:
     """Return the docstrings of all classes of a module, by qualified name."""
     try:
         source = inspect.getsource(sys.modules[name])

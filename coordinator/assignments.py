@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from remuda.coordinator.bill import by_hour
@@ -94,10 +94,10 @@ class Assignments:
         self._dealt.extend(decided.grants)
         return steps + self._carry_out(now_s)
 
-    def begin_hour(self, hour: int, now_s: float) -> None:
+    def begin_hour(self, active: Iterable[Experiment], hour: int, now_s: float) -> None:
         """Note the use of the hour before, if this hour is new. A clock that is set back changes nothing."""
         self.hour = max(hour, self.hour)
-        for experiment in self._catalog.active:
+        for experiment in active:
             if hour > (before := experiment.meter.hour):
                 self._note_use(experiment, before, experiment.meter.begin_hour(hour, now_s))
                 self._journaling.touched.add(experiment.identity.id)

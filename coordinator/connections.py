@@ -98,14 +98,13 @@ class Connections:
         if not to:
             return self.post(peer, message, now_s, once=True, after=after)
         known = self._peers.get(peer)
-        if known is None or not known.channel.is_asked(to):
-            return []
-        return [Send(peer, known.channel.post(message, now_s, reply_to=to), after)]
+        answer = None if known is None else known.channel.answer(to, message)
+        return [] if answer is None else [Send(peer, answer, after)]
 
     def acknowledge(self, peer: bytes, message_id: int, *, after: str = "") -> list[Send]:
         """Confirm a message that has no answer."""
         known = self._peers.get(peer)
-        ack = None if known is None else known.channel.acknowledge(message_id)
+        ack = None if known is None else known.channel.answer(message_id)
         return [] if ack is None else [Send(peer, ack, after)]
 
     def take_unresponsive(self) -> set[bytes]:

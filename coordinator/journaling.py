@@ -56,9 +56,12 @@ class Journaling:
     def handled(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
         """Record the handling of a message in MAY_BE_SOFT. Credit, a save, a row of progress, the end, and rows never
         to be drawn again must be journaled at once."""
-        soft = experiment.may_redraw or not isinstance(message, BatchRequest)
-        if not (soft and all(map(_leaves_no_trace, steps))):
+        if isinstance(message, BatchRequest) and not experiment.may_redraw:
             self.touched.add(experiment.identity.id)
+        for step in steps:
+            batches = isinstance(step, SendToLease) and isinstance(step.message, Batches)
+            if not batches and not isinstance(effect_of(step), Emit | DeleteChunks):
+                self.touched.add(experiment.identity.id)
 
     def ticked(self, experiment: Experiment, steps: Sequence[Step]) -> None:
         """Record a tick of this experiment, which changes something only with more steps than reports."""
@@ -148,9 +151,3 @@ def _whole(found: Sequence[Sequence[ChunkMeta]]) -> tuple[tuple[ChunkMeta, ...],
     by_chunk = [{meta.chunk: meta for meta in metas} for metas in found]
     whole = set(by_chunk[0]).intersection(*by_chunk[1:])
     return tuple(tuple(own[chunk] for own in by_chunk) for chunk in sorted(whole))
-
-
-def _leaves_no_trace(step: Step) -> bool:
-    return isinstance(effect_of(step), Emit | DeleteChunks) or (
-        isinstance(step, SendToLease) and isinstance(step.message, Batches)
-    )

@@ -333,10 +333,11 @@ class Coordinator:
     # --- time ---
 
     def _tick(self, hour: int, now_s: float) -> list[Effect]:
-        self._assignments.begin_hour(hour, now_s)
+        active = self.experiments.active
+        self._assignments.begin_hour(active, hour, now_s)
         broken, self.journaling.broken = self.journaling.broken, []
         steps: list[Step] = [*broken, *self.membership.tick(now_s)]
-        for experiment in self.experiments.active:
+        for experiment in active:  # one that ended in this turn does nothing
             ticked = experiment.tick(now_s)
             self.journaling.ticked(experiment, ticked)
             steps += ticked

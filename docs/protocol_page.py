@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import types
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import NODEFAULT, Meta
 
+from remuda.config.section import docstrings_in
 from remuda.wire import codec, connections, messages, sockets
 from remuda.wire.channel import NOT_RESENT, Channel
 from remuda.wire.messages import (
@@ -226,23 +226,21 @@ in {streams.WHOLE_PARTS} frames together |
 def markdown_text() -> str:
     """Returns the page: an introduction, an overview, and a table per message."""
     lines = [_opening(), *_types(), "", *_overview()]
-    docs = {key: text for file in _FILES for key, text in _documented(ast.parse(inspect.getsource(file)))}
     for section, file in _SECTIONS.items():
         lines += ["", f"## {section}"]
         for kind in _defined(file, Message):
-            lines += ["", f"### {kind.__name__}", "", _prose(kind), "", _conduct(kind), *_fields(kind, docs)]
+            lines += ["", f"### {kind.__name__}", "", _prose(kind), "", _conduct(kind), *_fields(kind)]
     lines += _streams()
     lines += ["", "## Parts", "", "Pieces of messages; never sent alone."]
     for part in (part for file in _FILES for part in _defined(file, Part)):
-        lines += ["", f"### {part.__name__}", "", _prose(part), *_fields(part, docs)]
+        lines += ["", f"### {part.__name__}", "", _prose(part), *_fields(part)]
     return "\n".join(lines) + "\n"
 
 
 def _streams() -> list[str]:
-    docs = dict(_documented(ast.parse(inspect.getsource(streams))))
     lines = [_STREAMS_OPENING.rstrip()]
     for kind in _defined(streams, streams.StreamMessage):
-        lines += ["", f"### {kind.__name__}", "", _prose(kind), *_fields(kind, docs)]
+        lines += ["", f"### {kind.__name__}", "", _prose(kind), *_fields(kind)]
     return lines
 
 
@@ -339,15 +337,15 @@ def _one_line(text: str) -> str:
 # --- fields ---------------------------------------------------------------------------------------------------------
 
 
-def _fields(kind: type[msgspec.Struct], docs: dict[tuple[str, str], str]) -> list[str]:
-    fields = msgspec.structs.fields(kind)
+def _fields(kind: type[msgspec.Struct]) -> list[str]:
+    fields, docs = msgspec.structs.fields(kind), docstrings_in(kind.__module__).get(kind.__name__, {})
     if not fields:
         return []
     lines = ["", "| field | type | meaning |", "|---|---|---|"]
     for field in fields:
         default = "" if field.default is NODEFAULT else f"; default {_default(field.default)}"
         default = "; default empty" if field.default_factory is not NODEFAULT else default
-        meaning = _one_line(docs.get((kind.__name__, field.name), ""))
+        meaning = _one_line(docs.get(field.name, ""))
         lines.append(f"| `{field.name}` | {_type(field.type)}{default} | {meaning} |")
     return lines
 
@@ -395,19 +393,6 @@ def _annotated(hint: object) -> str:
     if meta.pattern is not None:
         limits.append(f"matching `{meta.pattern}`")
     return ", ".join([_type(base), *limits])
-
-
-def _documented(module: ast.Module) -> Iterator[tuple[tuple[str, str], str]]:
-    """The strings under the fields, by class and field; Python does not keep them at run time."""
-    for node in module.body:
-        if not isinstance(node, ast.ClassDef):
-            continue
-        for field, text in zip(node.body, node.body[1:], strict=False):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
-                    yield (node.name, name), doc
-                case _:
-                    pass
 
 
 if __name__ == "__main__":

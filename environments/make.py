@@ -1,4 +1,4 @@
-"""Builds a single environment of a config; vectors.py builds vectors."""
+"""Builds a single environment of a config, and checks environments before a start; vectors.py builds vectors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, registry
 from gymnasium.wrappers import HumanRendering
 
+from remuda.config.current import evaluated, kwargs_of_stage, on_task
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
+from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import NAMESPACE, AtariGame, atari_settings, is_atari, register_atari
 from remuda.environments.dm_env import DmEnv, is_dm_env
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
-from remuda.environments.lanes import ParallelEnv
+from remuda.environments.lanes import Group, ParallelEnv
 from remuda.environments.packing import PackObservations, is_structured
-from remuda.environments.spaces import Array, Space, column_layout
+from remuda.environments.spaces import Array, Space, column_layout, space_structure
 from remuda.environments.turns import TurnEnv, Turns, takes_turns
 from remuda.environments.wrappers import MasksToInfos, MaskToInfo, PackActions, has_parts, observes_mask
 
@@ -281,3 +283,60 @@ def _advice(name: str) -> str:
     if package == "pettingzoo":
         return "pip install 'remuda[pettingzoo]' and what the environment itself needs"
     return f"install the package {package}"
+
+
+def check_environment(config: ExperimentConfig) -> tuple[Space, Space]:
+    """Build one environment and close it; return its observation and action space. With several agents, return the
+    spaces common to all of `env.agents`. Raises EnvironmentBuildError."""
+    if config.env.kind == "pettingzoo":
+        return _check_agents(config)
+    env = make_single(config.env, source_dir=config.source_dir)
+    try:
+        return env.observation_space, env.action_space
+    finally:
+        with NoExit():
+            env.close()
+
+
+def check_tasks(config: ExperimentConfig, spaces: tuple[Space, Space]) -> None:
+    """Build and close the environments of all later tasks and of evaluations; each must fit a policy of these spaces.
+    Raises EnvironmentBuildError."""
+    for stage in range(len(config.env.schedule) + 1):
+        at = on_task(config, kwargs_of_stage(config, stage))
+        if stage:
+            require_same(f"env.schedule[{stage - 1}]", spaces, check_environment(at))
+        check_evaluated(at, spaces)
+
+
+def check_evaluated(config: ExperimentConfig, spaces: tuple[Space, Space]) -> None:
+    """Build and close a separate environment of evaluations, which must fit a policy of these spaces. Raises
+    EnvironmentBuildError."""
+    if config.evaluator.env is not None:
+        require_same("evaluator.env", spaces, check_environment(evaluated(config)))
+
+
+def require_same(setting: str, policy: tuple[Space, Space], other: tuple[Space, Space]) -> None:
+    """Raise EnvironmentBuildError unless a policy with the spaces `policy` (observation, action) can act in the
+    environment of `setting`, with the spaces `other`. Bounds of observations may differ."""
+    for what, own, there in zip(("observation", "action"), policy, other, strict=True):
+        if _form(what, own) != _form(what, there):
+            raise EnvironmentBuildError(
+                f"{setting}: its {what} space is {there}, and the policy acts in an environment with {own}: these have "
+                "to be the same in all tasks and in evaluations"
+            )
+
+
+def _form(what: str, space: Space) -> object:
+    described = space_structure(space)
+    bounds = ("low", "high") if what == "observation" else ()
+    return {key: value for key, value in described.items() if key not in bounds}
+
+
+def _check_agents(config: ExperimentConfig) -> tuple[Space, Space]:
+    env = make_parallel(config.env, source_dir=config.source_dir)
+    try:
+        group = Group.of(env, config.env.agents)
+        return group.observation, group.action
+    finally:
+        with NoExit():
+            env.close()

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from remuda.config.current import evaluated, on_task
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import AGAINST_PAST, SCORE
-from remuda.environments.check import check_environment, check_evaluated
 from remuda.environments.copies import LocalCopies, local_copies
 from remuda.environments.faults import RestartLimit
 from remuda.environments.lanes import AGENT
+from remuda.environments.make import check_environment, check_evaluated
 from remuda.environments.seeding import episode_seed, generator
 from remuda.environments.spaces import Array
 from remuda.evaluator.evaluate import Episode, Game, Player, Progress, play

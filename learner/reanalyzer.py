@@ -13,7 +13,7 @@ from remuda.buffer.chunk import ChunkError, Column, Columns, reanalysis_name
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
-from remuda.environments.check import check_environment
+from remuda.environments.make import check_environment
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
 from remuda.policy.base import Reanalyzer

@@ -13,7 +13,7 @@ from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
-from remuda.environments.check import check_environment
+from remuda.environments.make import check_environment
 from remuda.learner.callbacks import LeaseCallbacks
 from remuda.learner.imitation import imitate
 from remuda.learner.outputs import LearnerOutputs

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from remuda.logbook.event_file import film_in
 from remuda.page.commands import RequestedEvaluation
-from remuda.page.growing import GrowingReader, finite
+from remuda.page.growing import GrowingReader
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import open_regular
-from remuda.wire.messages import MOST_FILM_BYTES
+from remuda.wire.messages import MOST_FILM_BYTES, CheckpointRecord
 
 MOST_FILMS = 10_000
 _TAG = b"film_iter/first_episode"
@@ -130,15 +131,9 @@ def _event_file(folder: RunFolder) -> Path | None:
     return None
 
 
-class CheckpointView(Struct, frozen=True, kw_only=True):
-    """A checkpoint. See CheckpointRecord."""
+class CheckpointView(CheckpointRecord, frozen=True, kw_only=True):
+    """A checkpoint."""
 
-    train_iter: int
-    env_step: int
-    episode: int
-    wall_s: float
-    return_mean: float | None
-    file: str
     size_bytes: int | None
     """None for a missing file."""
     best: bool
@@ -169,12 +164,7 @@ def checkpoints(folder: RunFolder, films: Films, evaluations: Sequence[Requested
     last = None if index.last is None else index.last.train_iter
     listed = [
         CheckpointView(
-            train_iter=record.train_iter,
-            env_step=record.env_step,
-            episode=record.episode,
-            wall_s=record.wall_s,
-            return_mean=finite(record.reward),
-            file=record.file,
+            **asdict(record),
             size_bytes=_size(folder, record.file),
             best=record.train_iter == best,
             last=record.train_iter == last,

@@ -9,11 +9,10 @@ from msgspec import Struct
 from pydantic import JsonValue
 
 from remuda.client.plots.curves import differing
-from remuda.client.sweeps.results import mean_std
+from remuda.client.sweeps.results import VariantSummary, summary
 from remuda.config.dump import recorded, sources, yaml_text
 from remuda.config.errors import ConfigError, flat
-from remuda.page.growing import finite
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.storage.run_folder import RunFolder
 
 MOST_SETTINGS_RUNS = 100
@@ -90,25 +89,13 @@ class Column(Struct, frozen=True):
     kind: ColumnKind
 
 
-class VariantRow(Struct, frozen=True, kw_only=True):
-    """Runs of a group over seeds; mean and population standard deviation, null without values."""
-
-    variant: str
-    group: str
-    runs: int
-    finished: int
-    best_mean: float | None
-    best_std: float | None
-    last_mean: float | None
-    last_std: float | None
-
-
 class Comparison(Struct, frozen=True):
     """The whole view."""
 
     columns: list[Column]
     rows: list[list[object]]
-    variants: list[VariantRow]
+    variants: list[VariantSummary]
+    """By group; a mean without values becomes null in JSON."""
 
 
 def compared(rows: Sequence[RunRow], settings: Mapping[str, Mapping[str, JsonValue]]) -> Comparison:
@@ -142,25 +129,9 @@ def _differing(flats: Sequence[Mapping[str, JsonValue]]) -> list[str]:
     return [key for key in differing(known) if key not in _NEVER][:MOST_COLUMNS] if known else []
 
 
-def _variants(rows: Sequence[RunRow]) -> list[VariantRow]:
+def _variants(rows: Sequence[RunRow]) -> list[VariantSummary]:
+    """Summarize the runs of each group."""
     groups: dict[str, list[RunRow]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    return [_variant(name, members) for name, members in groups.items()]
-
-
-def _variant(name: str, members: Sequence[RunRow]) -> VariantRow:
-    best_mean, best_std, last_mean, last_std = map(
-        finite,
-        (*mean_std([row.best_return for row in members]), *mean_std([row.last_return for row in members])),
-    )
-    return VariantRow(
-        variant=name,
-        group=name,
-        runs=len(members),
-        finished=sum(row.state == "finished" for row in members),
-        best_mean=best_mean,
-        best_std=best_std,
-        last_mean=last_mean,
-        last_std=last_std,
-    )
+    return [summary(name, members, {}) for name, members in groups.items()]

@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from msgspec import Struct
 
 from remuda.client.plots.curves import combined, line
 from remuda.logbook.series import Begin, Evaluation, Interval, Logged, Moment
-from remuda.page.growing import FloatArray, Pyramid, listed
+from remuda.page.growing import X_COLUMNS, FloatArray, Pyramid, listed
 from remuda.page.library import Library
-from remuda.page.progress_reader import X_COLUMNS
 from remuda.page.run_ids import UnknownRunError
 from remuda.page.series_reader import (
     EVALUATION_NAMES,
@@ -27,7 +26,7 @@ from remuda.page.series_reader import (
     X_NAMES,
     records_at,
 )
-from remuda.page.stored_run import StoredRun
+from remuda.page.stored_runs import StoredRun
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import open_regular
 
@@ -36,6 +35,8 @@ _EVALUATION_VALUES = len(X_NAMES)
 HEADER = ("run", "env_step", "train_iter", "wall_s", "value")
 _BLOCK_BYTES = 256 << 10
 _LONGEST_LINE_BYTES = 1 << 20
+_LINES = 4_096
+"""Per piece of the CSV table."""
 _Row = Sequence[object]
 
 
@@ -292,33 +293,25 @@ def _row(record: Begin | Moment, quantity: Quantity) -> _Row | None:
 
 
 def _of_progress(folder: RunFolder, quantity: Quantity) -> Iterator[list[_Row]]:
-    """Yield copies of the cells in the table."""
-    with open_regular(folder.progress, follow_link=False) as file:
-        start = os.pread(file.fileno(), _BLOCK_BYTES, 0)
-        names = start.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
+    """Yield copies of the cells in the table, without an unfinished last line."""
+    with open_regular(folder.progress, follow_link=False) as raw, io.BufferedReader(raw, _BLOCK_BYTES) as file:
+        lines = iter(partial(file.readline, _LONGEST_LINE_BYTES), b"")
+        names = _cells(next(lines, b""))
         if quantity.name not in names:
             return
         at = names.index(quantity.name)
         step, wall = (names.index(name) if name in names else None for name in X_COLUMNS.values())
-        for lines in _lines(file.fileno()):
-            cells = [line.split("\t") for line in lines]
+        while block := list(islice(lines, _LINES)):
+            rows = [_cells(line) for line in block if line.endswith(b"\n")]
             yield [
                 (_cell(row, step), "", _cell(row, wall), row[at])
-                for row in cells
+                for row in rows
                 if len(row) == len(names) and _is_number(row[at])
             ]
 
 
-def _lines(descriptor: int) -> Iterator[list[str]]:
-    """Yields the whole lines below the header, block by block, without an unfinished last line."""
-    offset, rest, is_first = 0, b"", True
-    while block := os.pread(descriptor, _BLOCK_BYTES, offset):
-        offset += len(block)
-        *lines, rest = (rest + block).split(b"\n")
-        if len(rest) > _LONGEST_LINE_BYTES:
-            return  # not a table
-        yield [line.decode("utf-8", "replace").rstrip("\r") for line in lines[is_first:]]
-        is_first = is_first and not lines
+def _cells(line: bytes) -> list[str]:
+    return line.decode("utf-8", "replace").rstrip("\r\n").split("\t")
 
 
 def _cell(row: Sequence[str], at: int | None) -> str:

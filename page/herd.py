@@ -201,17 +201,6 @@ def ledger_view(counts: LedgerCounts) -> LedgerView:
     )
 
 
-class CoordinatorView(Struct, frozen=True):
-    """The coordinator's own process."""
-
-    id: str
-    address: str
-    pid: int
-    uptime_s: float
-    longest_turn_s: float
-    refusals: dict[str, int]
-
-
 class WorkerView(WorkerStatus, frozen=True, kw_only=True):
     """A worker."""
 
@@ -252,7 +241,7 @@ class Failure(Struct, frozen=True):
 class Herd(Struct, frozen=True):
     """The whole view."""
 
-    coordinator: CoordinatorView
+    coordinator: CoordinatorStatus
     hosts: list[HostView]
     workers: list[WorkerView]
     failures: list[Failure]
@@ -261,20 +250,7 @@ class Herd(Struct, frozen=True):
 def herd(status: Status, runs: Mapping[str, str], failures: Sequence[Failure] = ()) -> Herd:
     """Return the view of a status, with run ids by experiment id."""
     workers = [worker_view(worker, runs) for worker in status.workers]
-    return Herd(coordinator_view(status.coordinator), hosts(workers), workers, list(failures))
-
-
-def coordinator_view(status: CoordinatorStatus) -> CoordinatorView:
-    """Of the coordinator alone."""
-    load = status.load
-    return CoordinatorView(
-        id=status.id,
-        address=status.address,
-        pid=status.pid,
-        uptime_s=status.uptime_s,
-        longest_turn_s=load.longest_turn_s,
-        refusals=asdict(status.refusals),
-    )
+    return Herd(status.coordinator, hosts(workers), workers, list(failures))
 
 
 def worker_view(worker: WorkerStatus, runs: Mapping[str, str]) -> WorkerView:

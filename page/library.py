@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar, cast
 
-from remuda.page.growing import GrowingReader
-from remuda.page.progress_reader import ProgressReader
+from remuda.page.growing import GrowingReader, ProgressReader
 from remuda.page.run_ids import RunIds
 from remuda.page.series_reader import SeriesReader
 

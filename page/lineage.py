@@ -9,21 +9,10 @@ from msgspec import Struct
 
 from remuda.client.sweeps.family import Relative, relatives
 from remuda.client.sweeps.record import SweepFile
-from remuda.page.growing import finite
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.wire.messages import CheckpointRecord
 
 _State = Literal["done", "failed", "under way"]
-
-
-class Mark(Struct, frozen=True, kw_only=True):
-    """A checkpoint."""
-
-    file: str
-    sha256: str
-    train_iter: int
-    env_step: int
-    return_mean: float | None
 
 
 class Stretch(Struct, frozen=True, kw_only=True):
@@ -33,7 +22,7 @@ class Stretch(Struct, frozen=True, kw_only=True):
     """In env steps, like `end`."""
     end: int
     state: _State
-    checkpoint: Mark | None
+    checkpoint: CheckpointRecord | None
     """At the end; None before the end, and for a failure."""
 
 
@@ -46,7 +35,7 @@ class Kin(Struct, frozen=True, kw_only=True):
     member: int
     parent: str | None
     """Name of the run with the checkpoint to begin from; None for new weights."""
-    origin: Mark | None
+    origin: CheckpointRecord | None
     """That checkpoint."""
     settings: dict[str, object]
     changed: dict[str, tuple[object, object]]
@@ -89,7 +78,7 @@ def _kin(one: Relative, parent: Relative | None, run: str, rows: Mapping[str, Ru
         run=run,
         member=birth.member,
         parent=birth.parent,
-        origin=_mark(birth.checkpoint),
+        origin=birth.checkpoint,
         settings=birth.settings,
         changed={key: (before[key], value) for key, value in birth.settings.items() if before.get(key, value) != value},
         replaced=not one.is_member,
@@ -109,18 +98,6 @@ def _stretches(one: Relative, env_step: int) -> list[Stretch]:
             state, end = "failed", until
         else:
             state, end = "under way", min(max(env_step, begin), until)
-        found.append(Stretch(begin=begin, end=end, state=state, checkpoint=_mark(mark)))
+        found.append(Stretch(begin=begin, end=end, state=state, checkpoint=mark))
         begin = end
     return found
-
-
-def _mark(record: CheckpointRecord | None) -> Mark | None:
-    if record is None:
-        return None
-    return Mark(
-        file=record.file,
-        sha256=record.sha256,
-        train_iter=record.train_iter,
-        env_step=record.env_step,
-        return_mean=finite(record.reward),
-    )

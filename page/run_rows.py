@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from remuda.page.growing import finite
 from remuda.page.herd import MissingWorkers, QueueEntry, words
 from remuda.page.run_ids import RunIds, of_policy
-from remuda.page.stored_run import PolicyRow, RunRow, StoredRun, Tone
+from remuda.page.stored_runs import PolicyRow, RunRow, StoredRun, Tone
 from remuda.training.commander.together import mean_return
 from remuda.wire.messages import OVER, ExperimentStatus, PolicyStatus, Status
 

@@ -17,11 +17,9 @@ from remuda.logbook import tail
 from remuda.page.commands import RequestedEvaluation
 from remuda.page.coordinator_link import LastStatus, Presence
 from remuda.page.herd import (
-    CoordinatorView,
     HostView,
     QueueEntry,
     WorkerView,
-    coordinator_view,
     hosts,
     queue,
     worker_view,
@@ -29,10 +27,10 @@ from remuda.page.herd import (
 from remuda.page.log_files import known_log
 from remuda.page.run_ids import whole_run
 from remuda.page.run_rows import run_ids
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.page.views import Session, SweepView, Views
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import LogPosition, Role
+from remuda.wire.messages import CoordinatorStatus, LogPosition, Role
 
 _Item = TypeVar("_Item")
 _RSS_BITS = 24
@@ -114,7 +112,7 @@ class HerdNews(Struct, frozen=True):
     """The herd, or its changes."""
 
     all: bool
-    coordinator: CoordinatorView
+    coordinator: CoordinatorStatus
     hosts: list[HostView]
     workers: list[WorkerView]
     gone: list[str]
@@ -252,7 +250,7 @@ class Follower:
             first = not self._workers.began
             changed, gone = self._workers.take(workers)
             if first or changed or gone:
-                news = HerdNews(first, coordinator_view(status.coordinator), hosts(workers), changed, gone)
+                news = HerdNews(first, status.coordinator, hosts(workers), changed, gone)
                 yield self._message("herd", news)
 
     def _of_runs(self) -> Iterator[Message]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from remuda.logbook.series import Event
 from remuda.page.growing import FloatArray, listed
 from remuda.page.herd import OF_USAGE, words
 from remuda.page.library import REQUEST_S, Budget, Library
@@ -55,17 +56,6 @@ class RoleTimeline(Struct, frozen=True):
     """Name and reason of each kind of time."""
 
 
-class EventView(Struct, frozen=True):
-    """An event of a run."""
-
-    wall_s: float
-    time_s: float
-    event: str
-    role: str | None
-    worker: str | None
-    text: str
-
-
 class Timeline(Struct, frozen=True):
     """The whole view."""
 
@@ -74,7 +64,7 @@ class Timeline(Struct, frozen=True):
     end_s: list[float | None]
     roles: list[RoleTimeline]
     rates: dict[str, list[float | None]]
-    events: list[EventView]
+    events: list[Event]
     events_left_out: int
     wall_s: float
     read: float
@@ -99,11 +89,7 @@ def timeline(reader: SeriesReader, *, buckets: int, from_s: float = 0.0, to_s: f
         end_s=listed(end),
         roles=roles,
         rates={name: listed(rows[:, INTERVAL_VALUES + 3 * at]) for at, name in enumerate(INTERVAL_NAMES)},
-        events=[
-            EventView(event.wall_s, event.time_s, event.event, event.role, event.worker, event.text)
-            for event in reader.events
-            if from_s <= event.wall_s <= to_s
-        ],
+        events=[event for event in reader.events if from_s <= event.wall_s <= to_s],
         events_left_out=reader.events_left_out,
         wall_s=wall_s,
         read=reader.read_share,

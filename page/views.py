@@ -28,13 +28,12 @@ from remuda.page.process import PageRight
 from remuda.page.run_ids import MOST_DEPTH, RunIds, UnknownRunError, whole_run
 from remuda.page.run_rows import run_ids, run_rows, with_headline
 from remuda.page.series_reader import EVALUATION_NAMES, INTERVAL_NAMES, newest_interval
-from remuda.page.stored_run import RunRow
-from remuda.page.stored_runs import StoredRuns
+from remuda.page.stored_runs import RunRow, StoredRuns
 from remuda.page.timeline import RecentShares, Timeline, timeline
 from remuda.storage.untrusted import read_bounded
 from remuda.wire.messages import OVER, Status
 
-API = 2
+API = 3
 MOST_CURVES = 200
 _RECENT_RUNS = 20
 """Number of recently changed runs whose failures are shown, besides failures of running runs."""

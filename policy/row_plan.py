@@ -77,10 +77,6 @@ class RowPlan:
         """Largest number of rows in a regular chunk: at most one step of all environments beyond `chunk_slots`."""
         return -(-(self.chunk_slots * self.agents + self.num_envs) // self.slots_per_row)
 
-    def slots(self, meta: ChunkMeta) -> int:
-        """Credit used by a chunk."""
-        return meta.rows * self.slots_per_row // self.agents if self.on_policy else meta.env_steps
-
     def slots_for(self, rows: int) -> int:
         """Credit for collecting at least `rows` rows."""
         return -(-rows * self.slots_per_row // self.agents)
@@ -199,7 +195,10 @@ class JointPlan:
 
     def slots(self, metas: Sequence[ChunkMeta]) -> int:
         """Credit used by a chunk; `metas` has the parts of all policies."""
-        return max(map(RowPlan.slots, self.plans, metas))
+        most = 0
+        for plan, meta in zip(self.plans, metas, strict=True):
+            most = max(most, meta.rows * plan.slots_per_row // plan.agents if plan.on_policy else meta.env_steps)
+        return most
 
 
 def joint_plan(plans: Sequence[RowPlan]) -> JointPlan:

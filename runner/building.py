@@ -13,8 +13,8 @@ from remuda.config.errors import ConfigError
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.environments.assignment import configs_of_policies
-from remuda.environments.check import check_tasks
 from remuda.environments.copies import agents_of
+from remuda.environments.make import check_tasks
 from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.callback import Callback
 from remuda.learner.outputs import LearnerOutputs

@@ -355,7 +355,7 @@ def test_vars_pkl_is_read_in_one_place_which_is_asked_by_two() -> None:
     assert importers("remuda.storage.env_files", "unpickle_environment") == {"environments/rebuild.py"}
     assert importers("remuda.environments.rebuild", "rebuild") == {
         "cli/playing.py",
-        "cli/recorded.py",
+        "client/recorded.py",
         "policy/files/functions.py",
     }
 

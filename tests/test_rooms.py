@@ -1,8 +1,9 @@
 """Imports inside coordinator/, policy/ and training/ point down only, from room to room: folders, and modules beside
-them."""
+them. No file and no room is large."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.tests.test_house import ROOT, relative, source
+from remuda.tests.test_house import LAYER_OF, ROOT, relative, source
 
 
 @dataclass(frozen=True)
@@ -111,3 +112,26 @@ def test_every_module_and_room_has_its_level(rooms: Rooms) -> None:
 @every
 def test_imports_between_rooms_point_down(rooms: Rooms) -> None:
     assert rooms.wrong() == []
+
+
+MOST_LINES = 400
+MOST_FILES = 25
+
+
+def code_of(*suffixes: str) -> list[Path]:
+    """Files of the product with these suffixes, in any folder."""
+    return [path for package in LAYER_OF for path in (ROOT / package).rglob("*") if path.suffix in suffixes]
+
+
+def test_files_are_short() -> None:
+    """In Python and JavaScript: a search tree in C is one idea in more lines."""
+    files = [*code_of(".py", ".js"), *(ROOT / "docs").glob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    lines = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
+def test_folders_have_few_files() -> None:
+    """Of code in any language."""
+    counts = Counter(relative(path.parent) for path in code_of(".py", ".c", ".h", ".js", ".html", ".css"))
+    assert counts.keys() >= {"cli", "page/static", "policy/algorithms/muzero/search"}
+    assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}

@@ -172,6 +172,18 @@ def open_journals(path: Path, policies: Sequence[str]) -> list[RunJournal]:
     return [first, *(RunJournal(path, policy=policy, beside=first) for policy in policies[1:])]
 
 
+def read_policies(path: Path) -> dict[str, Recovered]:
+    """Return the state of each policy in the journal of a run at rest; empty without a journal. Raises JournalError, as
+    `open_journals`."""
+    names = journaled_policies(path) if path.exists() else []
+    if not names:
+        return {}
+    journals = open_journals(path, names)
+    with contextlib.closing(journals[0]):
+        read = {name: journal.read() for name, journal in zip(names, journals, strict=True)}
+    return {name: found for name, found in read.items() if found is not None}
+
+
 @contextlib.contextmanager
 def together(journals: Sequence[RunJournal]) -> Generator[None]:
     """Commit all writes of the body to the journals of one run's policies, or none. Raises JournalError if the disk

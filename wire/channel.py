@@ -32,6 +32,7 @@ ASKED_AGAIN = (StatusRequest, LogRequest)
 _NOT_KEPT = (Ack, Status, LogText)
 _HEAVY = (Batches, Assign, Rejected)
 """Messages of very different sizes."""
+_ACK = Ack()
 _PLAIN_BYTES = 500
 _CHUNK_BYTES = 1_000
 
@@ -55,7 +56,7 @@ class Received(Struct, frozen=True):
 
     message: AnyMessage | None
     id: int
-    """0 if no answer is needed; else pass the id to `post(reply_to=…)` or `acknowledge`."""
+    """0 if no answer is needed; else pass the id to `answer`."""
     answers: tuple[Envelope, ...] = ()
 
 
@@ -67,9 +68,8 @@ class Channel:
 
     Reliable messages are sent again until the other end acknowledges them. All unacknowledged messages are repeated
     together, after pauses that double until the oldest message is acknowledged. An answer with `reply_to` acknowledges
-    its request, and is repeated with the request. Answer every received id exactly once, by `post(reply_to=id)` or
-    `acknowledge(id)`, now or later: until then repetitions of the message are ignored. To answer after an
-    acknowledgement, post a separate message.
+    its request, and is repeated with the request. Answer every received id exactly once, by `answer`, now or later:
+    until then repetitions of the message are ignored. To answer after an acknowledgement, post a separate message.
 
     Reliable messages are taken in order: a message that overtakes another is treated as lost, and is sent again. A
     connection keeps the order, so this matters only after a broken connection. Answers may overtake messages.
@@ -95,16 +95,12 @@ class Channel:
         self.kept_bytes = 0
         """Approximate memory of all unconfirmed messages."""
 
-    def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
-        """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
+    def post(self, message: AnyMessage, now_s: float, *, once: bool = False) -> Envelope:
+        """Return the envelope to send now; unless it is NOT_RESENT, `due` returns it until acknowledged.
 
         `once`: do not resend, for frequent messages such as the answer to each message of an unknown worker. Arrays in
-        the message must not be changed afterwards. Raises ValueError if `reply_to` was answered already.
+        the message must not be changed afterwards.
         """
-        if reply_to:
-            if reply_to not in self._unanswered:
-                raise ValueError(f"message {reply_to} was answered already: post {type(message).__name__} without it")
-            return self._answer(reply_to, message)
         if once or isinstance(message, NOT_RESENT):
             return Envelope(0, 0, self._floor, message)
         self._last_id += 1
@@ -137,7 +133,7 @@ class Channel:
     def take(self, envelope: Envelope, now_s: float) -> Received:
         """As `receive`, for an end without `reply_to` answers: acknowledges messages at once."""
         received = self.receive(envelope, now_s)
-        ack = self.acknowledge(received.id)
+        ack = self.answer(received.id)
         return received if ack is None else Received(received.message, 0, (ack,))
 
     def _note_answer(self, id: int, now_s: float) -> bool:
@@ -161,14 +157,14 @@ class Channel:
                 return _NOTHING
             self._unanswered.add(id)
             return Received(envelope.message, id)
-        answer = Envelope(0, id, self._floor, Ack()) if reply is None else replace(reply, floor=self._floor)
+        answer = Envelope(0, id, self._floor, _ACK) if reply is None else replace(reply, floor=self._floor)
         return Received(None, 0, (answer,))
 
-    def acknowledge(self, id: int) -> Envelope | None:
-        """Return the Ack for a message without an answer; None if nothing is left to acknowledge."""
-        return self._answer(id, Ack()) if id in self._unanswered else None
-
-    def _answer(self, id: int, message: AnyMessage) -> Envelope:
+    def answer(self, id: int, message: AnyMessage = _ACK) -> Envelope | None:
+        """Return the envelope with the answer to a received message, or with an Ack; None if the message needs no
+        answer (any more)."""
+        if id not in self._unanswered:
+            return None
         self._unanswered.discard(id)
         envelope = Envelope(0, id, self._floor, message)
         if not isinstance(message, _NOT_KEPT) and id >= self._peer_floor:
@@ -196,10 +192,6 @@ class Channel:
     def next_due_s(self) -> float | None:
         """Return the time when `due` returns something; None if everything is acknowledged."""
         return self._due_s if self._pending else None
-
-    def is_asked(self, id: int) -> bool:
-        """True if the peer still waits for the answer to this message."""
-        return id in self._unanswered
 
     def keeps_more_than(self, messages: int, kept_bytes: int) -> bool:
         """True if more than `messages` messages, or more than about `kept_bytes` bytes, are kept."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 import numpy as np
@@ -22,6 +22,17 @@ if TYPE_CHECKING:  # it imports optuna
     from remuda.client.sweeps.study import Trial
 
 _LONGEST_REASON = 36
+
+
+class Result(Protocol):
+    """A run with its state and returns."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def best_return(self) -> float | None: ...
+    @property
+    def last_return(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ def by_variant(records: Sequence[RunRecord]) -> list[VariantSummary]:
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(record.variant, []).append(record)
-    return [_summary(members) for members in groups.values()]
+    return [summary(name, members, members[0].settings) for name, members in groups.items()]
 
 
 def runs_table(records: Sequence[RunRecord]) -> str:
@@ -79,19 +90,11 @@ def variants_table(summaries: Sequence[VariantSummary]) -> str:
     return tabulate(rows, headers, disable_numparse=True, colalign=("left", "right", "right", "right"))
 
 
-def _summary(members: Sequence[RunRecord]) -> VariantSummary:
-    best_mean, best_std = mean_std([one.best_return for one in members])
-    last_mean, last_std = mean_std([one.last_return for one in members])
-    return VariantSummary(
-        members[0].variant,
-        members[0].settings,
-        len(members),
-        sum(one.state == "finished" for one in members),
-        best_mean,
-        best_std,
-        last_mean,
-        last_std,
-    )
+def summary(variant: str, members: Sequence[Result], settings: Mapping[str, Any]) -> VariantSummary:
+    """Return mean and deviation over the seeds of a variant."""
+    best, last = mean_std([one.best_return for one in members]), mean_std([one.last_return for one in members])
+    finished = sum(one.state == "finished" for one in members)
+    return VariantSummary(variant, settings, len(members), finished, *best, *last)
 
 
 def mean_std(values: Sequence[float | None]) -> tuple[float, float]:

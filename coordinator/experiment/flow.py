@@ -125,7 +125,8 @@ class FlowControl:
         if train_iter > self.train_iter:
             self.computed_iters += train_iter - self.train_iter
             self.train_iter = train_iter
-        self._replay.note_updates(self.train_iter)
+        if self._plan.offline:
+            self._replay.note_updates(self.train_iter)
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
         """The learner cannot read a payload."""

@@ -209,11 +209,11 @@ class MessageHandlers:
             case CollectorReport():
                 policy = self._policies[message.policy_index]
                 report = collector_report(message, lease.worker, policy.replay.ledger.env_step)
-                return [*policy.own([Emit(self._id, report)])]
+                return policy.own([Emit(self._id, report)])
             case EvaluationDone():
                 self._worked(lease, now_s)
                 policy = self._policies[message.policy_index]
-                return [*policy.own(policy.dispatch.played(message, lease.worker, policy.counters(now_s), now_s))]
+                return policy.own(policy.dispatch.played(message, lease.worker, policy.counters(now_s), now_s))
             case EvaluationFilmed():
                 film = message.film, message.train_iter, message.env_step
                 return [step for each in self._policies for step in each.own(each.dispatch.outcomes.filmed(*film))]
@@ -227,12 +227,12 @@ class MessageHandlers:
         if isinstance(message, NotReanalyzed):
             return policy.reanalysis.not_reanalyzed(message)
         self._worked(lease, now_s)
-        return [*policy.own(policy.reanalysis.reanalyzed(message))]
+        return policy.own(policy.reanalysis.reanalyzed(message))
 
     def _from_learner(self, lease: Lease, message: AnyMessage, policy: PolicyTraining, now_s: float) -> list[Step]:
         match message:
             case BatchRequest():
-                return [*policy.own(policy.flow.requested(message)), *self._collecting.extend()]
+                return policy.own(policy.flow.requested(message)) + self._collecting.extend()
             case PolicyPublished():
                 collectors = [ready.number for ready in self._leases.ready("collector")]
                 return self._collecting.published(policy.policy_index, message.policy, collectors)
@@ -242,11 +242,11 @@ class MessageHandlers:
             case CheckpointSaved():
                 return self._saved(lease, message, policy, now_s)
             case ChunkUnreadable():
-                return [*policy.own(policy.flow.unreadable(message))]
+                return policy.own(policy.flow.unreadable(message))
             case TargetPublished():
-                return [*policy.own(policy.reanalysis.published(message.policy))]
+                return policy.own(policy.reanalysis.published(message.policy))
             case CallbacksDecided():
-                return [*policy.own(policy.callbacks.decided(message, policy.counters(now_s)))]
+                return policy.own(policy.callbacks.decided(message, policy.counters(now_s)))
             case _:
                 return []
 
@@ -261,7 +261,7 @@ class MessageHandlers:
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
             case Reanalyzed(policy_index=index) if its_own and index < len(self._policies):
                 why, policy = self._refusal_of_reanalysis(message, sender), self._policies[index]
-                return [] if why is not None else [*policy.own(policy.reanalysis.came_late(message.meta))]
+                return [] if why is not None else policy.own(policy.reanalysis.came_late(message.meta))
             case WorkerFailed() if its_own:
                 return self._hung(message, now_s)
             case _:
@@ -297,7 +297,7 @@ class MessageHandlers:
         if self._run.state == "starting" and all(each.begun for each in self._policies):
             self._run.state = "running"
         decisions = commander.started() if first else commander.retry_save()
-        steps = [*policy.own(policy.dispatch.carry_out(decisions, policy.counters(now_s), now_s))]
+        steps = policy.own(policy.dispatch.carry_out(decisions, policy.counters(now_s), now_s))
         if commander.ending is not None:
             return steps
         policy.flow.is_open = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from remuda.config.schema import ExperimentConfig
@@ -153,10 +153,10 @@ class PolicyTraining:
         self.callbacks = CallbackDispatch(id, book, leases, self.commander, policy_index, at_once=serial)
         self.dispatch = EvaluationDispatch(id, self.commander, leases, self.progress, book, policy_index)
         self._left_over: tuple[str, ...] = ()
-        self.own: Callable[[Sequence[Step]], Sequence[Step]] = self._own if identity.policy else _unchanged
+        self.own: Callable[[Iterable[Step]], list[Step]] = self._own if identity.policy else list
         """Turns steps of the policy into steps of the run."""
 
-    def _own(self, steps: Sequence[Step]) -> Sequence[Step]:
+    def _own(self, steps: Iterable[Step]) -> list[Step]:
         return list(map(self._own_step, steps))
 
     def _own_step(self, step: Step) -> Step:
@@ -243,18 +243,18 @@ class PolicyTraining:
                 self.callbacks.book.chunk(meta, self.replay.ledger.env_step)
         return accepted
 
-    def save_now(self, now_s: float) -> Sequence[Step]:
+    def save_now(self, now_s: float) -> list[Step]:
         """Have the learner save, unless the run ends, a save is under way, or nothing was learned since the last."""
         counters = self.counters(now_s)
         decisions = self.commander.save_now(counters) if self.flow.is_open else ()
         return self.own(self.dispatch.carry_out(decisions, counters, now_s))
 
-    def hand_in(self, now_s: float) -> Sequence[Step]:
+    def hand_in(self, now_s: float) -> list[Step]:
         """Have the learner, if ready, save and do no further update."""
         self.flow.close()
         return self.own(self.dispatch.carry_out(self.commander.hand_in(), self.counters(now_s), now_s))
 
-    def tick(self, now_s: float) -> Sequence[Step]:
+    def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         counters = self.counters(now_s)
         self._env_rate.note(counters.env_step, now_s)
@@ -278,11 +278,11 @@ class PolicyTraining:
 
     # --- reports: progress.txt, logs, curves, times ---
 
-    def events(self, happened: Happened, now_s: float) -> Sequence[Step]:
+    def events(self, happened: Happened, now_s: float) -> list[Step]:
         """Return the entry of the policy's time series for this event."""
         return self.own([Emit(self.identity.id, happened.report(self.counters(now_s)))])
 
-    def last_steps(self, end: End, now_s: float) -> Sequence[Step]:
+    def last_steps(self, end: End, now_s: float) -> list[Step]:
         """Return the remaining reports of a run that is over, and the end of its files."""
         counters, dropped, id = self.counters(now_s), self.replay.dropped_rows, self.identity.id
         files = self.replay.live_files() | self.reanalysis.live_files
@@ -388,11 +388,7 @@ class PolicyTraining:
         if recovered.priorities is not None:
             self.replay.restore_priorities(recovered.priorities)
 
-    def leftover_files(self) -> Sequence[Step]:
+    def leftover_files(self) -> list[Step]:
         """Return deletable payload files of an earlier incarnation, once."""
         files, self._left_over = self._left_over, ()
         return self.own([DeleteChunks(self.identity.id, files)]) if files else []
-
-
-def _unchanged(steps: Sequence[Step]) -> Sequence[Step]:
-    return steps

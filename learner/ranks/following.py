@@ -19,7 +19,7 @@ import torch
 from remuda.config.current import Number, with_values
 from remuda.config.learning import Precision
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.check import check_environment
+from remuda.environments.make import check_environment
 from remuda.learner.ranks.group import Message, RankGroup
 from remuda.learner.ranks.meeting import Lease, Meeting
 from remuda.learner.ranks.parts import packed, result_columns, unpacked

@@ -6,7 +6,7 @@ import { fill, h, runLink, svg } from "./dom.js";
 import { brief, count, number, plural, short } from "./format.js";
 
 // The bars of an answer of /api/lineage: its stretches, each with its run as `kin`.
-const barsOf = ({ runs }) => runs.flatMap((kin) => kin.stretches.map((one) => ({ ...one, kin, return_mean: one.checkpoint?.return_mean ?? null })));
+const barsOf = ({ runs }) => runs.flatMap((kin) => kin.stretches.map((one) => ({ ...one, kin, return_mean: one.checkpoint?.reward ?? null })));
 
 // The bars from new weights to this one: those of its run, and those of each ancestor up to the copied checkpoint.
 export function ancestry(bars, last) {
@@ -21,7 +21,7 @@ export function ancestry(bars, last) {
 // The newest bar of the member with the highest return.
 function bestOf(bars) {
 	const newest = new Map(bars.map((bar) => [bar.kin.member, bar]));
-	const rank = ({ return_mean, kin }) => return_mean ?? kin.origin?.return_mean ?? -Infinity;
+	const rank = ({ return_mean, kin }) => return_mean ?? kin.origin?.reward ?? -Infinity;
 	return [...newest.values()].reduce((a, b) => (rank(b) > rank(a) ? b : a));
 }
 
@@ -116,9 +116,9 @@ export function lineage(go) {
 		const { origin } = kin;
 		fill(about,
 			h("p", h("strong", runLink(kin.run, called(kin))), `, steps ${count(begin)} to ${count(end)}: `,
-				checkpoint ? [`return ${number(checkpoint.return_mean)}, `, h("code", checkpoint.file)] : state, kin.replaced && ", replaced later", "."),
+				checkpoint ? [`return ${number(checkpoint.reward)}, `, h("code", checkpoint.file)] : state, kin.replaced && ", replaced later", "."),
 			h("p.quiet", origin
-				? [`It went on from ${called({ name: kin.parent })} at step ${count(origin.env_step)} (return ${number(origin.return_mean)}, `, h("code", { title: `SHA-256 ${origin.sha256}` }, origin.file), `) with ${told(kin.changed) || "the same settings"}.`]
+				? [`It went on from ${called({ name: kin.parent })} at step ${count(origin.env_step)} (return ${number(origin.reward)}, `, h("code", { title: `SHA-256 ${origin.sha256}` }, origin.file), `) with ${told(kin.changed) || "the same settings"}.`]
 				: `It began with new weights and ${told(kin.settings)}.`, names.length > 1 && ` Its line: ${names.join(" → ")}.`));
 	}
 

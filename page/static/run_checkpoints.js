@@ -15,7 +15,7 @@ export async function section(context, about) {
 		file && !about.policies.length && action(context, "evaluate", "Evaluate …", () => evaluate(context, about.run, train_iter)));
 	const updates = column("train_iter", "Update", (value) => (Number.isFinite(value) ? count(value) : value), "number");
 	const list = table("Checkpoints", [
-		updates, column("env_step", "Steps", count, "number"), column("return_mean", "Mean return", number, "number"),
+		updates, column("env_step", "Steps", count, "number"), column("reward", "Mean return", number, "number"),
 		column("best", "", (best, { last }) => [best && "★ best", last && "last"].filter(Boolean).join(", "), "plain"), column("wall_s", "Time", duration, "number wide"),
 		column("file", "File", (file) => (file ? h("code", file) : "removed"), "wide"), column("size_bytes", "Size", bytes, "number wide"), column("train_iter", "", offers, "title plain"),
 	], { key: ({ train_iter, file }) => file ?? train_iter, order: { key: "train_iter", descending: true }, empty: "No checkpoint has been saved yet.", headed: true });

@@ -19,9 +19,9 @@ export async function view({ api, go }, route) {
 	}), { key: ({ run }) => run, link: ({ run }) => runAddress(run), empty: "There is no run to compare.", order: { key: "best_return", descending: true }, headed: true });
 	rows.show(found);
 	const variants = table("Variants: mean ± deviation", [
-		column("variant", "Variant", undefined, "name long"), column("runs", "Runs", (many, { finished }) => `${finished} of ${many} finished`, "number"),
+		column("variant", "Variant", undefined, "name long"), column("seeds", "Runs", (many, { finished }) => `${finished} of ${many} finished`, "number"),
 		column("best_mean", "Best return", (mean, row) => spread(mean, row.best_std), "number"), column("last_mean", "Last return", (mean, row) => spread(mean, row.last_std), "number"),
-	], { key: ({ group }) => group, order: { key: "best_mean", descending: true }, headed: true });
+	], { key: ({ variant }) => variant, order: { key: "best_mean", descending: true }, headed: true });
 	variants.show(answer.variants);
 	const curves = charts(api, () => runs);
 	const tree = lineage(go);

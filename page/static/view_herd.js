@@ -50,7 +50,7 @@ export async function view(context) {
 		fill(facts, fact("Workers", count(all.length), `on ${plural(hosts.length, "host")}`), fact("Busy", are("busy"), `${are("idle")} free`),
 			fact("Cores used", digits(sum(all, "cpu_cores"), 3), `of ${sum(hosts, "cpus")}`), fact("Memory", bytes(sum(all, "rss_bytes"))),
 			fact("Started again", count(sum(all, "restarts")), "times"), fact("Coordinator up", duration(coordinator.uptime_s), `process ${coordinator.pid}`),
-			fact("Longest turn", `${digits(1000 * coordinator.longest_turn_s, 3)} ms`, "in the last minute"), fact("Refused", count(refused), "messages"));
+			fact("Longest turn", `${digits(1000 * coordinator.load.longest_turn_s, 3)} ms`, "in the last minute"), fact("Refused", count(refused), "messages"));
 	}
 
 	function take(news) {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import playing
-from remuda.cli.evaluate_options import EvaluateOptions
-from remuda.cli.playing import EpisodeView, PlayedPolicies, follow_run
+from remuda.cli.chosen_policy import EvaluateOptions, PlayedPolicies
+from remuda.cli.playing import EpisodeView, follow_run
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.policy.cases import dqn
 from remuda.tests.policy.files.saved_runs import save

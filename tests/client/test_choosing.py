@@ -15,8 +15,8 @@ from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.config.readers import parse_override
-from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import check_environment
 from remuda.policy.algorithms import make_policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.collector.recorder import MetricError, metric_means
+from remuda.collector.collected import MetricError, metric_means
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector

@@ -15,8 +15,8 @@ from remuda.buffer.chunk import read_chunk
 from remuda.collector.service import CollectorWork
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
-from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import check_environment
 from remuda.learner import checkpoint
 from remuda.learner.start import new_algorithm
 from remuda.policy.files.policy_file import publish

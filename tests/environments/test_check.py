@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import check_environment
 
 MODULE = """
 import gymnasium

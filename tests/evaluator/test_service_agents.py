@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.environments.assignment import config_of_policy
-from remuda.environments.check import check_environment
+from remuda.environments.make import check_environment
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner import checkpoint

@@ -154,8 +154,8 @@ def test_a_table_of_runs(client: TestClient) -> None:
     assert "hunter2" not in str(found)
     rows = {row[0]: dict(zip(names, row, strict=True)) for row in found["rows"]}
     assert rows["a_s1"]["best_return"] == 100.0
-    (variant,) = (each for each in found["variants"] if each["group"] == "a")
-    assert (variant["runs"], variant["finished"], variant["best_mean"], variant["best_std"]) == (2, 2, 100.0, 0.0)
+    (variant,) = (each for each in found["variants"] if each["variant"] == "a")
+    assert (variant["seeds"], variant["finished"], variant["best_mean"], variant["best_std"]) == (2, 2, 100.0, 0.0)
     assert len(get(client, "/api/compare", run="a_s0")["rows"]) == 1
     assert get(client, "/api/compare", sweep="none")["rows"] == []
 

@@ -45,7 +45,7 @@ def test_workers_and_hosts() -> None:
     assert (vm.host, vm.workers, vm.cpu_cores, vm.rss_bytes) == ("vm", 2, 1.25, 200 << 20)
     assert (vm.roles, vm.states) == ({"learner": 1, "collector": 1}, {"busy": 1, "stuck": 1})
     assert found.coordinator.pid == 7
-    assert found.coordinator.refusals["no_key"] == 0
+    assert found.coordinator.refusals.no_key == 0
 
 
 def test_it_is_the_scheduler_s_own_sentence() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.page.lineage import family
-from remuda.page.stored_run import RunRow
+from remuda.page.stored_runs import RunRow
 from remuda.tests.page.folders import population
 
 
@@ -19,7 +19,7 @@ def test_each_run_has_its_origin_its_changes_and_its_intervals() -> None:
     ]
     assert (first.origin, first.changed, copy.run) == (None, {}, "pbt/v/m01_g1")
     assert copy.origin is not None
-    assert (copy.origin.file, copy.origin.env_step, copy.origin.return_mean) == ("iteration_105.pth.tar", 105, 105.0)
+    assert (copy.origin.file, copy.origin.env_step, copy.origin.reward) == ("iteration_105.pth.tar", 105, 105.0)
     assert copy.changed == {"lr": (0.1, 0.05)}
     intervals = [[(each.begin, each.end, each.state) for each in one.stretches] for one in (first, failed, copy)]
     assert intervals == [
@@ -27,4 +27,4 @@ def test_each_run_has_its_origin_its_changes_and_its_intervals() -> None:
         [(0, 100, "failed")],
         [(105, 207, "done"), (207, 250, "under way")],
     ]
-    assert [each.checkpoint and each.checkpoint.return_mean for each in copy.stretches] == [207.0, None]
+    assert [each.checkpoint and each.checkpoint.reward for each in copy.stretches] == [207.0, None]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.page.growing import MOST_BUCKETS
-from remuda.page.progress_reader import ProgressReader
+from remuda.page.growing import MOST_BUCKETS, ProgressReader
 
 
 def table(path: Path, rows: list[tuple[object, ...]], header: str = "TotalEnvInteracts\tLossQ\tTime") -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from remuda.page.herd import Holder, MissingWorkers, QueueEntry
 from remuda.page.run_rows import headline
-from remuda.page.stored_run import RunRow, StoredState
+from remuda.page.stored_runs import RunRow, StoredState
 
 
 def run_row(state: StoredState, reason: str | None = None, why: str | None = None) -> RunRow:

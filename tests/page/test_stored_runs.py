@@ -11,8 +11,7 @@ from remuda.logbook.tensorboard import EventWriter
 from remuda.page import stored_runs
 from remuda.page.checkpoints import Films, NoFilmError, checkpoints
 from remuda.page.run_ids import RunIds, UnknownRunError
-from remuda.page.stored_run import StoredRun, ended
-from remuda.page.stored_runs import StoredRuns
+from remuda.page.stored_runs import StoredRun, StoredRuns, ended
 from remuda.tests.page.folders import EXPERIMENT, GIF, film, finished_run, run_folder, say
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcomes
@@ -131,7 +130,7 @@ def test_checkpoints_with_their_returns_and_films(tmp_path: Path) -> None:
     film(folder, 10)
     (folder.ckpt / "iteration_0.pth.tar").unlink()
     found = checkpoints(folder, Films(folder))
-    assert [(each.train_iter, each.return_mean, each.best, each.last, each.film) for each in found.checkpoints] == [
+    assert [(each.train_iter, each.reward, each.best, each.last, each.film) for each in found.checkpoints] == [
         (0, 9.0, False, False, False),
         (10, 100.0, True, False, True),
         (20, 50.0, False, True, False),

@@ -8,7 +8,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
-from remuda.policy.row_plan import FREE_CHUNK_S, RowPlan, SmallBufferError, check_buffer, row_plan
+from remuda.policy.row_plan import FREE_CHUNK_S, RowPlan, SmallBufferError, check_buffer, joint_plan, row_plan
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 
@@ -73,8 +73,8 @@ def test_on_policy_a_step_of_all_agents_uses_credit_once() -> None:
     assert (shared.agents, shared.num_envs, shared.chunk_slots) == (3, 12, 32 * 4)
     assert shared.rows_per_update == 2 * 12
     assert shared.most_rows(100) == 12
-    assert shared.slots(meta(rows=12, env_steps=120)) == 32 * 4, "a chunk as it should be"
-    assert shared.slots(meta(rows=0, env_steps=120)) == 0, "nobody acted"
+    assert joint_plan([shared]).slots([meta(rows=12, env_steps=120)]) == 32 * 4, "a chunk as it should be"
+    assert joint_plan([shared]).slots([meta(rows=0, env_steps=120)]) == 0, "nobody acted"
     assert shared.slots_for(24) == 2 * 32 * 4
 
 
@@ -83,7 +83,7 @@ def test_of_replay_a_step_brings_a_row_of_each_agent() -> None:
     assert shared.chunk_slots == 50
     assert shared.most_rows(50) == 3 * 50 + 2 * 12
     assert shared.most_chunk_rows == 3 * 50 + 12
-    assert shared.slots(meta(rows=150, env_steps=50)) == 50
+    assert joint_plan([shared]).slots([meta(rows=150, env_steps=50)]) == 50
     assert (shared.slots_for(150), shared.slots_for(1), shared.slots_for(0)) == (50, 1, 0)
 
 

@@ -28,7 +28,6 @@ from remuda.worker.process import exit_code, exit_now, gc_frozen
 
 IMPORTED = (
     "remuda.cli.app",
-    "remuda.cli.launch",
     "remuda.cli.train",
     "remuda.client.checking",
     "remuda.client.running",

@@ -87,7 +87,7 @@ def test_an_end_that_continues_against_a_fresh_one_is_understood() -> None:
     """A coordinator that restarts hears from workers in the middle of their work, and can tell them so."""
     here, there = Channel(), Channel()
     for _ in range(5_000):
-        ack = there.acknowledge(there.receive(here.post(Ready(1), 0.0), 0.0).id)
+        ack = there.answer(there.receive(here.post(Ready(1), 0.0), 0.0).id)
         assert ack is not None
         here.receive(ack, 0.0)
     restarted = Channel()
@@ -98,7 +98,7 @@ def test_answers_are_forgotten_however_far_the_other_end_leaps() -> None:
     here, there = Channel(window=8), Channel(window=8)
     for number in range(8):
         received = there.receive(here.post(Ready(number), 0.0), 0.0)
-        there.post(Done(), 0.0, reply_to=received.id)
+        there.answer(received.id, Done())
     assert remembered(there) == 8
     there.receive(Envelope(0, 0, 2**53, Beat(0, "")), 0.0)
     assert remembered(there) == 0
@@ -143,12 +143,11 @@ class End:
                 if self.rng.random() < 0.5:
                     self.to_answer.append(received.id)
                 else:
-                    out.append(self.channel.post(Done(), now_s, reply_to=received.id))
+                    out += sent(self.channel.answer(received.id, Done()))
             case message:
                 if not isinstance(message, NOT_RESENT):
                     self.handled.append(message)
-                ack = self.channel.acknowledge(received.id)
-                out += [] if ack is None else [ack]
+                out += sent(self.channel.answer(received.id))
         self.most_remembered = max(self.most_remembered, remembered(self.channel))
         return out
 
@@ -166,7 +165,11 @@ class End:
         if not self.to_answer:
             return []
         id = self.to_answer.pop(self.rng.randrange(len(self.to_answer)))
-        return [self.channel.post(Done(), now_s, reply_to=id)]
+        return sent(self.channel.answer(id, Done()))
+
+
+def sent(answer: Envelope | None) -> list[Envelope]:
+    return [] if answer is None else [answer]
 
 
 def settle(left: End, right: End, now_s: float) -> None:

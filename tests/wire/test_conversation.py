@@ -58,7 +58,7 @@ def coordinator(respond: Respond, handled: list[AnyMessage]) -> Generator[Connec
 
 def test_an_answer_after_a_mere_acknowledgement() -> None:
     def respond(channel: Channel, asked: Received) -> list[Envelope | None]:
-        return [channel.acknowledge(asked.id), channel.post(Done(), 0.0)]
+        return [channel.answer(asked.id), channel.post(Done(), 0.0)]
 
     with coordinator(respond, []) as connection, closing(Conversation(connection)) as talk:
         assert talk.ask(Shutdown(), HANG_S) == Done()
@@ -68,7 +68,7 @@ def test_a_lost_answer_is_fetched_by_asking_again() -> None:
     handled: list[AnyMessage] = []
 
     def answer_that_is_lost(channel: Channel, asked: Received) -> list[Envelope | None]:
-        channel.post(Done(), 0.0, reply_to=asked.id)
+        channel.answer(asked.id, Done())
         return []
 
     with coordinator(answer_that_is_lost, handled) as connection, closing(Conversation(connection)) as talk:
@@ -81,7 +81,7 @@ def test_a_connection_that_something_between_swallows_is_made_anew(monkeypatch: 
     handled: list[AnyMessage] = []
 
     def at_once(channel: Channel, asked: Received) -> list[Envelope | None]:
-        return [channel.post(Done(), 0.0, reply_to=asked.id)]
+        return [channel.answer(asked.id, Done())]
 
     with coordinator(at_once, handled) as connection, Proxy(int(connection.address.rsplit(":", 1)[1])) as proxy:
         with closing(Conversation(replace(connection, address=proxy.address))) as asking:
@@ -95,7 +95,7 @@ def test_a_connection_that_something_between_swallows_is_made_anew(monkeypatch: 
 
 def test_no() -> None:
     def respond(channel: Channel, asked: Received) -> list[Envelope | None]:
-        return [channel.post(Rejected("unknown", "no experiment is called x"), 0.0, reply_to=asked.id)]
+        return [channel.answer(asked.id, Rejected("unknown", "no experiment is called x"))]
 
     with (
         coordinator(respond, []) as connection,
@@ -110,7 +110,7 @@ def test_what_the_coordinator_would_not_understand_is_refused_here() -> None:
     """It would never be answered."""
     handled: list[AnyMessage] = []
     with (
-        coordinator(lambda channel, asked: [channel.post(Done(), 0.0, reply_to=asked.id)], handled) as connection,
+        coordinator(lambda channel, asked: [channel.answer(asked.id, Done())], handled) as connection,
         closing(Conversation(connection)) as asking,
     ):
         with pytest.raises(RefusedError, match="length <= 1000") as caught:

@@ -98,8 +98,8 @@ class FakeCoordinator(Serving):
             self._heard_from.setdefault(event.peer, []).append(received.message)
             answer = self.answer(received.message)
             if answer is not None:
-                out.append(channel.post(answer, now_s, reply_to=received.id))
-        ack = channel.acknowledge(received.id)
+                out.append(channel.answer(received.id, answer) or channel.post(answer, now_s))
+        ack = channel.answer(received.id)
         self._send(event.peer, [*out, ack] if ack else out)
 
     def _send_unasked(self) -> None:

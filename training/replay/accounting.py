@@ -82,6 +82,8 @@ class ReplayAccounting:
         self._reports: list[Report] = []
         self.start(now_s)
         held_back = self.plan.on_policy or self.plan.offline or buffer.samples_per_insert is not None
+        self.is_filled = False
+        """True once an offline run has its dataset: nothing more comes."""
         self.one_batch_per_chunk = serial and not held_back
         """Without buffer.samples_per_insert, a learner in turn with its collector learns once from each chunk."""
         self._newest_is_learned = True
@@ -98,8 +100,7 @@ class ReplayAccounting:
     def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] | None = None) -> Accepted:
         """Count a chunk and make its rows available; a repeated chunk changes nothing. `check` raises
         ChunkTooLargeError; None: if this buffer can never hold the chunk."""
-        # is_filled alone would be one more call for each chunk
-        check = self._refuse_more if self.plan.offline and self.is_filled else check or self.index.check_fits
+        check = self._refuse_more if self.is_filled else check or self.index.check_fits
         try:
             if not self.ledger.accept(meta, lease, check):
                 return Accepted(fresh=False)
@@ -128,6 +129,7 @@ class ReplayAccounting:
         self._newest_chunk_policy = meta.policy
         self._newest_is_learned = False
         if meta.rows:
+            self.is_filled = self.plan.offline
             self._added.append(IndexedChunk(inserted.first_row, meta))
         return Accepted(fresh=True, deletable=tuple(inserted.deletable))
 
@@ -139,15 +141,9 @@ class ReplayAccounting:
             self._on_policy.drop(rows - self.index.rows)
         return files
 
-    @property
-    def is_filled(self) -> bool:
-        """True once an offline run has its dataset: nothing more comes."""
-        return self.plan.offline and self.index.next_row > 0
-
     def note_updates(self, train_iter: int) -> None:
-        """Offline, updates count as environment steps, since none are taken."""
-        if self.plan.offline:
-            self.ledger.env_step = max(self.ledger.env_step, train_iter)
+        """Count updates of an offline run as environment steps, since none are taken."""
+        self.ledger.env_step = max(self.ledger.env_step, train_iter)
 
     def env_steps_left(self) -> int:
         """Environment steps until stop.max_env_steps; never negative."""
@@ -273,6 +269,7 @@ class ReplayAccounting:
         deletable = self.index.restore(
             chunks, next_row=snapshot.index.next_row, first_live_row=snapshot.index.first_live_row
         )
+        self.is_filled = self.plan.offline and self.index.next_row > 0
         self.index.sampled_rows = snapshot.index.sampled_rows
         self.index.removed_rows = snapshot.index.removed_rows
         self.start(now_s)

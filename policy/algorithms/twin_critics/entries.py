@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -263,16 +262,6 @@ def sac_layout(config: SacConfig, action: ActionSpec) -> TwinCriticLayout:
     if action.n is None:
         action.bounded(by="sac", supported="Box, Discrete")
     return TwinCriticLayout(config.hidden, *sizes, learned, normalizes=sphere, is_hyperspherical=sphere)
-
-
-def target_entropy(config: TemperedConfig, action: ActionSpec) -> float:
-    """Target entropy of a learned temperature, in nats."""
-    if config.target_entropy is not None:
-        return config.target_entropy
-    if action.n is None:
-        return -float(action.outputs)
-    assert isinstance(config, SacConfig), config
-    return config.target_entropy_share * math.log(action.n)
 
 
 class TemperedEntry(BuiltInEntry[Tempered]):

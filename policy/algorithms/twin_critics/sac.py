@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -10,7 +11,7 @@ import torch
 
 from remuda.config.algorithms.actor_critic import SacConfig, TemperedConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import sac_layout, target_entropy
+from remuda.policy.algorithms.twin_critics.entries import sac_layout
 from remuda.policy.algorithms.twin_critics.learning import (
     ACTOR,
     CRITICS,
@@ -56,8 +57,9 @@ class TemperedLearner(TwinCriticLearner[Tempered]):
         return (self._network.log_temperature * (entropy - self.target_entropy(rows))).sum()
 
     def target_entropy(self, rows: Transitions) -> float | torch.Tensor:
-        """Target entropy of a learned temperature for these rows."""
-        return target_entropy(self._policy, self.action)
+        """Target entropy of a learned temperature for these rows, in nats."""
+        asked = self._policy.target_entropy
+        return -float(self.action.outputs) if asked is None else asked
 
 
 class SacLearner(TemperedLearner[SacConfig]):
@@ -165,9 +167,10 @@ class DiscreteSac(SacLearner):
 
     def target_entropy(self, rows: Transitions) -> float | torch.Tensor:
         """See TemperedLearner. A share of the largest entropy refers to the legal actions."""
-        if rows.legal is None or self._policy.target_entropy is not None:
+        if self._policy.target_entropy is not None:
             return super().target_entropy(rows)
-        return self._policy.target_entropy_share * rows.legal.sum(dim=1).log().mean()
+        largest = math.log(self.action.outputs) if rows.legal is None else rows.legal.sum(dim=1).log().mean()
+        return self._policy.target_entropy_share * largest
 
 
 def _probabilities(logits: torch.Tensor, legal: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

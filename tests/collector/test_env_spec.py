@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from remuda.collector.env_spec import environment_spec
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.make import make_single
-from remuda.environments.record import environment_spec
 from remuda.environments.spaces import column_layout
 from remuda.storage.env_files import pickle_environment
 from remuda.tests.environments.stepping import copies_of

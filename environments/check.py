@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from remuda.config.current import evaluated, kwargs_of_stage, on_task
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.lanes import Group
 from remuda.environments.make import make_parallel, make_single
+from remuda.environments.packing import packs
 from remuda.environments.spaces import Space, space_structure
 
 
@@ -55,7 +58,8 @@ def require_same(setting: str, policy: tuple[Space, Space], other: tuple[Space, 
 def _form(what: str, space: Space) -> object:
     described = space_structure(space)
     bounds = ("low", "high") if what == "observation" else ()
-    return {key: value for key, value in described.items() if key not in bounds}
+    parts = [replace(part, low=None, high=None) for part in space.parts] if packs(space) else []
+    return {key: value for key, value in described.items() if key not in bounds}, parts
 
 
 def _check_agents(config: ExperimentConfig) -> tuple[Space, Space]:

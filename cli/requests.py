@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,7 +85,7 @@ def submit(
             options = ["--connection-file", str(connection_file)] if connection_file is not None else []
             if run.runs_dir != DEFAULT_RUNS_DIR:
                 options += ["--runs-dir", str(run.runs_dir)]
-            _follow(client, submitted.experiment, loaded.config, options)
+            follow_to_the_end(client, submitted.experiment, loaded.config, options)
 
 
 def stop(
@@ -112,13 +113,17 @@ def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPa
         client.shutdown()
 
 
-def _follow(client: Client, experiment: str, config: ExperimentConfig, options: Sequence[str]) -> None:
-    """Show progress to the end; `options` find the coordinator again."""
+def follow_to_the_end(client: Client, experiment: str, config: ExperimentConfig, options: Sequence[str]) -> None:
+    """Show progress to the end, and wait for a restarted coordinator as `logs -f` does; `options` find the coordinator
+    again."""
+    from remuda.client.client import RETURN_DEADLINE_S
     from remuda.client.progress import shown_progress
+    from remuda.wire.patience import Patience
 
+    patience = Patience(RETURN_DEADLINE_S, partial(print, file=sys.stderr, flush=True))
     try:
         with shown_progress(config.stop) as show:
-            status = client.follow(experiment, show)
+            status = client.follow(experiment, show, patience=patience)
     except KeyboardInterrupt:
         stop = shlex.join(["remuda", "stop", experiment[:8], *options])
         print(f"no longer followed, still running. To stop the run, type: {stop}", file=sys.stderr)

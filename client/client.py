@@ -15,7 +15,7 @@ from uuid import uuid4
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.git import capture_git
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.conversation import Conversation, MovedError, UnreachableError
+from remuda.wire.conversation import Conversation, MovedError, RefusedError, UnreachableError
 from remuda.wire.messages import (
     OVER,
     AccountStatus,
@@ -86,6 +86,7 @@ class Client:
         priority: int = 0,
         provenance: Mapping[str, Origin] | None = None,
         notes: Sequence[str] = (),
+        experiment: str | None = None,
     ) -> Submitted:
         """Submit an experiment.
 
@@ -98,6 +99,7 @@ class Client:
             priority: experiments with a higher priority get workers first.
             provenance: origins of the settings, by dotted name, for the run folder.
             notes: lines for the commander's log.
+            experiment: id of the experiment, a UUID: submitted again, nothing happens twice; the default is a new id.
         """
         return self._ask(
             Submit(
@@ -109,7 +111,7 @@ class Client:
                 git=capture_git(Path.cwd()),
                 provenance=dict(provenance or {}),
                 notes=[shortened(note) for note in notes],
-                experiment=str(uuid4()),
+                experiment=experiment or str(uuid4()),
             ),
             Submitted,
             deadline_s=SUBMIT_DEADLINE_S,
@@ -260,14 +262,16 @@ class Client:
 
 
 def with_retries(ask: Callable[[], _T], pause: Callable[[], None]) -> _T:
-    """Return the coordinator's answer, waiting for a missing coordinator. Raises UnreachableError, ConnectionFileError
-    after RETURN_DEADLINE_S."""
+    """Return the coordinator's answer, waiting for a missing or busy coordinator. Raises UnreachableError,
+    ConnectionFileError and RefusedError, the first two after RETURN_DEADLINE_S."""
     end_s = time.monotonic() + RETURN_DEADLINE_S
     while True:
         try:
             return ask()
-        except (UnreachableError, ConnectionFileError):  # there is no file while a coordinator is being started
-            if time.monotonic() > end_s:
+        except (UnreachableError, ConnectionFileError, RefusedError) as error:
+            # there is no file while a coordinator is being started
+            waits = error.code == "busy" if isinstance(error, RefusedError) else True
+            if not waits or time.monotonic() > end_s:
                 raise
             pause()
 

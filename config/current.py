@@ -114,13 +114,15 @@ def task_of(config: ExperimentConfig) -> str:
     """Name the task of evaluations by 16 hexadecimal digits: returns of different tasks are not comparable.
 
     A task is the environment (`id`, `make`, `kind`, `kwargs`, `max_episode_steps`), the cut of its episodes
-    (`evaluator.max_episode_steps`) and their source (True or False: `evaluator.episodes` is 0). Secrets are not part of
-    a task.
+    (`evaluator.max_episode_steps`), their source (True or False: `evaluator.episodes` is 0), and exploration in them
+    (`evaluator.deterministic` is false). Secrets are not part of a task.
     """
     plays = config.evaluator.episodes > 0
     env = (evaluated(config) if plays else config).env
     described = env.model_dump(mode="json", include={"id", "make", "kind", "kwargs", "max_episode_steps"})
     task = {"env": masked(described), "cut": config.evaluator.max_episode_steps, "plays": plays}
+    if plays and not config.evaluator.deterministic:  # else without this key, as in the names of earlier versions
+        task["explores"] = True
     return hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any, TypeAlias, cast
@@ -23,7 +24,7 @@ from remuda.environments.atari import NAMESPACE, AtariGame, atari_settings, is_a
 from remuda.environments.dm_env import DmEnv, is_dm_env
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
 from remuda.environments.lanes import Group, ParallelEnv
-from remuda.environments.packing import PackObservations, is_structured
+from remuda.environments.packing import PackObservations, is_structured, packs
 from remuda.environments.spaces import Array, Space, column_layout, space_structure
 from remuda.environments.turns import TurnEnv, Turns, takes_turns
 from remuda.environments.wrappers import MasksToInfos, MaskToInfo, PackActions, has_parts, observes_mask
@@ -329,7 +330,8 @@ def require_same(setting: str, policy: tuple[Space, Space], other: tuple[Space, 
 def _form(what: str, space: Space) -> object:
     described = space_structure(space)
     bounds = ("low", "high") if what == "observation" else ()
-    return {key: value for key, value in described.items() if key not in bounds}
+    parts = [replace(part, low=None, high=None) for part in space.parts] if packs(space) else []
+    return {key: value for key, value in described.items() if key not in bounds}, parts
 
 
 def _check_agents(config: ExperimentConfig) -> tuple[Space, Space]:

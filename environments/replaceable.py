@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from remuda.config.errors import NoExit, shortened
 from remuda.environments.faults import (
@@ -22,7 +23,7 @@ from remuda.environments.faults import (
 )
 from remuda.environments.probe import FIRST, Remarks
 from remuda.environments.seeding import replacement_seed
-from remuda.environments.spaces import Array
+from remuda.environments.spaces import Array, Space
 
 _OF_RESET = ("observation", "info")
 _OF_STEP = ("observation", "reward", "terminated", "truncated", "info")
@@ -40,8 +41,7 @@ class _OneAgent:
 
     def __init__(self, env: gymnasium.Env[Any, Any], remarks: Remarks | None) -> None:
         self._space = env.observation_space
-        self._shape: tuple[int, ...] = tuple(self._space.shape or ())
-        self._dtype: np.dtype[Any] = np.dtype(self._space.dtype)
+        self._expected = _expected(self._space)
         self._remarks, self._looks = remarks, 0 if remarks is None else FIRST
 
     def require_alike(self, env: Any) -> None:
@@ -70,7 +70,7 @@ class _OneAgent:
         if self._looks and self._remarks is not None:
             self._looks -= 1
             self._remarks.look(self._space, observation)
-        return _checked_observation(observation, self._shape, self._dtype)
+        return _checked_observation(observation, *self._expected)
 
 
 class _SeveralAgents:
@@ -78,7 +78,7 @@ class _SeveralAgents:
 
     def __init__(self, env: Any) -> None:
         spaces = {agent: env.observation_space(agent) for agent in env.possible_agents}
-        self._expected = {agent: (tuple(one.shape or ()), np.dtype(one.dtype)) for agent, one in spaces.items()}
+        self._expected = {agent: _expected(one) for agent, one in spaces.items()}
 
     def require_alike(self, env: Any) -> None:
         if other := set(env.possible_agents) ^ set(self._expected):
@@ -250,7 +250,13 @@ class ReplaceableEnv:
         return fault.fresh_seed
 
 
-def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _expected(space: Space) -> tuple[tuple[int, ...], np.dtype[Any], range | None]:
+    """Return shape, dtype and, of a Discrete space, the values of its observations."""
+    values = range(int(space.start), int(space.start + space.n)) if isinstance(space, Discrete) else None
+    return tuple(space.shape or ()), np.dtype(space.dtype), values
+
+
+def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any], values: range | None) -> Array:
     """Return the observation as an array of its space. Raises UnusableResultError."""
     array: Array = np.asarray(observation)
     if array.shape != shape:
@@ -259,6 +265,10 @@ def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dty
         raise UnusableResultError(f"it returned an observation of {array.dtype}, and its space says {dtype}")
     if array.dtype.kind == "f" and not np.vdot(array, array) <= _SURELY:
         _check_numbers(array)
+    if values is not None and int(array) not in values:
+        raise UnusableResultError(
+            f"it returned the observation {int(array)}, and its space says {values[0]} to {values[-1]}"
+        )
     return array
 
 

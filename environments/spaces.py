@@ -66,6 +66,8 @@ def space_structure(space: Space) -> dict[str, JsonValue]:
             structure |= {"n": int(space.n), "start": int(space.start)}
         case spaces.MultiDiscrete():
             structure |= {"nvec": cast(JsonValue, space.nvec.tolist())}
+            if space.start.any():
+                structure |= {"start": cast(JsonValue, space.start.tolist())}
         case _:
             pass
     return structure

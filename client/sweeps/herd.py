@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
+from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -14,8 +15,7 @@ from remuda.client.checking import with_agents
 from remuda.client.client import Client, with_retries
 from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord, RunState
-from remuda.wire.connection_file import ConnectionFileError
-from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import ExperimentState, ExperimentStatus
 
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ class HerdRuns:
         """Submit all runs that no earlier sweep has submitted."""
         self._listed = None
         for task in tasks:
-            record = self._with_retries(partial(self._adopt_or_submit, task)) if self._adopt else self._submit(task)
+            record = self._with_retries(partial(self._adopt_or_submit, task, str(uuid4())))
             if record.experiment is not None and not record.over:
                 self._records[record.experiment] = record
             yield record
@@ -89,23 +89,19 @@ class HerdRuns:
             with contextlib.suppress(RefusedError):  # it has ended by itself
                 self._with_retries(partial(self._client.stop, experiment))
 
-    def _adopt_or_submit(self, task: Task) -> RunRecord:
-        """Return the run's existing experiment, or submit a new one. After a missing answer, the next call first asks
-        whether the coordinator has accepted the submission."""
+    def _adopt_or_submit(self, task: Task, experiment: str) -> RunRecord:
+        """Return the run's existing experiment, or submit a new one with this id. Repeated after a missing answer, the
+        call submits nothing twice."""
         if self._listed is None:
-            self._listed = self._client.status().experiments
+            self._listed = self._client.status().experiments if self._adopt else ()
         for status in self._listed:
             if status.run_dir == str(task.run.run_dir):
                 ours = status.id == task.record.experiment
                 if _STATES[status.state] in ("queued", "running") or (ours and status.state == "finished"):
                     return _updated(replace(task.record, experiment=status.id), status)
-        try:
-            return self._submit(task)
-        except (UnreachableError, ConnectionFileError):
-            self._listed = None
-            raise
+        return self._submit(task, experiment)
 
-    def _submit(self, task: Task) -> RunRecord:
+    def _submit(self, task: Task, experiment: str) -> RunRecord:
         try:
             submitted = self._client.submit(
                 with_agents(task.run.loaded.config),
@@ -113,9 +109,10 @@ class HerdRuns:
                 run_dir=task.run.run_dir,
                 on_exists=task.on_exists,
                 provenance=task.run.loaded.provenance,
+                experiment=experiment,
             )
         except RefusedError as error:
-            if error.code == "protocol":
+            if error.code in ("protocol", "busy"):
                 raise
             return replace(task.record, state="failed", reason=str(error))
         return replace(task.record, state="queued", experiment=submitted.experiment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -17,10 +18,11 @@ from typing import IO, Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from remuda.client.plots.runs import PlotError, read_progress
+from remuda.client.plots.runs import cell_number
 from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord
 from remuda.storage.run_folder import RunFolder
+from remuda.storage.untrusted import open_regular
 from remuda.wire.child_end import end_within
 from remuda.worker.process import ONE_THREAD
 
@@ -30,12 +32,54 @@ _LAST_WORDS = 2_000
 """Characters at the end of a run's output to search for the error."""
 
 
+class ProgressNews:
+    """The newest numbers in a progress.txt. Each look reads the new rows alone, since a long run has megabytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin(0)
+
+    def _begin(self, inode: int) -> None:
+        self._inode, self._end = inode, 0
+        self._columns: list[str] = []
+        self.numbers: dict[str, float | None] = {}
+        """By name of a record's field; empty before the first row."""
+
+    def look(self) -> None:
+        """Read the whole rows since the last look. A file that was replaced or cut is read from its beginning. Raises
+        OSError."""
+        with open_regular(self._path) as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._end:
+                self._begin(status.st_ino)
+            file.seek(self._end)
+            new = file.readall() or b""
+        whole = new[: new.rfind(b"\n") + 1]
+        self._end += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            if self._columns:
+                self._note(dict(zip(self._columns, line.split("\t"), strict=False)))
+            else:
+                self._columns = line.split("\t")
+
+    def _note(self, row: dict[str, str]) -> None:
+        names = ("TotalEnvInteracts", "Time", "AverageTestEpRet")  # the last is missing without evaluations
+        steps, wall_s, tested = (cell_number(row.get(name, "")) for name in names)
+        if not math.isfinite(steps):
+            return
+        self.numbers |= {"env_step": int(steps), "wall_s": wall_s}
+        if not math.isnan(tested):
+            best = self.numbers.get("best_return")
+            self.numbers |= {"last_return": tested, "best_return": tested if best is None else max(best, tested)}
+
+
 @dataclass
 class _Child:
     record: RunRecord
     process: subprocess.Popen[bytes]
     output: IO[bytes]
     said: Path
+    progress: ProgressNews
 
 
 class LocalRuns:
@@ -124,25 +168,15 @@ class LocalRuns:
                 start_new_session=True,  # Ctrl-C reaches only this process, which then asks the others to end
             )
         record = replace(task.record, state="running", reason=None)
-        self._children[run.name] = _Child(record, process, output, said)
+        progress = ProgressNews(RunFolder(run.run_dir).progress)
+        self._children[run.name] = _Child(record, process, output, said, progress)
         return record
 
     def _look(self, child: _Child) -> RunRecord:
         """Read the progress of a run from its progress.txt."""
-        folder = RunFolder(self._log.parent / child.record.run_dir)
-        with contextlib.suppress(PlotError):  # it has not begun to write
-            columns = read_progress(folder.progress)
-            steps, wall_s = columns["TotalEnvInteracts"], columns["Time"]
-            evaluated = columns.get("AverageTestEpRet")  # missing where there are no evaluations
-            returns = [] if evaluated is None else [value for value in evaluated.tolist() if value == value]
-            if len(steps):
-                child.record = replace(
-                    child.record,
-                    env_step=int(steps[-1]),
-                    wall_s=float(wall_s[-1]),
-                    last_return=returns[-1] if returns else None,
-                    best_return=max(returns) if returns else None,
-                )
+        with contextlib.suppress(OSError):  # it has not begun to write
+            child.progress.look()
+            child.record = replace(child.record, **child.progress.numbers)
         return child.record
 
     def _ended(self, name: str) -> RunRecord:

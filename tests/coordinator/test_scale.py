@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,10 +17,10 @@ from remuda.coordinator.experiment.collecting import CreditBook
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
-from remuda.coordinator.scheduler import Demand, Holding, plan
+from remuda.coordinator.scheduler import Demand, Holding, Plan, plan
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config, holder
-from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.tests.coordinator.simulation import STEP_S, CollectorWork, World
 from remuda.tests.coordinator.work import operations
 from remuda.training.replay.limiters import CHUNKS_AHEAD
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, PolicyRef, Register
@@ -64,6 +67,27 @@ def test_a_plan_costs_what_it_deals_and_not_what_is_free_or_could_be_lent() -> N
         return operations(lambda: plan([small, lacking], free, [holding]))  # type: ignore[arg-type]
 
     assert cost(MANY) < MORE * cost(FEW)
+
+
+def test_a_long_queue_is_planned_less_often_and_a_free_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans take time for each queued run: planning 20 times a second, 500 of these took half a core."""
+    world = World(config()).started(learners=0)
+    for number in range(59):
+        world.submit(f"queued {number}")
+    world.steps(4)
+    plans: list[int] = []
+
+    def counted(demands: Sequence[Demand], *more: Any) -> Plan:
+        plans.append(len(demands))
+        return plan(demands, *more)
+
+    monkeypatch.setattr(assignments, "plan", counted)
+    world.steps(40)
+    assert set(plans) == {60}
+    assert len(plans) <= 40 * STEP_S / (60 * assignments.PAUSE_PER_RUN_S) + 1
+    world.add("learner", 1)
+    world.steps(2)
+    assert [worker.lease > 0 for worker in world.coordinator.registry.holders.values()].count(True) >= 3
 
 
 def test_workers_that_beat_are_not_looked_at_in_every_look() -> None:

@@ -12,7 +12,9 @@ from gymnasium import spaces
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.make import check_environment
+from remuda.environments.make import check_environment, require_same
+from remuda.environments.packing import packed_space
+from remuda.environments.spaces import Space
 
 MODULE = """
 import gymnasium
@@ -55,6 +57,31 @@ def test_what_cannot_be_built_is_named(tmp_path: Path, env: EnvConfig, reason: s
     (tmp_path / "broken_env.py").write_text(MODULE)
     with pytest.raises(EnvironmentBuildError, match=reason):
         check_environment(config_of(env, tmp_path))
+
+
+def parts_of(first: spaces.Box, second: spaces.Box) -> Space:
+    return packed_space(spaces.Dict({"a": first, "b": second}))
+
+
+TWO, THREE = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (3,))
+PARTS, SWITCHES = parts_of(TWO, THREE), spaces.MultiDiscrete([2, 3])
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ((parts_of(THREE, TWO), SWITCHES), "observation"),
+        ((packed_space(spaces.Dict({"a": TWO, "c": THREE})), SWITCHES), "observation"),
+        ((PARTS, spaces.MultiDiscrete([2, 3], start=[1, 0])), "action"),
+    ],
+)
+def test_a_task_of_other_parts_or_first_actions_does_not_fit(other: tuple[Space, Space], what: str) -> None:
+    with pytest.raises(EnvironmentBuildError, match=f"its {what} space is"):
+        require_same("evaluator.env", (PARTS, SWITCHES), other)
+
+
+def test_bounds_of_parts_may_differ_between_tasks() -> None:
+    require_same("evaluator.env", (PARTS, SWITCHES), (parts_of(spaces.Box(-9, 9, (2,)), THREE), SWITCHES))
 
 
 def test_of_several_agents_it_returns_the_spaces_of_those_of_the_policy(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.faults import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, RestartLimit
@@ -290,3 +292,31 @@ def test_closing_what_broke_may_fail_and_is_said(capsys: pytest.CaptureFixture[s
             env.reset()
     assert "environment 0 (Walk-v0): closing it raised OSError: still busy" in capsys.readouterr().err
     env.close()
+
+
+class Rooms(gymnasium.Env[Any, Any]):
+    """Observes a room from 0 to 3, and one that does not exist in its second step."""
+
+    observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def __init__(self, missing: int) -> None:
+        self.missing = missing
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        self.steps = 0
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return (3 if self.steps == 1 else self.missing), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("missing", [-1, 4])
+def test_an_integer_outside_its_space_is_a_fault_and_no_other_state(missing: int) -> None:
+    """Networks read -1 as the last value, and have no entry for 4."""
+    said: list[Fault] = []
+    env = guarded(lambda: Rooms(missing), said)
+    env.reset(seed=1)
+    assert env.step(0)[0] == 3
+    assert env.step(0)[0] == 0  # of a new environment
+    assert f"it returned the observation {missing}, and its space says 0 to 3" in said[0].text()

@@ -15,8 +15,8 @@ from remuda.client.sweeps.plan import Task, plan, tasks
 from remuda.tests.client.statuses import status
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
 from remuda.wire.connection_file import ConnectionFileError
-from remuda.wire.conversation import UnreachableError
-from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, Status, Submitted
+from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, Rejected, Status, Submitted
 
 COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://127.0.0.1:1", 1, 0.0, 1)
 
@@ -31,12 +31,12 @@ class Scripted:
     def status(self) -> Status:
         return Status(COORDINATOR, [], list(self.accepted))
 
-    def submit(self, config: object, *, name: str, run_dir: Path, **others: Any) -> Submitted:
+    def submit(self, config: object, *, name: str, run_dir: Path, experiment: str, **others: Any) -> Submitted:
         self._trouble("before")
-        id = f"eeeeeeee-0000-4000-8000-{len(self.accepted):012}"
-        self.accepted.append(status(id=id, name=name, run_dir=str(run_dir), state="queued"))
+        if experiment not in {one.id for one in self.accepted}:
+            self.accepted.append(status(id=experiment, name=name, run_dir=str(run_dir), state="queued"))
         self._trouble("after")
-        return Submitted(id, str(run_dir))
+        return Submitted(experiment, str(run_dir))
 
     def stop(self, experiment: str) -> None:
         self._trouble(experiment)
@@ -49,32 +49,25 @@ def todo(tmp_path: Path) -> Sequence[Task]:
     return found
 
 
+@pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_no_answer_is_waited_for_and_what_was_accepted_is_not_submitted_again(todo: Sequence[Task], when: str) -> None:
-    errors: list[Exception] = [UnreachableError("silent"), ConnectionFileError("no file")]
+def test_no_answer_is_waited_for_and_what_was_accepted_is_not_submitted_again(
+    todo: Sequence[Task], when: str, adopt: bool
+) -> None:
+    """Also by a sweep that starts over, and while the coordinator prepares as many runs as it can."""
+    busy = RefusedError(Rejected("busy", "submit again in a moment"))
+    errors: list[Exception] = [UnreachableError("silent"), ConnectionFileError("no file"), busy]
 
     def trouble(now: str) -> None:
         if now == when and errors:
             raise errors.pop()
 
     coordinator, waits = Scripted(trouble), list[float]()
-    begun = [*HerdRuns(cast("Client", coordinator), sleep=waits.append).begin(todo)]
+    begun = [*HerdRuns(cast("Client", coordinator), adopt=adopt, sleep=waits.append).begin(todo)]
     assert [record.experiment for record in begun] == [one.id for one in coordinator.accepted]
     assert [one.name for one in coordinator.accepted] == [task.run.name for task in todo]
-    assert len(waits) == 2, "once for each error"
-
-
-def test_what_starts_over_is_submitted_by_one_attempt(todo: Sequence[Task]) -> None:
-    """An experiment that runs in its folder is not followed, so nothing would tell that the first was accepted."""
-
-    def trouble(now: str) -> None:
-        if now == "after":
-            raise UnreachableError("silent")
-
-    coordinator = Scripted(trouble)
-    with pytest.raises(UnreachableError):
-        list(HerdRuns(cast("Client", coordinator), adopt=False, sleep=lambda wait_s: None).begin(todo))
-    assert len(coordinator.accepted) == 1
+    assert {record.state for record in begun} == {"queued"}
+    assert len(waits) == 3, "once for each error"
 
 
 def test_runs_of_a_trial_that_is_given_up_are_stopped_and_no_other(todo: Sequence[Task]) -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from remuda.client.sweeps.grid import read_grid
-from remuda.client.sweeps.local import LocalRuns
+from remuda.client.sweeps.local import LocalRuns, ProgressNews
 from remuda.client.sweeps.plan import Task, carry_out, plan, tasks
 from remuda.client.sweeps.record import RunRecord, SweepBook
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -87,3 +87,21 @@ def test_progress_is_seen_while_it_runs_and_a_kill_at_once(running: tuple[LocalR
     until(lambda: comes(lambda one: one.over), "the end is seen")
     assert seen[-1].state == "failed"
     assert "ended by signal 9" in (seen[-1].reason or "")
+
+
+def test_each_look_at_a_run_reads_the_new_rows_of_progress_alone(tmp_path: Path) -> None:
+    path = tmp_path / "progress.txt"
+    path.write_text("TotalEnvInteracts\tTime\tAverageTestEpRet\n100\t1.5\t7.0\n200\t2.5\tnan\n300\t3")
+    news = ProgressNews(path)
+    news.look()
+    assert news.numbers == {"env_step": 200, "wall_s": 2.5, "last_return": 7.0, "best_return": 7.0}
+    with path.open("r+") as file:
+        file.write("TotalEnvInteracts\tTime\tAverageTestEpRet\n100\t1.5\t9.0\n")
+    with path.open("a") as file:
+        file.write(".5\t6.0\n")
+    news.look()
+    assert news.numbers == {"env_step": 300, "wall_s": 3.5, "last_return": 6.0, "best_return": 7.0}
+    path.rename(tmp_path / "former")
+    path.write_text("TotalEnvInteracts\tTime\n50\t0.5\n")
+    news.look()
+    assert news.numbers == {"env_step": 50, "wall_s": 0.5}, "replaced, as by a resumed run"

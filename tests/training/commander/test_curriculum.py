@@ -238,3 +238,9 @@ def test_a_task_is_known_by_its_name() -> None:
     assert len(set(names)) == 3
     assert [stage_named(settings, name) for name in (*names, "unknown")] == [0, 1, 2, 0]
     assert task_of(config([])) == names[0], "what comes later changes nothing about the first task"
+
+
+def test_returns_with_exploration_are_of_another_task_than_returns_without() -> None:
+    """So a resumed run that has changed `evaluator.deterministic` compares its returns with none from before."""
+    greedy, explores = (config([], evaluator={"deterministic": one}) for one in (True, False))
+    assert task_of(greedy) == task_of(config([])) != task_of(explores)

@@ -273,7 +273,9 @@ class BufferConfig(Section):
     """Limit for the bytes of payload files in data/; at this limit the oldest rows are evicted earlier."""
 
 
-TAKEN_NAMES = frozenset({"buffer", "collector", "commander", "evaluator", "learner", "serial"})
+TAKEN_NAMES = frozenset(
+    {"buffer", "collector", "commander", "evaluator", "inference", "learner", "reanalyzer", "serial"}
+)
 """Names of log folders, next to the log folders of the policies."""
 
 

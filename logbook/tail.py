@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.config.learning import TAKEN_NAMES
 from remuda.storage.untrusted import open_regular
 from remuda.wire.messages import LogPosition
 
@@ -35,8 +36,6 @@ FILES = {
 FOLDERS = ("collector", "evaluator", "reanalyzer", "inference")
 """Folders with logs of workers, one for each incarnation."""
 SOURCES = (*FILES, *FOLDERS)
-TAKEN = frozenset({*(file.split("/")[0] for file in FILES.values()), *FOLDERS, "serial"})
-"""Names of folders that belong to no policy."""
 LEARNER = "learner"
 """Name of a folder inside the folder of each policy."""
 _POLICY = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -98,7 +97,7 @@ def policies(log: Path) -> list[str]:
         found = [
             entry.name for entry in entries if _POLICY.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
         ]
-        return sorted(name for name in found if name not in TAKEN and (log / name / LEARNER).is_dir())
+        return sorted(name for name in found if name not in TAKEN_NAMES and (log / name / LEARNER).is_dir())
     return []
 
 

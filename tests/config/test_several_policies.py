@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -16,6 +16,7 @@ from remuda.config.load import load_config, load_settings
 from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.tests.config.files import write
+from remuda.wire.messages.parts import Role
 
 GAME: dict[str, Any] = {
     "name": "game",
@@ -79,6 +80,12 @@ def test_a_resumed_run_tells_the_settings_that_have_changed(tmp_path: Path) -> N
     assert [line for line in changed_settings(tmp_path, now) if "source_dir" not in line] == [
         "learner.learning_rate is 0.5 and was 0.002"
     ]
+
+
+@pytest.mark.parametrize("role", get_args(Role))
+def test_a_policy_is_not_named_like_the_log_folder_of_a_role(role: str) -> None:
+    with pytest.raises(ValidationError, match=f"{role} is the name of a folder of logs"):
+        game(policies={role: {"agents": ["*"]}})
 
 
 @pytest.mark.parametrize(

@@ -273,8 +273,9 @@ class Year(World):
             del self.owner[chunk]
             self.accepted.discard(chunk)
             self.disk.discard(chunk_name(chunk))
-        alive = {(worker.uuid, worker.incarnation) for worker in self.workers.values()}
-        self.sequences = {one: number for one, number in self.sequences.items() if one in alive}
+        kept = {(worker.uuid, worker.incarnation) for worker in self.workers.values()}
+        kept |= {(chunk.worker, chunk.incarnation) for chunk in self.owner}  # whose files can still be read
+        self.sequences = {one: number for one, number in self.sequences.items() if one in kept}
         for notes in (self.said, self.reports, self.progress, self.closed, self.replies, self.used):
             notes.clear()
         for each in (self.written, self.records, self.rewards, self.collected, self._newest):

@@ -21,9 +21,10 @@ from msgspec.structs import replace
 from remuda.client.plots.runs import cell_number
 from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord
+from remuda.logbook import tail
 from remuda.storage.run_folder import RunFolder
-from remuda.storage.untrusted import open_regular
 from remuda.wire.child_end import end_within
+from remuda.wire.messages import LogPosition
 from remuda.worker.process import ONE_THREAD
 
 LOOK_S = 1.0
@@ -36,11 +37,8 @@ class ProgressNews:
     """The newest numbers in a progress.txt. Each look reads the new rows alone, since a long run has megabytes."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._begin(0)
-
-    def _begin(self, inode: int) -> None:
-        self._inode, self._end = inode, 0
+        self._folder = path.parent
+        self._position = LogPosition(path.name, 0, 0)
         self._columns: list[str] = []
         self.numbers: dict[str, float | None] = {}
         """By name of a record's field; empty before the first row."""
@@ -48,19 +46,15 @@ class ProgressNews:
     def look(self) -> None:
         """Read the whole rows since the last look. A file that was replaced or cut is read from its beginning. Raises
         OSError."""
-        with open_regular(self._path) as file:
-            status = os.fstat(file.fileno())
-            if status.st_ino != self._inode or status.st_size < self._end:
-                self._begin(status.st_ino)
-            file.seek(self._end)
-            new = file.readall() or b""
-        whole = new[: new.rfind(b"\n") + 1]
-        self._end += len(whole)
-        for line in whole.decode(errors="replace").splitlines():
-            if self._columns:
-                self._note(dict(zip(self._columns, line.split("\t"), strict=False)))
-            else:
-                self._columns = line.split("\t")
+        while (piece := tail.read(self._folder, self._position)).text:
+            before, self._position = self._position, piece.position
+            if piece.position.inode != before.inode or piece.position.offset < before.offset:
+                self._columns, self.numbers = [], {}
+            for line in piece.text.splitlines():
+                if self._columns:
+                    self._note(dict(zip(self._columns, line.split("\t"), strict=False)))
+                else:
+                    self._columns = line.split("\t")
 
     def _note(self, row: dict[str, str]) -> None:
         names = ("TotalEnvInteracts", "Time", "AverageTestEpRet")  # the last is missing without evaluations

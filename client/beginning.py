@@ -51,7 +51,7 @@ class ResolvedRun:
 
 
 _FILLED_IN = frozenset({"source_dir", "env.agents", "policy.declaration", "policies"})
-"""Settings that Remuda fills in, although omitted, and that are not defaults."""
+"""Settings without a default, which Remuda fills in if a config omits them."""
 
 
 def keep_former_defaults(loaded: LoadedConfig, run_dir: Path) -> LoadedConfig:

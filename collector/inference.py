@@ -222,8 +222,8 @@ class _Totals:
 
 
 def address_towards(host: str) -> str:
-    """Return this machine's address on its way to `host`: there others that reach `host` find this machine. Sends
-    nothing. Raises OSError for an unknown host."""
+    """Return the address of the network interface that leads to `host`, where machines of that network reach this
+    machine. Sends nothing. Raises OSError for an unknown host."""
     family, kind, _, _, where = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(where)

@@ -89,7 +89,7 @@ def markdown_text() -> str:
 
 
 def _settings() -> list[str]:
-    """Return a table of all settings but those of `policy`: a bold row for each section, then its settings."""
+    """Return the table of settings outside `policy`: per section a bold row, then a row per setting."""
     rows = _rows(())
     sections = re.findall(r'^\| <a id="(.*?)"></a>\*\*(\w+)\*\*', "\n".join(rows), re.M)
     named = ", ".join(f"[{name}](#{anchor})" for anchor, name in [("policy", "policy"), *sections])
@@ -98,7 +98,7 @@ def _settings() -> list[str]:
 
 
 def _rows(loc: Loc) -> list[str]:
-    """Return the rows of a section, then those of its inner sections. Siblings of one class share the rows."""
+    """Return the rows of a section and of its inner sections. Sections of one class are written once."""
     section = section_at(loc)
     assert section is not None
     rows: list[str] = []
@@ -171,7 +171,7 @@ def _which(some: Sequence[str], kinds: Sequence[str]) -> str:
 
 
 def _by_kind(defaults: Mapping[str, Sequence[str]]) -> str:
-    """Return the default of most types, then each other default with its types."""
+    """List the most common default first, then the other defaults with the algorithms that have them."""
     usual, *others = sorted(defaults, key=lambda value: -len(defaults[value]))
     return "; ".join([usual, *(f"{', '.join(defaults[value])}: {value}" for value in others)])
 

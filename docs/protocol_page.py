@@ -65,7 +65,7 @@ REPLIES: dict[Kind, tuple[Kind, ...]] = {
     messages.LogRequest: (messages.LogText, messages.Rejected),
     messages.Shutdown: (messages.Done,),
 }
-"""Replies to each message; every other message that is resent is answered with an Ack."""
+"""Replies by message. Messages without a reply are acknowledged with an Ack."""
 
 RESULTS: dict[Kind, tuple[Kind, ...]] = {
     messages.Assign: (messages.Ready, messages.WorkerFailed),

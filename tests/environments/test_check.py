@@ -80,8 +80,11 @@ def test_a_task_of_other_parts_or_first_actions_does_not_fit(other: tuple[Space,
         require_same("evaluator.env", (PARTS, SWITCHES), other)
 
 
-def test_bounds_of_parts_may_differ_between_tasks() -> None:
-    require_same("evaluator.env", (PARTS, SWITCHES), (parts_of(spaces.Box(-9, 9, (2,)), THREE), SWITCHES))
+def test_bounds_of_observations_may_differ_between_tasks_and_of_actions_may_not() -> None:
+    wider = parts_of(spaces.Box(-9, 9, (2,)), THREE)
+    require_same("evaluator.env", (PARTS, SWITCHES), (wider, SWITCHES))
+    with pytest.raises(EnvironmentBuildError, match="its action space is"):
+        require_same("evaluator.env", (SWITCHES, TWO), (SWITCHES, spaces.Box(-9, 9, (2,))))
 
 
 def test_of_several_agents_it_returns_the_spaces_of_those_of_the_policy(tmp_path: Path) -> None:

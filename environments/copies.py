@@ -81,7 +81,8 @@ class LocalCopies:
             if self._over[index]:
                 self.reset_copy(index, None)
                 continue
-            if self._step_one_agent(index, actions[0][index]) if one else self._step(index, actions):
+            # A copy: some environments scale or clip their action in place, and the row needs what the policy chose.
+            if self._step_one_agent(index, actions[0][index].copy()) if one else self._step(index, actions):
                 stepped += 1
             else:
                 self.begun[index] = self.replaced[index] = self.any_replaced = self._marked = True

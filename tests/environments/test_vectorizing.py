@@ -44,7 +44,7 @@ class TickingEnv(gymnasium.Env[Array, Any]):
     """Its clock goes on by `durations_s` in each step and by a minute in each reset."""
 
     observation_space = spaces.Box(-1, 1, (1,))
-    action_space = spaces.Discrete(2)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
 
     def __init__(self, durations_s: Iterator[float]) -> None:
         self.now_s, self.steps, self.resets, self.closed = 0.0, 0, 0, False
@@ -116,3 +116,21 @@ def test_a_copy_that_fails_leaves_the_failure_to_the_environments_themselves() -
     assert env.closed or usable_cores() == 1
     assert said[0].startswith("environments: sync, objects in one process")
     assert "could not be timed: StopIteration" in said[0] or usable_cores() == 1
+
+
+class Scaling(TickingEnv):
+    """Multiplies its action in place."""
+
+    action_space = spaces.Box(-1, 1, (2,))
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        action *= 100.0
+        return super().step(action)
+
+
+def test_an_environment_may_change_its_action_and_the_row_keeps_what_the_policy_chose() -> None:
+    copies = LocalCopies.of_one_agent([Scaling(iter([0.0] * 9)), Scaling(iter([0.0] * 9))])
+    copies.reset([0, 1])
+    actions = np.full((2, 2), 0.5, np.float32)
+    copies.step([actions])
+    assert (actions == 0.5).all()

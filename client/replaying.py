@@ -236,7 +236,10 @@ def _played(
         stop = min(begin + _BLOCK_SLOTS, end)
         slots: list[list[tuple[Array, ...]]] = [[] for _ in recorded]
         for slot in range(begin, stop):
-            acted = [one.actions[slot] for one in recorded]
+            acted = [
+                one.actions[slot].astype(lanes.group.action.dtype, copy=False)
+                for one, lanes in zip(recorded, copies.lanes, strict=True)
+            ]
             if all((one.flags[slot] & RESET).all() for one in recorded):
                 copies.reset([seeds[copy] for copy in chosen] if slot == 0 else None)
                 by_reset = True

@@ -71,7 +71,7 @@ class NStepRows:
         bootstraps = ~trace.terminated.take(after - num_envs)
         columns: dict[str, Array] = {
             **observation_columns(trace.observations, {"obs": first, "next_obs": after}),
-            "action": trace.actions.reshape(-1, *trace.actions.shape[2:]).take(first, axis=0),
+            "action": _picked(trace.action_column, first),
             "reward": windows.reward.take(first).astype(np.float32),
             "discount": (self._powers.take(length) * bootstraps).astype(np.float32),
             **legal_columns(trace, {"legal": first, "next_legal": after}),
@@ -108,7 +108,7 @@ class SegmentRows:
         seen = np.arange(trace.kept * trace.num_envs, (trace.end + 1) * trace.num_envs)
         columns: dict[str, Array] = {
             **observation_columns(trace.observations, {"obs": seen.reshape(-1, trace.num_envs).T}),
-            "action": _by_env(trace.actions[new]),
+            "action": _by_env(trace.action_column[new]),
             "reward": _by_env(trace.reward[new]).astype(np.float32),
             "terminated": _by_env(trace.terminated[new]),
             "done": _by_env(trace.done[new]),
@@ -196,7 +196,7 @@ class SequenceRows:
         taken = seen[:, :-1]
         columns: dict[str, Array] = {
             **observation_columns(trace.observations, {"obs": seen}),
-            "action": _picked(trace.actions, taken),
+            "action": _picked(trace.action_column, taken),
             "reward": _picked(trace.reward, taken).astype(np.float32),
             "terminated": _picked(trace.terminated, taken),
             "done": _picked(trace.done, taken),
@@ -259,7 +259,7 @@ class UnrollRows:
         missing = offsets[:-1] >= steps
         columns: dict[str, Array] = {
             **observation_columns(trace.observations, {"obs": seen}),
-            "action": _picked(trace.recorded.get("action", trace.actions), taken[:, :acted], missing[:, :acted]),
+            "action": _picked(trace.recorded.get("action", trace.action_column), taken[:, :acted], missing[:, :acted]),
             "reward": _picked(trace.reward, taken, missing).astype(np.float32),
             "steps": steps[:, 0].astype(np.int32),
             "terminated": trace.terminated.take(taken[:, -1]),

@@ -169,7 +169,7 @@ class StepsWriter:
                 "action": [list(shape), column.str],
             }
             for (name, one), dtype in zip(lanes.items(), seen, strict=True)
-            for shape, column in [column_layout(one.group.action, what="action")]
+            for shape, column in [column_layout(one.group.action, what="action", keeps_float64=True)]
         ]
         self._header = packed({**self._about, "task": task, "kwargs": kwargs_json, "policies": policies})
 

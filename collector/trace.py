@@ -48,7 +48,8 @@ class Trace:
         self._recorded_names = tuple(recorded or {})
         self._noted_layouts = {**(measured or {}), **(recorded or {})}
         seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
-        self._layouts = (seen, column_layout(action, what="action"))
+        self._layouts = (seen, column_layout(action, what="action", keeps_float64=True))
+        _, self._action_dtype = column_layout(action, what="action")
         self._state_size = state_size
         self.keeps_legal = False
         """True after `keep_legal`."""
@@ -172,6 +173,12 @@ class Trace:
     def new(self) -> slice:
         """The slots of this stretch."""
         return slice(self.kept, self.end)
+
+    @property
+    def action_column(self) -> Array:
+        """Return the actions [time, env, …] of all slots so far with the dtype of rows; `actions` are exact, as the
+        environments got them."""
+        return self.actions[: self.end].astype(self._action_dtype, copy=False)
 
     def real(self) -> Bools:
         """Return the new slots that are real steps, not resets: [time, env]."""

@@ -10,7 +10,7 @@ from remuda.client.episodes import Record, read_record
 from remuda.client.replaying import Outcome, Replayer, Step, replay
 from remuda.config.schema import ExperimentConfig
 from remuda.runner.serial import Start
-from remuda.tests.runner.runs import USER_FILES, run_tiny, tiny_config
+from remuda.tests.runner.runs import USER_FILES, run_tiny, tiny_config, write_user_folder
 from remuda.tests.runner.several import several_config
 
 SHORT = "stop.max_env_steps=120"
@@ -43,6 +43,36 @@ def test_episodes_of_several_policies_and_after_a_broken_copy(tmp_path: Path) ->
     _, outcomes, counted = played(config, tmp_path / "broken")
     assert len(outcomes) == counted
     assert {one.difference for one in outcomes} == {None}
+
+
+PULL = """
+import gymnasium
+import numpy as np
+
+class Pull(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9.0, 9.0, (1,), np.float64)
+    action_space = gymnasium.spaces.Box(-0.7, 0.7, (1,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.place = 0, 0.0
+        return np.zeros(1), {}
+
+    def step(self, action):
+        self.time, self.place = self.time + 1, self.place + action[0]
+        return np.array([self.place]), float(self.place), False, self.time >= 7, {}
+"""
+
+
+def test_actions_are_given_as_the_environment_got_them(tmp_path: Path) -> None:
+    """Of float64, and most of them clipped to a bound that float32 has not."""
+    user = tmp_path / "user"
+    write_user_folder(user)
+    (user / "pull.py").write_text(PULL)
+    policy = "policy={type: ppo, hidden: [8], horizon_steps: 8, minibatches: 1, log_std_start: 1.0}"
+    config = tiny_config(user, SHORT, 'env={make: "pull:Pull", num_envs: 3, vectorization: sync}', policy)
+    _, outcomes, counted = played(config, tmp_path / "run")
+    assert [(one.difference, one.episode.counted) for one in outcomes] == [(None, True)] * counted
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected, CorruptExperienceError
+from remuda.collector.recorder import Behavior, PolicySetup
+from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
+from remuda.environments.copies import LocalCopies
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
 from remuda.policy.base import Policy
@@ -283,6 +286,37 @@ def test_a_chunk_names_the_oldest_policy_that_acted_in_it() -> None:
     assert env.length > 6, "the script must not end here"
     assert [(chunk.rows, chunk.policy) for chunk in chunks] == [(0, first), (0, second), (4, first)]
     assert rollout.flush().policy == third
+
+
+class Pushed(ScriptedEnv):
+    """Has actions of float64, and notes them."""
+
+    action_space: spaces.Space[Any] = spaces.Box(-0.7, 0.7, (1,), np.float64)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pushes: list[float] = []
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.pushes.append(float(action[0]))
+        return super().step(action[0])
+
+
+class Pushing(Still):
+    """Pushes as hard as it may, which float32 has not."""
+
+    def act(self, observations: Array, exploration: Any, rng: Any, **options: Any) -> Array:
+        return np.full((len(observations), 1), 0.7)
+
+
+def test_steps_keep_actions_of_float64_as_the_environment_got_them_and_rows_have_float32() -> None:
+    env = Pushed()
+    setup = PolicySetup(policy=Pushing(), rows=NStepRows(n_step=1, discount=DISCOUNT), keeps_steps=True)
+    rollout = Rollout(LocalCopies.of_one_agent([env]), [setup], rng=np.random.default_rng(0), seeds=[0])
+    (chunk,) = rollout.collect(20, [Behavior({}, PolicyRef())])
+    assert chunk.slots is not None
+    assert chunk.slots.actions[chunk.slots.real].ravel().tolist() == env.pushes == [0.7] * chunk.env_steps
+    assert chunk.columns["action"].dtype == np.float32
 
 
 def test_wrong_use_is_refused() -> None:

@@ -31,7 +31,7 @@ class ScriptedEnv(gymnasium.Env[Array, Any]):
     """Episodes of random length and ending; every observation [env, episode, step, noise] occurs once."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float64)
-    action_space = spaces.Discrete(3)
+    action_space: spaces.Space[Any] = spaces.Discrete(3)
 
     def __init__(self, number: int = 0, *, longest: int = 6) -> None:
         self.number, self.longest = number, longest

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import time
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import SupportsFloat, SupportsInt
 
 from pydantic import JsonValue
 
@@ -52,19 +52,22 @@ class Run:
     def log(
         self,
         *,
-        env_step: int,
-        train_iter: int = 0,
-        returns: Sequence[float] = (),
-        lengths: Sequence[int] = (),
-        info: Mapping[str, Sequence[float]] | None = None,
-        metrics: Mapping[str, float] | None = None,
+        env_step: SupportsInt,
+        train_iter: SupportsInt = 0,
+        returns: Iterable[SupportsFloat] = (),
+        lengths: Iterable[SupportsInt] = (),
+        info: Mapping[str, Iterable[SupportsFloat]] | None = None,
+        metrics: Mapping[str, SupportsFloat] | None = None,
     ) -> None:
         """Write a row of progress.txt, curves and logs about the time since the last call.
 
         `returns`, `lengths` and `info` are of the finished training episodes, `metrics` are averages of the algorithm's
-        metrics. Raises ValueError if a counter is lower than before, or if a metric's name cannot be a column.
+        metrics; numbers and arrays may be numpy's. Raises ValueError if a counter is lower than before, or if a
+        metric's name cannot be a column.
         """
-        metrics, info = dict(metrics or {}), dict(info or {})
+        env_step, train_iter = int(env_step), int(train_iter)
+        returns, lengths, info = _floats(returns), _integers(lengths), _floats_by_name(info)
+        metrics = {name: float(value) for name, value in (metrics or {}).items()}
         before, now_s = self._counters, time.monotonic()
         self._reach(env_step, train_iter, episodes=len(returns))
         test_returns, test_lengths, test_info, test_env_step = self._test
@@ -97,14 +100,14 @@ class Run:
         self._emit(window, metrics)
         self._test, self._logged_s = _NOTHING, now_s
 
-    def save(self, state: Mapping[str, object], *, env_step: int, train_iter: int) -> CheckpointRecord:
+    def save(self, state: Mapping[str, object], *, env_step: SupportsInt, train_iter: SupportsInt) -> CheckpointRecord:
         """Write ckpt/iteration_<train_iter>.pth.tar with `state` and the counters, and enter the file in index.json.
 
         The newest `keep`, the initial, the best and the last checkpoint stay. `state` holds tensors, numbers, text, and
         lists and dicts of them, so that `torch.load(weights_only=True)` opens the file. Raises ValueError, OSError.
         """
-        self._reach(env_step, train_iter)
-        record = write_state(self.folder.checkpoint(train_iter), state, self._counters)
+        self._reach(int(env_step), int(train_iter))
+        record = write_state(self.folder.checkpoint(self._counters.train_iter), state, self._counters)
         self._checkpoints.add(record, keep=self._keep)
         self._book.say("learner", f"saved checkpoint {self.folder.ckpt / record.file}")
         return record
@@ -112,16 +115,17 @@ class Run:
     def log_evaluation(
         self,
         record: CheckpointRecord,
-        returns: Sequence[float],
-        lengths: Sequence[int],
+        returns: Iterable[SupportsFloat],
+        lengths: Iterable[SupportsInt],
         *,
-        info: Mapping[str, Sequence[float]] | None = None,
+        info: Mapping[str, Iterable[SupportsFloat]] | None = None,
         duration_s: float = 0.0,
     ) -> bool:
         """Log returns and lengths of a checkpoint's evaluation. Returns True if the checkpoint is the best so far.
 
         The evaluation is written to the evaluator's log, its curves, index.json, and the next row of progress.txt.
         """
+        returns, lengths, info = _floats(returns), _integers(lengths), _floats_by_name(info)
         best = self._checkpoints.best
         mean = Statistics.of(returns).mean
         better = is_best(mean, None if best is None else best.reward)
@@ -132,12 +136,12 @@ class Run:
             returns=returns,
             lengths=lengths,
             duration_s=duration_s,
-            info=info or {},
+            info=info,
             wall_s=record.wall_s,
             best=better,
         )
         self._book.emit(report)
-        self._test = returns, lengths, info or {}, record.env_step
+        self._test = returns, lengths, info, record.env_step
         self._checkpoints.set_reward(record.train_iter, mean, best=better)
         return better
 
@@ -187,6 +191,19 @@ class Run:
             self._book.emit(CollectReport(train_iter=train_iter, env_step=env_step, window=window, totals=totals))
         if metrics:
             self._book.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
+
+
+def _floats(values: Iterable[SupportsFloat]) -> list[float]:
+    """Return plain numbers: checkpoints and JSON take no others."""
+    return [float(value) for value in values]
+
+
+def _integers(values: Iterable[SupportsInt]) -> list[int]:
+    return [int(value) for value in values]
+
+
+def _floats_by_name(info: Mapping[str, Iterable[SupportsFloat]] | None) -> dict[str, list[float]]:
+    return {name: _floats(values) for name, values in (info or {}).items()}
 
 
 @contextmanager
@@ -254,21 +271,13 @@ def write_state(path: Path, state: Mapping[str, object], counters: Counters) -> 
     Raises ValueError for content that `torch.load(weights_only=True)` would not open, and for reserved keys; OSError
     leaves an older file of this name unchanged.
     """
-    import torch  # takes a second, which loops without checkpoints save
-
-    from remuda.policy.files.checkpoint_file import OURS, encode, first_line, require_plain, write
+    # Imports torch, which takes a second: loops without checkpoints save it.
+    from remuda.policy.files.checkpoint_file import OURS, encode, require_loadable, write
 
     if taken := sorted(state.keys() & set(OURS)):
         raise ValueError(f"the state's {', '.join(taken)} would hide entries of Remuda: choose other names")
     content = encode(state, counters)
-    try:
-        require_plain(io.BytesIO(content))
-        torch.load(io.BytesIO(content), weights_only=True)
-    except Exception as error:  # torch has several unrelated types for this
-        raise ValueError(
-            "the state holds something besides tensors, numbers, text, and lists and dicts of them: "
-            f"{first_line(error)}"
-        ) from error
+    require_loadable(content)
     return write(path, content, counters)
 
 

@@ -260,6 +260,18 @@ def require_plain(file: IO[bytes]) -> None:
                 require_plain_pickle(archive.read(member))
 
 
+def require_loadable(content: memoryview) -> None:
+    """Raise ValueError unless `read` can open this content of a checkpoint."""
+    try:
+        require_plain(io.BytesIO(content))
+        torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch has several unrelated types for this
+        raise ValueError(
+            "the state holds something besides tensors, numbers, text, and lists and dicts of them: "
+            f"{first_line(error)}"
+        ) from error
+
+
 def _require_apart(members: Sequence[zipfile.ZipInfo], file_bytes: int) -> None:
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise ValueError("its archive is compressed, which no checkpoint is")

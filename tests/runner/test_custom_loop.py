@@ -7,6 +7,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +75,21 @@ def test_the_folder_is_that_of_a_serial_run_and_its_files_agree(tmp_path: Path) 
     ] == [(1, 10, 1.0), (2, 20, 2.0), (3, 30, 3.0)]
     saved = torch.load(run.folder.best, weights_only=True)
     assert (saved["last_iter"], saved["last_step"], saved["notes"]) == (3, 30, ["a", 1, None])
+
+
+def test_numbers_and_arrays_may_be_those_of_numpy(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG, sinks=["jsonl"]) as run:
+        counters = {"env_step": np.int64(10), "train_iter": np.int64(1)}
+        returns, lengths = np.array([1.0, 2.0], np.float32), np.array([4, 6])
+        run.log(**counters, returns=returns, lengths=lengths, info={"won": returns}, metrics={"loss": np.float32(0.5)})
+        run.log_evaluation(run.save(state(1.0), **counters), returns, lengths)
+        run.log(env_step=20, train_iter=1, returns=np.zeros(1), lengths=np.ones(1))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "progress.jsonl").read_text().splitlines()]
+    shown = [(row["env_step"], row["episode"], row["collector/reward_mean"]) for row in rows]
+    assert shown == [(10, 2, 1.5), (20, 3, 0.0)]
+    (record,) = CheckpointIndex(run.folder.ckpt).records
+    assert (record.train_iter, record.episode, record.reward) == (1, 2, 1.5)
+    assert curves(run.folder.serial_tb)["collector_step/reward_mean"] == [(10, 1.5), (20, 0.0)]
 
 
 def test_any_config_is_written_and_named(tmp_path: Path) -> None:

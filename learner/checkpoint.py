@@ -18,17 +18,40 @@ from remuda.config.learning import Precision
 from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm
-from remuda.policy.files.checkpoint_file import CheckpointError, encode, read, typed, versions, write
+from remuda.policy.files.checkpoint_file import (
+    CheckpointError,
+    encode,
+    read,
+    require_loadable,
+    typed,
+    versions,
+    write,
+)
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import Replacing, replacing
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
+from remuda.worker.serve import HopelessError
 
-__all__ = ["CheckpointError", "CheckpointState", "Progress", "load", "restore", "restore_rngs", "save"]
+__all__ = [
+    "CheckpointError",
+    "CheckpointState",
+    "Progress",
+    "UnusableStateError",
+    "load",
+    "restore",
+    "restore_rngs",
+    "save",
+]
 
 _ALGORITHM = ("model", "target_model", "optimizer", "schedules")
+"""Keys of Algorithm.state."""
 _MOST_REPLACED = 8
 """Overwritten files that a checkpoint names. A learner would have to die as often between a save and its record."""
+
+
+class UnusableStateError(HopelessError):
+    """A checkpoint of this algorithm could not be loaded again."""
 
 
 class _Rngs(Struct):
@@ -96,14 +119,21 @@ def save(
     rngs: Mapping[str, np.random.Generator] | None = None,
     now: datetime | None = None,
     replace: Replacing = replacing,
+    checks: bool = False,
 ) -> CheckpointRecord:
     """Write a checkpoint, atomically and synced to the disk, and return its record for index.json.
 
-    `rngs`: generators to continue after a resume; only numpy's default kind. After an OSError (disk full) an older file
-    of this name is unchanged.
+    `rngs`: generators to continue after a resume; only numpy's default kind. `checks`: the content is loaded again
+    before. After an OSError (disk full) an older file of this name is unchanged. Raises UnusableStateError.
     """
+    state, whose = algorithm.state(), f"{type(algorithm).__name__}.state()"
+    if "model" not in state or not state.keys() <= set(_ALGORITHM):
+        raise UnusableStateError(
+            f"{whose} has the keys {', '.join(state)}: a checkpoint has model, the state_dict of `network`, and may "
+            f"have {', '.join(_ALGORITHM[1:])}, each of which may be a dict"
+        )
     parts: dict[str, object] = {
-        **algorithm.state(),
+        **state,
         "policy": msgspec.to_builtins(progress.policy),
         "exploration": dict(progress.exploration),
         "best_reward": progress.best_reward,
@@ -116,7 +146,13 @@ def save(
         "config": masked(config.model_dump(mode="json")),
     }
     counters = progress.counters
-    return write(path, encode(parts, counters), counters, policy=progress.policy, now=now, replace=replace)
+    content = encode(parts, counters)
+    if checks:
+        try:
+            require_loadable(content)
+        except ValueError as error:
+            raise UnusableStateError(f"{whose} could not be loaded again: {error}") from error
+    return write(path, content, counters, policy=progress.policy, now=now, replace=replace)
 
 
 def load(path: Path, *, recorded: str | None = None) -> CheckpointState:

@@ -80,6 +80,8 @@ class LearnerOutputs:
     _export_s: float = field(default=0.0, init=False)
     """Duration of the newest export, except the first, which traces."""
     _exporter: Exporter | None = field(default=None, init=False)
+    _checked: bool = field(default=False, init=False)
+    """A checkpoint of this process is known to be loadable; to check all would take too long."""
 
     def begin(self, algorithm: Algorithm) -> None:
         """Log the network, and the size of a batch."""
@@ -103,11 +105,20 @@ class LearnerOutputs:
         rngs: Mapping[str, np.random.Generator] | None = None,
     ) -> CheckpointRecord:
         """Save ckpt/iteration_<train_iter>.pth.tar, with the states of these generators, and return its record for
-        index.json. Raises OSError, the errors of `replace`, and DivergedError if the weights are not finite; nothing is
-        written then."""
+        index.json. Raises OSError, the errors of `replace`, UnusableStateError, and DivergedError if the weights are
+        not finite; nothing is written then."""
         finite(algorithm.acting_state(), train_iter=progress.counters.train_iter)
         path = self.run.checkpoint(progress.counters.train_iter)
-        record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
+        record = checkpoint.save(
+            path,
+            algorithm,
+            progress,
+            config=self.config,
+            rngs=rngs,
+            replace=self.replace,
+            checks=not self._checked,
+        )
+        self._checked = True
         self.logbook.say("learner", f"saved checkpoint {path}")
         if self.config.log.histograms:
             self._show_weights(algorithm, progress.counters)

@@ -236,8 +236,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, object]:
-        """The state for an exact resume: model, target_model, optimizer, schedules, in types that
-        `torch.load(weights_only=True)` opens. Tensors are live, not copies."""
+        """The state for an exact resume: model, and optionally target_model, optimizer and schedules, in types that
+        `torch.load(weights_only=True)` opens. Other keys are refused. Tensors are live, not copies."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, object]) -> None:

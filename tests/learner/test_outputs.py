@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from remuda.config.workers import LogConfig
-from remuda.learner.checkpoint import Progress
+from remuda.learner.checkpoint import Progress, UnusableStateError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.role_logbooks import learner_logbook
 from remuda.policy.algorithms.dqn.learning import Dqn
@@ -71,6 +72,26 @@ def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(
     kept = {path.name for path in run.model.glob("iteration_*.pt")}
     assert kept == {f"iteration_{train_iter}.pt" for train_iter in (0, 1, 3, 4, 6, 7, 8)}
     assert run.model_of(8).samefile(run.model / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"actor": {}, "critic": {}}, r"Dqn\.state\(\) has the keys actor, critic: a checkpoint has model"),
+        ({"model": {}, "actor": {}}, r"has the keys model, actor: .* may have target_model, optimizer, schedules"),
+        ({"model": {}, "schedules": {"seen": np.zeros(2)}}, r"could not be loaded again: .* besides tensors, numbers"),
+    ],
+    ids=["no model", "a key that is not loaded", "an array of numpy"],
+)
+def test_the_first_checkpoint_shows_that_all_can_be_loaded(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, state: dict[str, object], said: str
+) -> None:
+    """Of an algorithm of the user's own; else the state would be lost at the resume after days."""
+    algorithm = dqn()
+    monkeypatch.setattr(algorithm, "state", lambda: state)
+    with learner_logbook(run) as book, pytest.raises(UnusableStateError, match=said):
+        LearnerOutputs(run, config(), book).save(algorithm, progress(0), "initial")
+    assert not list(run.ckpt.iterdir())
 
 
 def exported(run: RunFolder) -> int:

@@ -7,7 +7,9 @@ import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, cast
 
 import msgspec
@@ -91,13 +93,13 @@ class _Requests:
         if len(self.changes) + len(self.refused) == MOST_CHANGES:
             raise ValueError(f"more than {MOST_CHANGES} changes at one event")
         try:
-            self.changes.append((setting, _checked(self.config, setting, value)))
+            self.changes.append((setting, _validated(self.config, setting, value)))
         except ValueError as error:
             why = f"{setting} stays as it is, and cannot become {value}: {_words(error)}"
             self.refused.append(shortened(why))
 
 
-def _checked(config: ExperimentConfig, setting: str, value: float) -> SettingValue:
+def _validated(config: ExperimentConfig, setting: str, value: float) -> SettingValue:
     """Validate a changed value by its section. Raises ValueError if the setting cannot take it during a run."""
     known = changeable(config)
     if setting not in known:
@@ -220,21 +222,43 @@ def make_callbacks(config: ExperimentConfig, given: Sequence[CallbackLike] = (),
     if policy and not all(inspect.isclass(one) for one in given):
         text = "callbacks: each of several policies has callbacks of its own: give classes, and no objects"
         raise UserCodeError("callbacks", text)
-    named = [_made(one, config.source_dir) for one in config.callbacks]
-    return [*named, *(one() if inspect.isclass(one) else one for one in given)]
+    named = [_named_by(one, config.source_dir) for one in config.callbacks]
+    return [*named, *(_given(one) for one in given)]
 
 
-def _made(one: CallbackConfig, source_dir: str | None) -> Callback:
+def _given(one: CallbackLike) -> Callback:
+    return _made(one.__name__, cast("_Made", one)) if inspect.isclass(one) else _checked(repr(one), one)
+
+
+def _named_by(one: CallbackConfig, source_dir: str | None) -> Callback:
     kind = cast("_Made", user_object(one.make, setting="callbacks", source_dir=source_dir, kind="class"))
+    return _made(one.make, kind, one.kwargs)
+
+
+def _made(name: str, kind: _Made, kwargs: Mapping[str, JsonValue] = MappingProxyType({})) -> Callback:
     try:
         with NoExit():
-            made = kind(**one.kwargs)
+            made = kind(**kwargs)
     except Exception as error:  # whatever the user's code raises
-        text = f"callbacks: {one.make} cannot be made: {type(error).__name__}: {error}"
+        text = f"callbacks: {name} cannot be made: {type(error).__name__}: {error}"
         raise UserCodeError("callbacks", text) from error
+    return _checked(name, made)
+
+
+def _checked(name: str, made: object) -> Callback:
+    """Return a callback of this name. Raises UserCodeError for another object, and for a method that no event calls."""
     if not isinstance(made, Callback):
-        text = f"callbacks: {one.make} should derive from remuda.Callback, and is a {type(made).__name__}"
+        text = f"callbacks: {name} should derive from remuda.Callback, and is a {type(made).__name__}"
         raise UserCodeError("callbacks", text)
+    events = [*_METHODS.values()]
+    for method in dir(type(made)):
+        if method.startswith("on_") and method not in events and callable(getattr(type(made), method)):
+            near = get_close_matches(method, events, n=1, cutoff=0.0)[0]
+            text = (
+                f"callbacks: {name} has a method {method}, which no event calls: did you mean {near}? The events are "
+                f"{', '.join(events)}; give a method of your own a name without on_"
+            )
+            raise UserCodeError("callbacks", text)
     return made
 
 

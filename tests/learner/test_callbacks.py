@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.learner.callback import Callback, CallbackRun
-from remuda.learner.callbacks import CallbackHost
+from remuda.learner.callbacks import CallbackHost, make_callbacks
 from remuda.wire.messages import (
     MOST_CHANGES,
     MOST_STATE_BYTES,
@@ -183,3 +184,28 @@ def test_a_state_that_is_too_large_or_is_not_taken_is_named() -> None:
     assert f"and the most is {MOST_STATE_BYTES}" in found.failure
     with pytest.raises(UserCodeError, match="load_state of Counts failed: KeyError: 'count'"):
         host(Counts(), states={"Counts": msgspec.msgpack.encode({"former": 1})})
+
+
+class Misspelt(Callback):
+    def on_evaluate(self, event: Evaluated, run: CallbackRun) -> None:
+        run.stop("never")
+
+
+class Wants(Callback):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Misspelt, r"Misspelt has a method on_evaluate, which no event calls: did you mean on_evaluation\? The events"),
+        (Misspelt(), r"Misspelt object at .* has a method on_evaluate"),
+        (Wants, r"Wants cannot be made: TypeError: .* missing 1 required positional argument: 'size'"),
+        (print, r"<built-in function print> should derive from remuda\.Callback, and is a builtin_function"),
+    ],
+    ids=["class", "object", "class with arguments", "function"],
+)
+def test_what_would_never_be_called_is_refused_before_the_run(given: Any, said: str) -> None:
+    with pytest.raises(UserCodeError, match=said):
+        make_callbacks(CONFIG, [given])

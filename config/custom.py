@@ -139,8 +139,19 @@ def _completed(config: ExperimentConfig, *, shared: bool) -> ExperimentConfig:
     settings = parsed(entry, policy)
     config = _with_defaults(config, policy.type, type(settings), shared=shared)
     declaration = declared(cast("Declares", entry), config, settings)
-    values = settings.model_dump(mode="json") | {"type": policy.type, "declaration": declaration}
+    values = _as_values(settings, policy.type) | {"type": policy.type, "declaration": declaration}
     return ExperimentConfig.model_validate({**dict(config), "policy": CustomConfig.model_validate(values)})
+
+
+_TYPES = "settings are numbers, text, booleans, and lists and dicts of these: name anything else by a text"
+
+
+def _as_values(settings: AlgorithmConfig, name: str) -> dict[str, object]:
+    try:
+        return settings.model_dump(mode="json")
+    except Exception as error:  # pydantic, of a value that JSON does not have, and whatever the user's class raises
+        what = f"policy.type = {name!r}: {type(settings).__name__} cannot be written to config.json ({_TYPES})"
+        raise UserCodeError(TYPE, f"{what}: {_raised(error)}") from error
 
 
 def _with_defaults(
@@ -199,10 +210,14 @@ def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
     """Validate the settings by their class, with its defaults. Raises UserCodeError, CustomSettingsError."""
     kind = _class_of(entry, policy.type)
     try:
-        return kind.model_validate(policy.settings)
+        with NoExit():
+            return kind.model_validate(policy.settings)
     except ValidationError as error:
         details = _inside(("policy",), error.errors(include_url=False))
         raise CustomSettingsError(details, kind) from error
+    except Exception as error:  # pydantic, of a type that it does not know, and whatever the user's validators raise
+        what = f"policy.type = {policy.type!r}: {kind.__name__} cannot be read ({_TYPES})"
+        raise UserCodeError(TYPE, f"{what}: {_raised(error)}") from error
 
 
 def _class_of(entry: object, name: str) -> type[AlgorithmConfig]:

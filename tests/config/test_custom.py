@@ -14,6 +14,9 @@ from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_config
 
 MINE = """
+import typing
+
+import pydantic
 import remuda
 
 class Settings(remuda.AlgorithmConfig):
@@ -58,6 +61,20 @@ class Taken(Mine):
 class Broken(Mine):
     def __init__(self):
         raise ValueError("no")
+
+class Unknown(Mine):
+    class settings(Settings):
+        activation: "Module" = None  # imported for checkers of types alone
+
+class Unwritten(Mine):
+    class settings(Settings):
+        activation: typing.Any = float
+
+class Raises(Mine):
+    class settings(Settings):
+        @pydantic.field_validator("rate")
+        def looked_up(cls, rate):
+            return {}[rate]
 """
 
 
@@ -124,6 +141,9 @@ def test_a_written_declaration_is_taken_at_its_word_where_nothing_may_be_importe
         ("type: mine:Declares", "Declares.declaration should return a remuda.Declaration, not {'reuse': 'once'}"),
         ("type: mine:Taken", "rename the setting declaration"),
         ("type: mine:Broken", "mine:Broken cannot be made: ValueError: no"),
+        ("type: mine:Unknown", "'mine:Unknown': settings cannot be read (settings are numbers, text,"),
+        ("type: mine:Unwritten", "by a text): PydanticSerializationError: Unable to serialize unknown type"),
+        ("type: mine:Raises", "by a text): KeyError: 0.5"),
         ("type: mine:Typo", "settings.defaults: lerner.learning_rate: no such setting outside policy; write section."),
         ("type: mine:TooMuch", "settings.defaults: learner.learning_rate: Input should be greater than 0"),
         (

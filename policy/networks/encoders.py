@@ -285,6 +285,17 @@ class Transformer(nn.Module):
         return features
 
 
+class _Row(nn.Module):
+    """A part as one row: [n, *shape] -> [n, numbers]. nn.Flatten refuses a part that is a single number, [n]."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    def forward(self, part: torch.Tensor) -> torch.Tensor:
+        return part.reshape(-1, self._numbers)
+
+
 class _TokensOfParts(nn.Module):
     """A token per part: dict -> [n, parts, width]."""
 
@@ -338,7 +349,7 @@ def _row_of_part(part: ObservationSpec) -> tuple[nn.Module, int]:
     """Module from a part to a row, and the length of the row. Convolutions read images."""
     if part.is_image:
         return nature_cnn(part, features=_OF_IMAGE), _OF_IMAGE
-    return nn.Flatten(), part.features
+    return _Row(part.features), part.features
 
 
 def _no_image(observation: ObservationSpec) -> UnsupportedSpaceError:

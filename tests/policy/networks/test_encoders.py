@@ -35,9 +35,10 @@ PARTS = ObservationSpec(
         PackedPart("arm.joints", 0, (2, 3), "float32"),
         PackedPart("seen", 24, (12, 12, 3), "uint8", 0.0, 255.0),
         PackedPart("mode", 456, (2,), "int64", counts=(3, 2), starts=(0, 0)),
+        PackedPart("speed", 472, (), "float32"),
     ),
 )
-"""Numbers, an image, and two discrete integers."""
+"""Numbers, an image, two discrete integers, and a single number."""
 
 Prepared = torch.Tensor | dict[str, torch.Tensor]
 Make = Callable[[ObservationSpec], nn.Module]
@@ -56,7 +57,8 @@ def layer(network: nn.Module, place: str) -> Any:
 def prepared(observation: ObservationSpec, rows: int = 3) -> Prepared:
     """Inputs of encoders for random observations."""
     if observation.parts:
-        return {"arm.joints": torch.randn(rows, 2, 3), "seen": torch.rand(rows, 3, 12, 12), "mode": torch.rand(rows, 5)}
+        joints, image = torch.randn(rows, 2, 3), torch.rand(rows, 3, 12, 12)
+        return {"arm.joints": joints, "seen": image, "mode": torch.rand(rows, 5), "speed": torch.randn(rows)}
     if pixels := Pixels.of(observation):
         return torch.rand(rows, pixels.channels, pixels.height, pixels.width)
     return torch.randn(rows, *(observation.shape or (observation.n or 0,)))
@@ -82,8 +84,8 @@ CASES: list[tuple[Make, ObservationSpec, int]] = [
     (partial(transformer, width=16), STACKED, 16),
     (partial(transformer, width=16, pooling="class", positions=False), STACKED, 16),
     (partial(transformer, width=16), PARTS, 16),
-    (by_parts, PARTS, 6 + 512 + 5),
-    (partial(by_parts, parts={"seen": {"encoder": "impala_resnet", "features": 9}}), PARTS, 6 + 9 + 5),
+    (by_parts, PARTS, 6 + 512 + 5 + 1),
+    (partial(by_parts, parts={"seen": {"encoder": "impala_resnet", "features": 9}}), PARTS, 6 + 9 + 5 + 1),
 ]
 
 
@@ -183,7 +185,7 @@ def test_attention_by_hand() -> None:
     ("make", "observation", "error", "text"),
     [
         (nature_cnn, ROWS, UnsupportedSpaceError, r"read images, and observations are float32 of shape \(6,\)"),
-        (impala_resnet, PARTS, UnsupportedSpaceError, r"several parts \(arm.joints, seen, mode\): take by_parts"),
+        (impala_resnet, PARTS, UnsupportedSpaceError, r"\(arm.joints, seen, mode, speed\): take by_parts"),
         (transformer, ROWS, UnsupportedSpaceError, "FrameStackObservation"),
         (transformer, COUNTED, UnsupportedSpaceError, "5 values of a Discrete space"),
         (by_parts, ROWS, UnsupportedSpaceError, "reads Dict and Tuple spaces"),

@@ -13,7 +13,7 @@ from torch import nn
 from remuda.config.algorithms.base import EncodedConfig, EncoderConfig, NetworkConfig
 from remuda.config.errors import NoExit
 from remuda.config.user_code import UserCodeError, user_object
-from remuda.policy.networks.layouts import ImagePart, PartsLayout, Pixels, features_of, input_layout
+from remuda.policy.networks.layouts import Pixels, features_of, image_of, input_layout
 from remuda.policy.networks.program import ReadPixels, Steps
 from remuda.policy.networks.reading import Names, joined
 from remuda.policy.networks.trunks import CustomTrunk, as_channels, part_image, part_vector, trunk_of
@@ -140,12 +140,11 @@ class Preparation(nn.Module):
         super().__init__()
         self._observation = observation
         self._pixels = Pixels.of(observation)
-        self._layout = PartsLayout.of(observation, None) if observation.parts else None
 
     def forward(self, encoded: torch.Tensor) -> Prepared:
         """See the class."""
-        if self._layout is not None:
-            return self._parts(self._layout, encoded)
+        if self._observation.parts:
+            return self._parts(encoded)
         if self._pixels is not None:
             return as_channels(encoded, self._pixels)
         if self._observation.n is not None:
@@ -156,15 +155,15 @@ class Preparation(nn.Module):
         if self._pixels is not None:
             return (ReadPixels(self._pixels.channels_last, self._pixels.scale),)
         is_row = self._observation.n is not None or len(self._observation.shape) == 1
-        return () if is_row and self._layout is None else None
+        return () if is_row and not self._observation.parts else None
 
-    def _parts(self, layout: PartsLayout, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _parts(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         prepared: dict[str, torch.Tensor] = {}
-        images: dict[str, ImagePart] = {image.part.name: image for image in layout.images}
         for part in self._observation.parts:
-            image = images.get(part.name)
-            if image is not None:
-                prepared[part.name] = as_channels(part_image(image, rows), image.layout.pixels)
+            image = image_of(part)
+            pixels = None if image is None else Pixels.of(image)
+            if image is not None and pixels is not None:
+                prepared[part.name] = as_channels(part_image(part, image, rows), pixels)
             else:
                 numbers = part_vector(part, rows)
                 prepared[part.name] = numbers if part.counts else numbers.reshape(-1, *part.shape)

@@ -118,9 +118,9 @@ class PartsLayout:
         vectors: list[PackedPart] = []
         images: list[ImagePart] = []
         for index, part in enumerate(observation.parts):
-            own = ObservationSpec(part.shape, part.dtype, part.low, part.high)
-            layout = ImageLayout.of(own, convolution) if own.is_image and not part.counts else None
-            if layout is None:
+            own = image_of(part)
+            layout = None if own is None else ImageLayout.of(own, convolution)
+            if own is None or layout is None:
                 vectors.append(part)
             else:
                 images.append(ImagePart(index, part, own, layout))
@@ -132,6 +132,12 @@ class PartsLayout:
     def features(self) -> int:
         """Number of inputs of the next layers."""
         return sum(map(width, self.vectors)) + sum(image.layout.features for image in self.images)
+
+
+def image_of(part: PackedPart) -> ObservationSpec | None:
+    """Describe a part that is an image, as a separate observation; None for other parts."""
+    own = ObservationSpec(part.shape, part.dtype, part.low, part.high)
+    return own if own.is_image and not part.counts else None
 
 
 InputLayout = ImageLayout | PartsLayout

@@ -17,7 +17,6 @@ from remuda.environments.packed_part import PackedPart
 from remuda.policy.networks.layouts import (
     Convolution,
     ImageLayout,
-    ImagePart,
     InputLayout,
     PartsLayout,
     Pixels,
@@ -29,6 +28,7 @@ from remuda.policy.networks.precision import Lowers
 from remuda.policy.networks.program import Flatten, Parts, ReadPixels, Steps
 from remuda.policy.networks.reading import Names, joined
 from remuda.policy.networks.tensors import sent
+from remuda.policy.spaces import ObservationSpec
 
 _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Numbers of as many bytes: a row of a block is moved at once."""
@@ -194,7 +194,7 @@ class PartsTrunk(nn.Module):
             part_vector(part, rows, offsets) for part, offsets in zip(self._layout.vectors, self._offsets, strict=True)
         ]
         for trunk, image in zip(self.images, self._layout.images, strict=True):
-            read.append(trunk(part_image(image, rows)).float())
+            read.append(trunk(part_image(image.part, image.observation, rows)).float())
         return torch.cat(read, dim=1)
 
 
@@ -263,10 +263,11 @@ def from_bytes(parts: torch.Tensor, dtype: np.dtype[Any]) -> torch.Tensor:
     return (whole * torch.pow(2.0, power.double()) * (1 - 2 * (bits >> 31)).double()).float()
 
 
-def part_image(image: ImagePart, rows: torch.Tensor) -> torch.Tensor:
-    """A part of rows of bytes as ObservationSpec.encode gives images: of three axes."""
-    pixels = _entries(image.part, rows)
-    if len(image.part.shape) == 3:
+def part_image(part: PackedPart, observation: ObservationSpec, rows: torch.Tensor) -> torch.Tensor:
+    """A part of rows of bytes as ObservationSpec.encode gives images: of three axes. `observation` describes the part
+    alone."""
+    pixels = _entries(part, rows)
+    if len(part.shape) == 3:
         return pixels
-    axes = image.observation.image_axes
-    return pixels.permute(0, *(axis + 1 for axis in axes)).reshape(-1, *image.observation.image_shape)
+    axes = observation.image_axes
+    return pixels.permute(0, *(axis + 1 for axis in axes)).reshape(-1, *observation.image_shape)

@@ -46,16 +46,17 @@ class NetworkShape:
 
 def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
     """Fill in the settings that depend on the observations. Raises UnsupportedSpaceError."""
-    image = input_layout(observation, config.convolution)
-    convolves = has_images(image) and not config.reads_by_module
-    if image is not None and config.normalize_observations:
+    is_vector = not observation.is_image and not observation.parts
+    image = None if config.reads_by_module else input_layout(observation, config.convolution)
+    convolves = has_images(image)
+    if not is_vector and config.normalize_observations:
         raise UnsupportedSpaceError(
             f"policy.normalize_observations is for numbers, and observations {_are(observation)}: leave it out"
         )
     activation = config.activation or ("relu" if convolves else "tanh")
     shared = convolves if config.shared_hidden is None else config.shared_hidden
-    hidden = units(config.hidden, image if convolves else None, default=(64, 64))
-    return NetworkShape(None if image is not None else observation.features, hidden, shared, activation)
+    hidden = units(config.hidden, image, default=(64, 64))
+    return NetworkShape(observation.features if is_vector else None, hidden, shared, activation)
 
 
 def _are(observation: ObservationSpec) -> str:

@@ -78,8 +78,10 @@ class TwinCriticLayout:
 def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | None:
     """Number of inputs per observation as one vector (see `flat`); None if a user's module or convolutions read
     observations. Raises UnsupportedSpaceError."""
+    if config.reads_by_module:
+        return None
     layout = input_layout(observation, config.convolution)
-    if config.reads_by_module or has_images(layout):
+    if has_images(layout):
         return None
     return layout.features if isinstance(layout, PartsLayout) else observation.features
 

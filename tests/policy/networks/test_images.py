@@ -7,9 +7,14 @@ import pytest
 import torch
 from torch.nn import functional
 
+from remuda.config.algorithms.actor_critic import PpoConfig, SacConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.environments.errors import UnsupportedSpaceError
+from remuda.environments.packed_part import PackedPart
 from remuda.policy.algorithms import make_policy
+from remuda.policy.algorithms.actor_critic.entries import network_shape
+from remuda.policy.algorithms.twin_critics.entries import numbers_of
+from remuda.policy.networks.custom import Preparation
 from remuda.policy.networks.layouts import ATARI, SMALL, Convolution, ImageLayout, Pixels
 from remuda.policy.networks.trunks import ConvolutionTrunk, Folding
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -69,6 +74,18 @@ def test_too_small_an_image_is_refused_in_one_line(
         ImageLayout.of(ObservationSpec(shape, "uint8"), layers)
     assert "\n" not in str(caught.value)
     assert "policy.convolution" in str(caught.value)
+
+
+def test_a_module_of_the_users_own_reads_images_that_are_too_small_for_convolutions() -> None:
+    board = ObservationSpec((2, 7), "uint8", 0.0, 6.0)
+    with pytest.raises(UnsupportedSpaceError, match="3x3 pixels finds 2x7"):
+        network_shape(PpoConfig(), board)
+    assert network_shape(PpoConfig(encoder="mine:reads"), board).numbers is None
+    assert numbers_of(SacConfig(encoder="mine:reads"), board) is None
+    parts = ObservationSpec((14,), "uint8", parts=(PackedPart("board", 0, (2, 7), "uint8", 0.0, 6.0),))
+    prepared = Preparation(parts)(torch.full((3, 14), 3, dtype=torch.uint8))
+    assert isinstance(prepared, dict)
+    torch.testing.assert_close(prepared["board"], torch.full((3, 1, 2, 7), 0.5))
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 2, 4, 84, 84)])

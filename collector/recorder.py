@@ -194,6 +194,7 @@ class PolicyLanes:
         self._episodes.abandon()
         if not self._one_agent:
             trace.over[trace.end - 1] = self._rests()
+            trace.away = self.lanes.over.copy()
         self._note_legal(first=self._first)
         self._first, self._begins_by_reset = False, True
 
@@ -222,7 +223,8 @@ class PolicyLanes:
             real = ~trace.over[trace.end - 1]
             terminated = terminated & real
             ended = terminated | (lanes.truncated & real)
-            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, self._rests())
+            rests = self._rests()
+            trace.append(actions, lanes.observations, lanes.reward, terminated, ended, rests, away=lanes.over)
         if (self._info_names or against is not None) and ended.any():
             for name, values in lanes.reported(self._info_names, ended).items():
                 self._info[name] += values

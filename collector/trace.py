@@ -51,6 +51,9 @@ class Trace:
         self._layouts = (seen, column_layout(action, what="action", keeps_float64=True))
         _, self._action_dtype = column_layout(action, what="action")
         self._state_size = state_size
+        self.away: Bools = np.zeros(num_envs, np.bool_)
+        """[env]: nobody is there in the next slot, for instance before a reset: the state begins again after it. Only
+        for policies with a state."""
         self.keeps_legal = False
         """True after `keep_legal`."""
         self._legal_values = 0  # of all components of an action
@@ -123,9 +126,11 @@ class Trace:
         ended: Array,
         over: Array,
         life_lost: Array | None = None,
+        away: Array | None = None,
     ) -> None:
         """Fill the next slot with one step of the vector: `terminated` episodes, `ended` episodes of any kind, and
-        environments without a step in the slot after (`over`), each [env]."""
+        environments without a step in the slot after (`over`), each [env]. `away` are those of `over` with nobody
+        there; in the others a policy plays without learning. None: all of `over`."""
         t = self.end
         self.actions[t] = action
         self.observations[t + 1] = observation
@@ -138,7 +143,8 @@ class Trace:
             self.terminated[t] = terminated | life_lost
             self.done[t] = ended | life_lost
         if self._state_size:
-            self.state[t + 1, self.over[t - 1]] = 0.0  # this slot was their reset
+            self.state[t + 1, self.away] = 0.0  # this slot was their reset
+            self.away = (over if away is None else away).copy()
         self.end = t + 1
 
     def truncate(self, replaced: Bools) -> Bools:
@@ -147,6 +153,7 @@ class Trace:
         last = self.end - 1
         cut: Bools = replaced & ~self.over[last]
         self.done[last, cut] = self.over[last, cut] = True
+        self.away |= replaced
         return cut
 
     def record(self, recorded: Mapping[str, Array]) -> None:
@@ -163,6 +170,7 @@ class Trace:
         self.actions[self.kept] = 0
         self.observations[self.kept + 1] = observation
         self.state[self.kept + 1] = 0.0
+        self.away = np.zeros(self.num_envs, np.bool_)
         self.reward[self.kept] = 0.0
         self.terminated[self.kept] = self.done[self.kept] = self.over[self.kept] = False
         for values in self.noted.values():

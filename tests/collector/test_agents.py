@@ -282,6 +282,39 @@ def test_what_older_policies_play_is_not_learned_from(
         assert against == [value for chunk in collected for value in chunk.episode_returns]
 
 
+class Remembers(Untaught):
+    """Takes as action how many observations of the episode it has seen before."""
+
+    state_size = 1
+
+    def act_recording(
+        self, observations: Array, exploration: Any, rng: Any, *, legal: Any = None, state: Array | None = None
+    ) -> tuple[Array, dict[str, Array]]:
+        assert state is not None
+        actions: Array = state[:, 0].astype(np.int64)
+        state += 1.0
+        return actions, {}
+
+    def act(self, observations: Array, exploration: Any, rng: Any, **options: Any) -> Array:
+        raise NotImplementedError
+
+
+def test_a_newest_policy_that_plays_without_learning_remembers_the_episode() -> None:
+    """In a league: one of the two policies learns, against the newest version of the other."""
+    envs = [Leaving([3, 3]), Leaving([2, 3])]
+    vector = LocalCopies(envs, [Group.of(envs[0], ["a0", "a1"]) for _ in range(2)])
+    game = EnvConfig(kind="pettingzoo", make="game:make")
+    config = ExperimentConfig(name="league", env=game, self_play=SelfPlayConfig(share=0.5))
+    league = LeagueLanes(vector, {"first": config, "second": config})
+    league.play_against([[], []], [[0.0, 1.0], [1.0, 0.0]])
+    seats = [PolicySetup(policy=Remembers(), rows=NStepRows(n_step=1, discount=DISCOUNT)) for _ in range(2)]
+    rollout = Rollout(vector, seats, rng=np.random.default_rng(0), seeds=[0, 1], opponents=league)
+    rows = sum(chunk.rows for _ in range(3) for chunk in rollout.collect(10, behaviors(0, 0)))
+    log = [step for env in envs for step in env.log]
+    assert 0 < rows < len(log), "half of them learn"
+    assert [step.action for step in log] == [step.step for step in log]
+
+
 def _one_learns_or_all(log: Sequence[Done]) -> None:
     episodes: dict[int, dict[str, set[int]]] = {}
     for step in log:

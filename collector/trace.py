@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from remuda.environments.spaces import Array, Space, column_layout
+from remuda.environments.spaces import Array, Space, column_layout, nearest_to_zeros
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -50,6 +50,8 @@ class Trace:
         seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
         self._layouts = (seen, column_layout(action, what="action", keeps_float64=True))
         _, self._action_dtype = column_layout(action, what="action")
+        self._no_action = nearest_to_zeros(action)
+        """For slots in which the policy was not asked: sequences hold these slots, and algorithms look actions up."""
         self._state_size = state_size
         self.away: Bools = np.zeros(num_envs, np.bool_)
         """[env]: nobody is there in the next slot, for instance before a reset: the state begins again after it. Only
@@ -167,7 +169,7 @@ class Trace:
             self._was_reset = True
             self.observations[: self.kept + 1] = observation
         self.done[self.kept - 1] = self.over[self.kept - 1] = True
-        self.actions[self.kept] = 0
+        self.actions[self.kept] = self._no_action
         self.observations[self.kept + 1] = observation
         self.state[self.kept + 1] = 0.0
         self.away = np.zeros(self.num_envs, np.bool_)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from remuda.collector.rows import SequenceRows
 from remuda.config.algorithms.q_learning import R2d2Config
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.copies import LocalCopies
+from remuda.environments.spaces import Array
 from remuda.policy.row_plan import row_plan
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.environments.counting import Counting, CountsAlong
@@ -66,6 +69,26 @@ def test_chunks_of_any_size_give_the_rows_of_one(lengths: list[int], slots: int,
         if period <= slots:
             assert all(before[period] == after[0] for before, after in itertools.pairwise(rows))
     np.testing.assert_array_equal(given["state"], np.repeat(given["obs"][:, 0], 2, axis=1))
+
+
+class FromFive(Counting):
+    action_space = spaces.Discrete(3, start=5)
+
+
+class TakesFive(CountsAlong):
+    def act(self, observations: Array, *given: Any, **options: Any) -> Array:
+        return super().act(observations, *given, **options) + 5
+
+
+def test_slots_without_an_action_have_one_of_the_space() -> None:
+    """The reset of all copies for a new task, where no policy is asked: R2D2 looks the value of every slot up."""
+    rows = SequenceRows(slots=5, period_slots=5, discount=0.9)
+    collecting = OneRollout(LocalCopies.of_one_agent([FromFive(9, terminates=True)]), TakesFive(), rows=rows, seeds=[1])
+    first = collecting.collect(7, {})
+    collecting.move(LocalCopies.of_one_agent([FromFive(9, terminates=True)]), [2])
+    columns = joined([first, collecting.collect(20, {})])
+    assert not columns["valid"].all(), "the reset is in one of the rows"
+    assert (columns["action"] == 5).all()
 
 
 def joined(chunks: list[Collected]) -> dict[str, np.ndarray]:

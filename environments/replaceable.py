@@ -197,10 +197,17 @@ class ReplaceableEnv:
             return self._replace(error, "")
 
     def close(self) -> None:
-        """Close the environment, once."""
-        if self._open:
-            self._open = False
-            self.env.close()
+        """Close the environment, once. An error is printed and goes no further: nobody needs the environment any more,
+        and a whole run would end by it."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            with self._no_exit:
+                self.env.close()
+        except Exception as error:  # anything that the environment raises
+            text = f"environment {self._index} ({self._name}): closing it raised {type(error).__name__}: {error}"
+            print(text, file=sys.stderr, flush=True)
 
     def _replace(self, error: Exception, action: str) -> tuple[Any, Any]:
         """Report a failure, close the environment, and begin an episode in a replacement. Repeats after further
@@ -208,14 +215,7 @@ class ReplaceableEnv:
         self.replaced = True
         while True:
             seed = self._report(error, action)
-            try:
-                with self._no_exit:
-                    self.close()
-            except Exception as closing:
-                text = (
-                    f"environment {self._index} ({self._name}): closing it raised {type(closing).__name__}: {closing}"
-                )
-                print(text, file=sys.stderr, flush=True)
+            self.close()
             try:
                 with self._no_exit:
                     self.env, self._open, self._episode, self._step = self._build(), True, 1, 0

@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
+from remuda.environments.copies import LocalCopies
 from remuda.environments.faults import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, RestartLimit
 from remuda.environments.lanes import AGENT, Copies, Group
 from remuda.environments.make import SingleEnv, make_single
@@ -276,7 +277,8 @@ def test_memory_errors_are_not_the_environments_own() -> None:
         env.step(0)
 
 
-def test_closing_what_broke_may_fail_and_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_closing_may_fail_and_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an environment that broke, and at the end of a run, which has its result already."""
     env = guarded(lambda: make_single(config_of({"5": "raise"}), source_dir=None), [])
     env.reset(seed=5)
 
@@ -290,8 +292,11 @@ def test_closing_what_broke_may_fail_and_is_said(capsys: pytest.CaptureFixture[s
             break
         if terminated:
             env.reset()
-    assert "environment 0 (Walk-v0): closing it raised OSError: still busy" in capsys.readouterr().err
-    env.close()
+    said = "environment 0 (Walk-v0): closing it raised OSError: still busy"
+    assert said in capsys.readouterr().err
+    env.env.close = close
+    LocalCopies.of_one_agent([env]).close()
+    assert said in capsys.readouterr().err
 
 
 class Rooms(gymnasium.Env[Any, Any]):

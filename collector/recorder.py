@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from remuda.environments.legal_actions import ACTION_MASK, Components, component
 from remuda.environments.spaces import Array
 from remuda.policy.base import Policy
 from remuda.wire.messages import MetricMean, PolicyRef
+
+
+class UnusableActionsError(ValueError):
+    """A policy gave no actions for the environments."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,8 @@ class PolicyLanes:
         self._replacements = Replacements()
         self._first = True
         """No reset has happened yet."""
+        self._action_shape = (len(lanes), *(group.action.shape or ()))
+        self._action_dtype: np.dtype[Any] = np.dtype(group.action.dtype)
         self._keeps_steps = setup.keeps_steps
         self._begins_by_reset = False
         self._agents = group.agents
@@ -199,14 +205,24 @@ class PolicyLanes:
         self._first, self._begins_by_reset = False, True
 
     def act(self, exploration: Mapping[str, float], rng: np.random.Generator) -> Array:
-        """Return the actions [lanes, …] of the next step."""
+        """Return the actions [lanes, …] of the next step. Raises UnusableActionsError."""
         trace = self._trace
         actions, recorded = self._policy.act_recording(
             trace.observations[trace.end], exploration, rng, legal=trace.legal_now(), state=trace.carry()
         )
         if recorded:
             trace.record(recorded)
-        return actions
+        return self._usable(actions)
+
+    def _usable(self, given: object) -> Array:
+        """Return the actions as arrays of the space: environments would be called broken by others."""
+        actions, dtype = np.asarray(given), self._action_dtype
+        if actions.shape != self._action_shape or not np.can_cast(actions.dtype, dtype, "same_kind"):
+            raise UnusableActionsError(
+                f"{type(self._policy).__name__} gave actions of shape {actions.shape}, {actions.dtype}: the action "
+                f"space has actions of shape {self._action_shape}, {dtype}, for {len(self.lanes)} observations"
+            )
+        return actions.astype(dtype, copy=False)
 
     def replace(self, replaced: Bools) -> None:
         """Count the copies replaced in the newest step, bool [envs], and end their episodes right before."""

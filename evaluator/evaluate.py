@@ -335,7 +335,8 @@ class _GroupPlaying:
             raise self._error(why, played.lanes[int(stuck.argmax())], jobs, length)
         state = np.stack([self._states[lane] for lane in played.lanes]) if actor.state_size else None
         greedy = player.exploration is None
-        actions = actor.act(seen, player.exploration or {}, self._rng, deterministic=greedy, legal=legal, state=state)
+        given = actor.act(seen, player.exploration or {}, self._rng, deterministic=greedy, legal=legal, state=state)
+        actions: Array = np.asarray(given)  # as collectors do for a list or tensor of a policy of the user's own
         if state is not None:
             self._states.update(zip(played.lanes, state, strict=True))
         self._acted(actions)

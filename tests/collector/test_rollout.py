@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.recorder import Behavior, PolicySetup
+from remuda.collector.recorder import Behavior, PolicySetup, UnusableActionsError
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
 from remuda.environments.copies import LocalCopies
@@ -317,6 +317,23 @@ def test_steps_keep_actions_of_float64_as_the_environment_got_them_and_rows_have
     assert chunk.slots is not None
     assert chunk.slots.actions[chunk.slots.real].ravel().tolist() == env.pushes == [0.7] * chunk.env_steps
     assert chunk.columns["action"].dtype == np.float32
+
+
+class Answering(Still):
+    def __init__(self, actions: Any) -> None:
+        self.actions = actions
+
+    def act(self, observations: Array, exploration: Any, rng: Any, **options: Any) -> Array:
+        actions: Array = self.actions
+        return actions
+
+
+@pytest.mark.parametrize("actions", [np.zeros((2, 1), np.int64), np.zeros(2), 0])
+def test_actions_that_are_not_of_the_space_are_the_policys_fault(actions: Any) -> None:
+    """An environment would be called broken, again and again."""
+    why = r"Answering gave actions of shape .* shape \(2,\), int64, for 2 observations"
+    with pytest.raises(UnusableActionsError, match=why):
+        rollout_of([ScriptedEnv(), ScriptedEnv()], n_step=1, policy=Answering(actions)).collect(2, {})
 
 
 def test_wrong_use_is_refused() -> None:

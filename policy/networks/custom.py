@@ -147,9 +147,8 @@ class Preparation(nn.Module):
             return self._parts(encoded)
         if self._pixels is not None:
             return as_channels(encoded, self._pixels)
-        if self._observation.n is not None:
-            return encoded.float()
-        return encoded.float().reshape(-1, *self._observation.shape)
+        numbers = encoded.float().clone()  # a module of the user's own may change its input in place, as x /= 255 does
+        return numbers if self._observation.n is not None else numbers.reshape(-1, *self._observation.shape)
 
     def steps(self, names: Names) -> Steps | None:
         if self._pixels is not None:

@@ -110,7 +110,11 @@ def test_observations_are_prepared_as_the_page_says() -> None:
     assert prepared.shape == (1, 1, 2, 3), "channels first"
     np.testing.assert_allclose(prepared[0, 0], pixels[0, ..., 0] / 255.0)
     matrix = ObservationSpec((2, 3), "float64")
-    assert Preparation(matrix)(torch.zeros(4, 6)).shape == (4, 2, 3)
+    encoded = torch.zeros(4, 6)
+    prepared = Preparation(matrix)(encoded)
+    assert prepared.shape == (4, 2, 3)
+    prepared += 1.0
+    assert (encoded == 0.0).all(), "what is recorded stays, also where a module changes its input in place"
     counted = ObservationSpec((), "int64", n=3, start=1)
     assert Preparation(counted)(torch.from_numpy(counted.encode(np.array([3])))).tolist() == [[0.0, 0.0, 1.0]]
     env = PackObservations(Grid())

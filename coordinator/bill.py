@@ -13,7 +13,7 @@ from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.training.changed_rows import ChangedRows, Rows
 from remuda.training.identity import Identity
 from remuda.training.run_snapshot import HourRow, MeterSnapshot
-from remuda.wire.messages import ROLES, BillKey, BillLine, Role, Used
+from remuda.wire.messages import LARGEST_COUNT, ROLES, BillKey, BillLine, Role, Used
 
 DAY_H = 24
 NOTHING = Used()
@@ -106,8 +106,10 @@ class Meter:
         return self._closed - before
 
     def note_cpu(self, lease: Lease, cpu_s: float) -> None:
-        """Count the processor time that a worker reports: a total of its lease."""
-        self._cpu_us += self._leases.set_cpu(lease, _us(cpu_s))
+        """Count the processor time that a worker reports: a total of its lease. Whatever is reported, the sum can be
+        journaled and sent."""
+        grown_us = self._leases.set_cpu(lease, min(_us(cpu_s), LARGEST_COUNT))
+        self._cpu_us = min(self._cpu_us + grown_us, LARGEST_COUNT)
 
     def back(self, lease: int) -> None:
         """The worker is back after a restart of the coordinator."""

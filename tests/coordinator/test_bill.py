@@ -22,7 +22,21 @@ from remuda.tests.coordinator.simulation import DelayingWorld, Worker, World
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun, HourRow, MeterSnapshot
-from remuda.wire.messages import Bill, BillKey, BillLine, BillRequest, Done, Quota, Ready, Role, SetQuota, Used
+from remuda.wire.codec import Envelope, decode, encode
+from remuda.wire.messages import (
+    LARGEST_COUNT,
+    Bill,
+    BillKey,
+    BillLine,
+    BillRequest,
+    Done,
+    Quota,
+    Ready,
+    Role,
+    SetQuota,
+    Used,
+    WorkerVitals,
+)
 
 WEEK_H = 168
 
@@ -187,6 +201,18 @@ def test_the_clock_of_another_machine_bills_no_time_that_has_not_passed(is_old: 
 
 
 ALICE, BOB = (Identity(name, name, "/runs", "", 0, 0, user=name, project="p") for name in ("alice", "bob"))
+
+
+def test_no_reported_processor_time_is_too_large_to_be_journaled_and_sent() -> None:
+    world = World(short_config())
+    world.herd(2, 1, 1)
+    world.submit()
+    world.until_env_step(50)
+    for worker in world.workers.values():
+        worker.say(WorkerVitals(worker.lease, elapsed_s=1.0, cpu_s=1e15, rss_bytes=0, blocks=[]))
+    world.steps(20)
+    assert world.experiment().used.cpu_us == LARGEST_COUNT
+    assert decode(encode(Envelope(1, 0, 1, world.status()))).message == world.status()
 
 
 def used(hours: float, env_steps: int = 0) -> Used:

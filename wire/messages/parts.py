@@ -16,7 +16,8 @@ Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
 or loading; `waiting`: for other processes, without a limit."""
 CheckpointReason = Literal["initial", "interval", "evaluation", "final", "preemption", "reset"]
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+LARGEST_COUNT = 2**53
+Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 _LARGEST = 1.7976931348623157e308
 Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number: neither nan nor infinite."""

@@ -112,7 +112,7 @@ class HerdRuns:
                 experiment=experiment,
             )
         except RefusedError as error:
-            if error.code in ("protocol", "busy"):
+            if error.code == "protocol":
                 raise
             return replace(task.record, state="failed", reason=str(error))
         return replace(task.record, state="queued", experiment=submitted.experiment)

@@ -93,7 +93,11 @@ def executor(options: SweepOptions) -> Generator[tuple[Executor, ShutdownGuard]]
         if options.target == "herd":
             with connected(options.connection_file, options.runs_dir) as client:
                 _require_answer(client, options.folder)
-                yield HerdRuns(client, adopt=not options.force), guard
+                try:
+                    yield HerdRuns(client, adopt=not options.force), guard
+                except UnreachableError as error:
+                    text = f"{error}\nruns of the herd continue; to follow them again, type: {options.again}"
+                    raise RunFailedError(text) from error
         else:
             with LocalRuns(options.folder, jobs=options.jobs) as local:
                 guard.on_forced_exit(local.kill)

@@ -1,4 +1,4 @@
-"""Runs the experiments of a sweep, on this machine or on a herd: the trials of a search, or a population."""
+"""Makes the runs of a sweep, on this machine or on a herd: of a grid, the trials of a search, or a population."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.client.checking import check_experiment
+from remuda.client.checking import check_run
 from remuda.client.client import Client
 from remuda.client.sweeps import family
 from remuda.client.sweeps.evolution import Evolution, PopulationFailedError
@@ -83,7 +83,7 @@ def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
         kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
-            check_experiment(task.run.loaded, task.run.run_dir, task.on_exists)
+            check_run(task.run.loaded, task.run.run_dir, task.on_exists)
 
 
 @contextmanager

@@ -89,15 +89,15 @@ class Client:
         notes: Sequence[str] = (),
         experiment: str | None = None,
     ) -> Submitted:
-        """Submit an experiment.
+        """Submit a run.
 
         Args:
-            config: settings of the experiment, with the names of all agents (remuda.client.checking.with_agents).
-            name: name with the coordinator; the default is the name in the config.
+            config: settings of the run, with the names of all agents (remuda.client.checking.with_agents).
+            name: name of the run with the coordinator; the default is the name in the config.
             run_dir: the run folder, absolute or relative to the coordinator's runs folder; the default is the name in
                 the config.
             on_exists: action for an existing run folder, see `remuda.train`.
-            priority: experiments with a higher priority get workers first.
+            priority: runs with a higher priority get workers first.
             provenance: origins of the settings, by dotted name, for the run folder.
             notes: lines for the commander's log.
             experiment: id of the experiment, a UUID: submitted again, nothing happens twice; the default is a new id.
@@ -136,7 +136,7 @@ class Client:
         stop: Callable[[], bool] = lambda: False,
         patience: Patience | None = None,
     ) -> ExperimentStatus:
-        """Wait until the experiment is over and return its last status.
+        """Wait until an experiment is over and return its last status.
 
         Args:
             experiment: id, beginning of an id, or name.
@@ -176,8 +176,8 @@ class Client:
     def logs(
         self, experiment: str, source: str = "commander", *, last_lines: int | None = None, follow: bool = False
     ) -> Iterator[LogPiece]:
-        """Yield pieces of an experiment's log: the last `last_lines` lines (None: all), and with `follow` all further
-        lines until the experiment is over. Waits for a restarted coordinator; no line comes twice."""
+        """Yield pieces of a run's log: the last `last_lines` lines (None: all), and with `follow` all further lines
+        until the experiment is over. Waits for a restarted coordinator; no line comes twice."""
         reader = LogReader(self, experiment, source, last_lines=last_lines)
         while True:
             pieces = reader.read()
@@ -287,7 +287,7 @@ def with_retries(ask: Callable[[], _T], pause: Callable[[], None]) -> _T:
 
 
 class LogReader:
-    """Reads one source of an experiment's logs step by step, also across restarts of the coordinator."""
+    """Reads one source of a run's logs step by step, also across restarts of the coordinator."""
 
     def __init__(self, client: Client, experiment: str, source: str, *, last_lines: int | None) -> None:
         self._client = client

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from remuda.client.plots.curves import by_experiment
+from remuda.client.plots.curves import by_settings
 from remuda.client.plots.runs import Run, described
 from remuda.client.stored_run import Learned, is_serial, joined, policy_folders, read_end, read_learned
 from remuda.client.sweeps.record import FILE as SWEEP_FILE
@@ -305,7 +305,7 @@ class StoredRuns:
 def _groups(reads: Sequence[StoredRun]) -> dict[str, str]:
     """Return the label of each run's group, by run id."""
     of_root = {each.described.root: each.run for each in reads}
-    groups = by_experiment([each.described for each in reads])
+    groups = by_settings([each.described for each in reads])
     return {of_root[run.root]: group.label for group in groups for run in group.runs}
 
 

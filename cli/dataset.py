@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,7 +76,9 @@ def info(dataset: From, as_json: AsJson = False) -> None:
     from remuda.storage.run_folder import RunFolder
 
     if RunFolder(dataset).config_json.is_file():
-        raise InputError(f"{dataset} is a run, and no dataset yet: remuda dataset export {dataset} NEW_FOLDER")
+        raise InputError(
+            f"{dataset} is a run, and no dataset yet: remuda dataset export {quote(str(dataset))} NEW_FOLDER"
+        )
     found = read_dataset(dataset)
     if as_json:
         returns, lengths = found.episodes.returns.tolist(), found.episodes.lengths.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -150,17 +151,20 @@ def fetch(address: Address, target: Target = None) -> None:
     from remuda.storage.bucket.address import address_of
     from remuda.storage.bucket.restore import restore_found
     from remuda.storage.bucket.store import Retries, Store
+    from remuda.training.next_command import evaluate_command, plot_command
 
     place = address_of(address)
     if place is None:
         raise InputError(f"{address} is no address: an address looks like s3://bucket/runs/first")
     folder = (target or Path(place.rpartition("/")[2])).absolute()
     if folder.exists():
-        raise InputError(f"{folder} exists: name a new folder, as in: remuda fetch {place} DIR")
+        raise InputError(f"{folder} exists: name a new folder, as in: remuda fetch {quote(place)} DIR")
     found = restore_found(
         Store.at(place, Retries()), place, folder, lambda text: print(text, file=sys.stderr, flush=True)
     )
     is_run = any(file.path == "config.json" for file in found.files)
-    what, then = ("run folder", f"evaluate {folder} -n 20 -d") if is_run else ("folder of runs", f"plot {folder}")
+    what, then = "folder of runs", plot_command(folder)
+    if is_run:
+        what, then = "run folder", evaluate_command(folder, has_best=False)
     print(f"{what} {folder}: {len(found.files)} files of generation {found.epoch}/{found.number}")
-    print(f"\nType next:\n  remuda {then}")
+    print(f"\nType next:\n  {then}")

@@ -300,7 +300,7 @@ def _weights_file(source: Path) -> Path:
 
 
 def resolve_run_dir(run_dir: Path | None, run_id: str | None, *, runs_dir: Path, name: str) -> Path:
-    """The run folder's absolute path, or its address in a bucket; `name` is the experiment's. Raises InputError."""
+    """The run folder's absolute path, or its address in a bucket; `name` is the run's. Raises InputError."""
     if run_dir is not None and run_id is not None:
         raise InputError("give only one of --run-dir (the run folder itself) and --run-id (a name inside --runs-dir)")
     if run_id is not None and (run_id in ("", ".", "..") or "/" in run_id or "\0" in run_id):

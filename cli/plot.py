@@ -105,13 +105,13 @@ def _expanded(folders: Sequence[str], *, repeated: bool) -> list[Path]:
 def _groups(
     folders: Sequence[Path], legend: Sequence[str], select: Sequence[str], exclude: Sequence[str], *, count: bool
 ) -> list[Group]:
-    from remuda.client.plots.curves import by_experiment, by_legend, one_by_one
+    from remuda.client.plots.curves import by_legend, by_settings, one_by_one
     from remuda.client.plots.runs import find_runs
 
     runs = find_runs(folders, select=select, exclude=exclude)
     if legend:
         return by_legend(runs, legend, len(folders))
-    return one_by_one(runs) if count else by_experiment(runs)
+    return one_by_one(runs) if count else by_settings(runs)
 
 
 def _draw(panels: Sequence[Panel], output: Path, axes: Axes) -> None:

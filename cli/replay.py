@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -258,7 +259,7 @@ def _second(run_dir: Path, again: Path | None, against: Path | None, env_steps: 
     if second.is_dir() and any(second.iterdir()):
         raise InputError(
             f"{second} is taken: choose another folder with --run-dir, or compare with the run in it: "
-            f"remuda reproduce {run_dir} --against {second}"
+            f"remuda reproduce {quote(str(run_dir))} --against {quote(str(second))}"
         )
     return second
 

@@ -62,13 +62,13 @@ def submit(
 
     The run folder is in the coordinator's runs folder; --run-dir names another folder inside.
     """
-    from remuda.client.checking import check_experiment, with_agents
+    from remuda.client.checking import check_run, with_agents
 
     run = replace(run, runs_dir=on_disk(run.runs_dir), run_dir=None if run.run_dir is None else on_disk(run.run_dir))
     resolved = run.resolved(*named(name), opens=False)
     resolved.loaded.require_numbers("the workers may be on other machines")
     with reserved_stdout():  # the environment is built
-        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists)
+        check_run(resolved.loaded, resolved.run_dir, resolved.on_exists)
     print_unused(resolved)
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
@@ -142,7 +142,7 @@ Source = Annotated[
         "or the beginning of a worker's UUID.",
     ),
 ]
-FollowLog = Annotated[bool, typer.Option("-f", "--follow", help="Go on until the experiment is over.")]
+FollowLog = Annotated[bool, typer.Option("-f", "--follow", help="Go on until the run is over.")]
 Lines = Annotated[
     int | None,
     typer.Option(
@@ -159,7 +159,7 @@ def logs(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Print the log of an experiment. For a source with several files, every line names its worker or its policy.
+    """Print the log of a run. For a source with several files, every line names its worker or its policy.
 
     Without a coordinator, for example after `remuda shutdown`, reads the run folders in --runs-dir.
     """

@@ -1,4 +1,4 @@
-"""Runs the experiments of a sweep, on this machine or on a herd: the trials of a search, or a population."""
+"""Makes the runs of a sweep, on this machine or on a herd: of a grid, the trials of a search, or a population."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from remuda.cli.connecting import connected
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.client.checking import check_experiment
+from remuda.client.checking import check_run
 from remuda.client.client import Client
 from remuda.client.sweeps import family
 from remuda.client.sweeps.evolution import Evolution, PopulationFailedError
@@ -83,7 +83,7 @@ def check_runs(todo: Sequence[Task], options: SweepOptions) -> None:
         kind = json.dumps([parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
-            check_experiment(task.run.loaded, task.run.run_dir, task.on_exists)
+            check_run(task.run.loaded, task.run.run_dir, task.on_exists)
 
 
 @contextmanager
@@ -93,7 +93,11 @@ def executor(options: SweepOptions) -> Generator[tuple[Executor, ShutdownGuard]]
         if options.target == "herd":
             with connected(options.connection_file, options.runs_dir) as client:
                 _require_answer(client, options.folder)
-                yield HerdRuns(client, adopt=not options.force), guard
+                try:
+                    yield HerdRuns(client, adopt=not options.force), guard
+                except UnreachableError as error:
+                    text = f"{error}\nruns of the herd continue; to follow them again, type: {options.again}"
+                    raise RunFailedError(text) from error
         else:
             with LocalRuns(options.folder, jobs=options.jobs) as local:
                 guard.on_forced_exit(local.kill)

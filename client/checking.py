@@ -1,4 +1,4 @@
-"""Checks of an experiment beyond its config, before anything is started or written."""
+"""Checks of a run beyond its config, before anything is started or written."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
         _check_devices(loaded.config)
-    check_experiment(loaded, run_dir, on_exists)
+    check_run(loaded, run_dir, on_exists)
 
 
-def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
+def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Build the environment once, and check that the policies can act there and that the initial weights fit, and
     the dataset of an offline run. Raises UnusableError, DatasetError."""
     from remuda.environments.assignment import configs_of_policies

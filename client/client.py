@@ -50,7 +50,7 @@ ANSWER_DEADLINE_S = 10.0
 SUBMIT_DEADLINE_S = 60.0
 """Making a run folder may take a while on a network file system."""
 POLL_S = 0.2
-"""Between two looks at logs."""
+"""Between two looks at logs, or two requests to a busy coordinator."""
 FOLLOW_POLL_S = 0.1
 """Between two looks at a run."""
 END_POLL_S = 0.02
@@ -63,8 +63,9 @@ _T = TypeVar("_T")
 class Client:
     """Client of the coordinator in a connection file; a context manager.
 
-    All methods raise RefusedError if the coordinator refuses the request, and UnreachableError without an answer. The
-    next request then reads the connection file again, and raises ConnectionFileError if the file is missing.
+    All methods raise RefusedError if the coordinator refuses the request, and UnreachableError without an answer, or if
+    the coordinator stays too busy. The next request then reads the connection file again, and raises
+    ConnectionFileError if the file is missing.
     """
 
     def __init__(self, connection_file: str | Path, *, answer_deadline_s: float = ANSWER_DEADLINE_S) -> None:
@@ -88,15 +89,15 @@ class Client:
         notes: Sequence[str] = (),
         experiment: str | None = None,
     ) -> Submitted:
-        """Submit an experiment.
+        """Submit a run.
 
         Args:
-            config: settings of the experiment, with the names of all agents (remuda.client.checking.with_agents).
-            name: name with the coordinator; the default is the name in the config.
+            config: settings of the run, with the names of all agents (remuda.client.checking.with_agents).
+            name: name of the run with the coordinator; the default is the name in the config.
             run_dir: the run folder, absolute or relative to the coordinator's runs folder; the default is the name in
                 the config.
             on_exists: action for an existing run folder, see `remuda.train`.
-            priority: experiments with a higher priority get workers first.
+            priority: runs with a higher priority get workers first.
             provenance: origins of the settings, by dotted name, for the run folder.
             notes: lines for the commander's log.
             experiment: id of the experiment, a UUID: submitted again, nothing happens twice; the default is a new id.
@@ -135,7 +136,7 @@ class Client:
         stop: Callable[[], bool] = lambda: False,
         patience: Patience | None = None,
     ) -> ExperimentStatus:
-        """Wait until the experiment is over and return its last status.
+        """Wait until an experiment is over and return its last status.
 
         Args:
             experiment: id, beginning of an id, or name.
@@ -143,7 +144,8 @@ class Client:
             check: called at every poll, and several times a second while the coordinator does not answer. May raise
                 with the reason, but must send no requests.
             stop: once it returns True, the experiment is asked to stop.
-            patience: limits the wait for a silent or missing coordinator; default: no wait.
+            patience: limits the wait for a silent or missing coordinator, which then is an UnreachableError; default:
+                no wait.
         """
         patience = patience or Patience(0.0)
         heard_s, stopping = time.monotonic(), False
@@ -157,7 +159,7 @@ class Client:
                 check()
                 silence_s = time.monotonic() - heard_s
                 if silence_s > patience.limit_s:
-                    raise
+                    raise UnreachableError(str(error)) from error
                 if isinstance(error, ConnectionFileError):
                     patience.note(str(error))
                 patience.silent(silence_s)
@@ -174,8 +176,8 @@ class Client:
     def logs(
         self, experiment: str, source: str = "commander", *, last_lines: int | None = None, follow: bool = False
     ) -> Iterator[LogPiece]:
-        """Yield pieces of an experiment's log: the last `last_lines` lines (None: all), and with `follow` all further
-        lines until the experiment is over. Waits for a restarted coordinator; no line comes twice."""
+        """Yield pieces of a run's log: the last `last_lines` lines (None: all), and with `follow` all further lines
+        until the experiment is over. Waits for a restarted coordinator; no line comes twice."""
         reader = LogReader(self, experiment, source, last_lines=last_lines)
         while True:
             pieces = reader.read()
@@ -241,11 +243,21 @@ class Client:
             return self._coordinator_moved()
 
         while True:
-            with contextlib.suppress(MovedError):  # every request may be repeated: a submission has an id
+            try:
                 answer = self._open_conversation().ask(message, end_s - time.monotonic(), moved=moved)
-                got = type(answer).__name__
-                assert isinstance(answer, kind), f"the coordinator answered {type(message).__name__} with {got}"
-                return answer
+            except MovedError:  # every request may be repeated: a submission has an id
+                continue
+            except RefusedError as error:
+                if error.code != "busy":
+                    raise
+                if time.monotonic() + POLL_S >= end_s:
+                    raise UnreachableError(f"the coordinator is busy: {error}") from error
+                check()
+                time.sleep(POLL_S)
+                continue
+            got = type(answer).__name__
+            assert isinstance(answer, kind), f"the coordinator answered {type(message).__name__} with {got}"
+            return answer
 
     def _open_conversation(self) -> Conversation:
         """Return the conversation; if closed, open one with the coordinator now in the connection file."""
@@ -262,22 +274,20 @@ class Client:
 
 
 def with_retries(ask: Callable[[], _T], pause: Callable[[], None]) -> _T:
-    """Return the coordinator's answer, waiting for a missing or busy coordinator. Raises UnreachableError,
-    ConnectionFileError and RefusedError, the first two after RETURN_DEADLINE_S."""
+    """Return the coordinator's answer, waiting for a missing or busy coordinator. Raises UnreachableError after
+    RETURN_DEADLINE_S."""
     end_s = time.monotonic() + RETURN_DEADLINE_S
     while True:
         try:
             return ask()
-        except (UnreachableError, ConnectionFileError, RefusedError) as error:
-            # there is no file while a coordinator is being started
-            waits = error.code == "busy" if isinstance(error, RefusedError) else True
-            if not waits or time.monotonic() > end_s:
-                raise
+        except (UnreachableError, ConnectionFileError) as error:  # without a file a coordinator is being started
+            if time.monotonic() > end_s:
+                raise UnreachableError(str(error)) from error
             pause()
 
 
 class LogReader:
-    """Reads one source of an experiment's logs step by step, also across restarts of the coordinator."""
+    """Reads one source of a run's logs step by step, also across restarts of the coordinator."""
 
     def __init__(self, client: Client, experiment: str, source: str, *, last_lines: int | None) -> None:
         self._client = client

@@ -123,7 +123,7 @@ def _ended_itself(loaded: LoadedConfig, last: CheckpointRecord) -> bool:
     stop = loaded.config.stop
     bounds = ((last.env_step, stop.max_env_steps), (last.train_iter, stop.max_train_iters))
     reached = any(bound is not None and value >= bound for value, bound in bounds)
-    return reached or (stop.stop_value is not None and (last.reward or -np.inf) >= stop.stop_value)
+    return reached or (stop.stop_value is not None and last.reward is not None and last.reward >= stop.stop_value)
 
 
 def compare(first: Path, second: Path) -> Agreement:

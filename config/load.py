@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from pydantic import JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 
 from remuda.config.algorithms.base import EXAMPLES
 from remuda.config.current import obstacle_to_auto, without_auto
@@ -197,8 +198,9 @@ def _config(values: dict[str, JsonValue], where: ConfigSource, *, import_algorit
             require_code(config)
         return config
     except ValidationError as error:
-        wrong = [as_written(details["loc"])[0] for details in error.errors(include_url=False)]
-        problems = explain(error.errors(include_url=False), where)
+        errors = _told_once(error.errors(include_url=False), values)
+        wrong = [as_written(details["loc"])[0] for details in errors]
+        problems = explain(errors, where)
         problems += _further(problems, wrong, values, where, import_algorithm=import_algorithm)
         raise ConfigError(problems) from None
     except CustomSettingsError as error:
@@ -207,6 +209,13 @@ def _config(values: dict[str, JsonValue], where: ConfigSource, *, import_algorit
     except UserCodeError as error:
         place = where.of(tuple(error.setting.split(".")))
         raise ConfigError([f"{place}: {error}"]) from error
+
+
+def _told_once(errors: Sequence[ErrorDetails], values: dict[str, JsonValue]) -> list[ErrorDetails]:
+    """Return the errors without those that `policies` have taken from a section of the whole config."""
+    places = [as_written(details["loc"])[0] for details in errors]
+    taken = [loc[:1] == ("policies",) and loc[2:] in places and without_value(values, loc) == values for loc in places]
+    return [details for details, is_taken in zip(errors, taken, strict=True) if not is_taken]
 
 
 def _further(

@@ -214,7 +214,8 @@ class CheckpointConfig(Section):
     interval_s: PositiveFloat | None = None
     """Longest time in seconds between two checkpoints; null saves no checkpoints by time."""
     keep: NonNegative = 5
-    """Checkpoints kept; the oldest are removed first, but never the initial, the best and the last. 0 keeps all."""
+    """Checkpoints kept; the oldest are removed first, but never the initial, the best and the last. 0 keeps all;
+    ckpt/index.json lists the newest 20,000."""
 
 
 class StorageConfig(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -27,8 +28,13 @@ GRANTS_PER_TURN = 250
 """Leases opened in one turn. The rest of a large assignment follows in later turns, which keeps every turn short."""
 
 PAUSE_PER_RUN_S = 0.002
-"""Pause between two plans of ticks, for each active run. A plan takes about 0.06 ms a queued run, so a long queue
-takes a small share of the time; a new or free worker is planned for at once."""
+"""Pause between two plans, for each active run. A plan takes about 0.06 ms a queued run, so a long queue takes a small
+share of the time."""
+PAUSE_AFTER_CHANGE_PER_RUN_S = 0.0003
+"""The same, for each active run beyond FEW_RUNS, if workers have come or become free, or runs have come or ended:
+changes within the pause share a plan."""
+FEW_RUNS = 20
+"""A plan of so few runs takes about a millisecond."""
 
 _NOTHING_TO_DO = Plan((), {})
 
@@ -56,8 +62,10 @@ class Assignments:
         self._dealt: deque[Grant] = deque()
         """Decided assignments, not yet carried out. Further decisions wait until then: an experiment gets the whole
         minimum or nothing."""
-        self._plan_again_s = 0.0
-        """Time of the next plan without an event."""
+        self._planned_s = -math.inf
+        """Time of the last plan."""
+        self._changed = False
+        """True if the herd or the queue has changed since the last plan."""
         self.newest_lease = newest_lease
         """Highest number used so far."""
 
@@ -78,15 +86,26 @@ class Assignments:
         """Continue with earlier decisions, or decide again. Called periodically."""
         if self._dealt:
             return self._carry_out(now_s)
-        return self.schedule(now_s) if now_s >= self._plan_again_s else []
+        active = self._catalog.active
+        pause_s = PAUSE_PER_RUN_S * len(active)
+        if self._changed:
+            pause_s = PAUSE_AFTER_CHANGE_PER_RUN_S * max(len(active) - FEW_RUNS, 0)
+        return self._decide(active, now_s) if now_s >= self._planned_s + pause_s else []
 
     def schedule(self, now_s: float) -> list[Step]:
+        """Decide about a changed herd or queue, at once or in the tick after the pause."""
+        self._changed = True
+        return [] if self._dealt else self.tick(now_s)
+
+    def take_back(self, worker: Worker) -> None:
+        """Take the lease away from a worker. The next tick decides about the free worker."""
+        self._registry.take_back(worker)
+        self._changed = True
+
+    def _decide(self, active: Sequence[Experiment], now_s: float) -> list[Step]:
         """Give free workers to experiments in need. A held-up experiment neither gets nor returns workers: messages to
         the workers wait for the disk."""
-        if self._dealt:
-            return []
-        active = self._catalog.active
-        self._plan_again_s = now_s + PAUSE_PER_RUN_S * len(active)
+        self._planned_s, self._changed = now_s, False
         wishes = [(each, it) for each in active if each.held_up is None and (it := each.demand(now_s)) is not None]
         decided = self._plan(wishes, active) if wishes else _NOTHING_TO_DO
         steps: list[Step] = []
@@ -115,7 +134,7 @@ class Assignments:
         """End the lease of a worker, if any. `handed_in`: all collected data is announced. `died`: the end of a process
         that is dead or seems dead."""
         experiment, lease = self.experiment_of(worker), worker.lease
-        self._registry.take_back(worker)
+        self.take_back(worker)
         if experiment is None:
             return []
         self._journaling.touched.add(experiment.identity.id)
@@ -146,6 +165,7 @@ class Assignments:
     def retire(self, id: str, now_s: float) -> FinishedRun:
         """Note the use of a run that is over; only the result is kept."""
         experiment = self._catalog[id]
+        self._changed = True
         self._note_use(experiment, experiment.meter.hour, experiment.meter.present)
         return self._catalog.retire(id, now_s)
 

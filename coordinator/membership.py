@@ -161,7 +161,7 @@ class Membership:
         worker = self._registry.holders.get(release.lease)
         if worker is None:
             return []
-        self._registry.take_back(worker)
+        self._assignments.take_back(worker)
         why = "it did not let go when its experiment ended"
         return self._assignments.dismiss(worker, why, now_s) if release.dismiss else []
 

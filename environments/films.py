@@ -27,6 +27,9 @@ MOST_SIDE_PIXELS = 320
 LEAST_FPS, MOST_FPS = 10.0, 50.0
 """Pictures per second. A film of every n-th step plays faster than the episode instead of below the minimum; browsers
 slow down films above the maximum."""
+MOST_PICTURES = 200
+"""Most pictures of an episode, an even number; before a further picture every second is dropped, so of long episodes
+every n-th step is shown."""
 _FEWEST_PICTURES = 8
 """Least number of pictures; a film that is still too large is dropped."""
 _ENCODING_S = 20.0
@@ -209,10 +212,6 @@ class Pictures:
         self._every = 1
         self._steps = 0
 
-    def begin(self, every: int) -> None:
-        """Keep a picture of every `every`-th step from now on."""
-        self.pictures, self._every = [], every
-
     @property
     def fps(self) -> float:
         """Pictures per second for playing at the environment's own pace, within the bounds."""
@@ -220,13 +219,15 @@ class Pictures:
 
     def began(self) -> None:
         """Begin an episode."""
-        self.pictures, self._steps = [], 0
+        self.pictures, self._every, self._steps = [], 1, 0
         self.shoot()
 
     def stepped(self, *, over: bool) -> None:
         """Keep the picture of a due step."""
         self._steps += 1
         if self._steps % self._every == 0 or over:
+            if len(self.pictures) >= MOST_PICTURES:
+                self.pictures, self._every = self.pictures[::2], 2 * self._every
             self.shoot()
 
     def shoot(self) -> None:

@@ -20,7 +20,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError, user_object
-from remuda.environments.atari import NAMESPACE, AtariGame, atari_settings, is_atari, register_atari
+from remuda.environments.atari import NAMESPACE, AtariGame, AtariSettings, atari_settings, is_atari, register_atari
 from remuda.environments.dm_env import DmEnv, is_dm_env
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
 from remuda.environments.lanes import Group, ParallelEnv
@@ -56,10 +56,18 @@ def make_plain(env: EnvConfig, *, source_dir: str | None, render_mode: str | Non
     EnvironmentBuildError if the id, the module or its function cannot be used."""
     if env.id is None:
         return _from_function(env, source_dir, render_mode)
-    # as in training, so that single games give the same observations
-    if env.vectorization in ("auto", "native") and is_atari(known_spec(env)) and obstacle_to_native(env) is None:
-        return _atari_game(env, render_mode)
-    return _from_id(env, render_mode)
+    settings = settings_of_atari(env)  # as in training, so that single games give the same observations
+    return _from_id(env, render_mode) if settings is None else _atari_game(env, settings, render_mode)
+
+
+def settings_of_atari(env: EnvConfig) -> AtariSettings | None:
+    """Return the settings of a game that ale-py's vector environment steps in training; None for all else. Raises
+    EnvironmentBuildError."""
+    if env.id is None or env.kind != "gymnasium" or env.vectorization not in ("auto", "native"):
+        return None
+    if not is_atari(known_spec(env)) or obstacle_to_native(env) is not None:
+        return None
+    return atari_settings(env, known_spec(env))
 
 
 def shown(env: SingleEnv) -> str:
@@ -126,8 +134,7 @@ def user_function(make: str, source_dir: str | None) -> Callable[..., object]:
     return cast("Callable[..., object]", found)
 
 
-def _atari_game(env: EnvConfig, render_mode: str | None) -> SingleEnv:
-    settings = atari_settings(env, known_spec(env))
+def _atari_game(env: EnvConfig, settings: AtariSettings, render_mode: str | None) -> SingleEnv:
     try:
         game = AtariGame(settings, render_mode=None if render_mode is None else "rgb_array")
         return HumanRendering(game) if render_mode == "human" else game

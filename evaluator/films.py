@@ -20,8 +20,6 @@ from remuda.wire.messages import MOST_FILM_BYTES, Film
 
 MOST_STEPS = 1_000
 """Most steps in a film."""
-MOST_PICTURES = 200
-"""The most pictures of a film; of longer episodes every n-th step is shown."""
 MOST_PLAYING_S = 15.0
 """Most seconds of filming. The film then ends early, since the end of a run waits for the last film."""
 
@@ -75,11 +73,10 @@ class Films:
         policies: Sequence[Policy],
         *,
         env_step: int,
-        steps: int,
         go_on: Callable[[int], bool] = lambda env_steps: True,
     ) -> Film | None:
-        """Film the first episode of the evaluation, of `steps` steps, with the policies of the checkpoints of
-        `env_step`.
+        """Film the first episode of the evaluation, with the policies of the checkpoints of `env_step`. With
+        exploration the film is of another episode with the same seed.
 
         `go_on` receives the number of further steps, and returns False to stop. Returns None without a film.
         """
@@ -87,7 +84,7 @@ class Films:
         if copies is None or pictures is None:
             return None
         try:
-            self._play(copies, pictures, policies, min(steps, MOST_STEPS), go_on)
+            self._play(copies, pictures, policies, go_on)
             gif = gif_of(pictures.pictures, pictures.fps, most_bytes=MOST_FILM_BYTES)
         except _GivenUpError:
             return None
@@ -128,7 +125,6 @@ class Films:
         copies: LocalCopies,
         pictures: Pictures,
         policies: Sequence[Policy],
-        steps: int,
         go_on: Callable[[int], bool],
     ) -> None:
         """Take pictures of the first episode of evaluations. Raises _GivenUpError, and as the environment."""
@@ -142,14 +138,13 @@ class Films:
 
         players = [Player(*one) for one in zip(policies, self._explorations, strict=False)]
         everybody = {agent: player for player, its in zip(players, self._agents, strict=False) for agent in its}
-        pictures.begin(every=-(-steps // (MOST_PICTURES - 2)))  # besides that of the reset and that of the end
         with NoExit(), contextlib.suppress(_LongEnoughError):
             play(
                 copies,
                 lambda position: everybody,
                 seeds=[episode_seed(self._config.seed, 0)],
                 rng=generator(self._config.seed, "evaluator", 0, "film"),
-                max_episode_steps=steps,
+                max_episode_steps=min(self._config.evaluator.max_episode_steps, MOST_STEPS),
                 progress=stepped,
                 camera=pictures,
             )

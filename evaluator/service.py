@@ -176,15 +176,15 @@ class EvaluatorWork:
         self._problem = ""
         self._link.activity("waiting", "waiting for an evaluation")
         with self.timers("evaluate"):
-            policies, steps = self._evaluate(message, paths, older)
+            policies = self._evaluate(message, paths, older)
             if message.policy_index == message.first_episode == 0 and self._player.films.due(message.env_step):
                 with self.timers("film"), self._link.during("working", f"filming {message.checkpoint}"):
-                    self._film(policies, message, steps)
+                    self._film(policies, message)
 
     def _evaluate(
         self, message: Evaluate, paths: Sequence[Path], older: Sequence[Sequence[Opponent]]
-    ) -> tuple[Sequence[Policy], int]:
-        """Play an evaluation and send the result; return the policies, and the steps of the first episode."""
+    ) -> Sequence[Policy]:
+        """Play an evaluation and send the result; return the policies."""
         started_s, env_restarts, log = self._clock(), self._player.env_restarts, self._logs[message.policy_index]
         with self._link.during("preparing", f"loading {message.checkpoint}"):
             policies = self._policies.load(paths)
@@ -222,7 +222,7 @@ class EvaluatorWork:
         if warning is not None:
             log.say("evaluator", warning, level="warning")
         self._link.send(done)
-        return policies, episodes[0].length
+        return policies
 
     def _finished(self, message: Evaluate, episode: Episode, count: int) -> None:
         self._link.activity("working", _progress(message, count))
@@ -236,14 +236,14 @@ class EvaluatorWork:
             text = f"{judged} plays against older checkpoints, too: {', '.join(each)}"
             self._logs[message.policy_index].say("evaluator", text)
 
-    def _film(self, policies: Sequence[Policy], message: Evaluate, steps: int) -> None:
+    def _film(self, policies: Sequence[Policy], message: Evaluate) -> None:
         """Film an evaluation after the results were sent: they do not depend on the film."""
 
         def go_on(env_steps: int) -> bool:
             self._link.progress(env_steps)
             return not self._ending()  # the last evaluation of a run is filmed while its lease is to end
 
-        film = self._player.films.film(policies, env_step=message.env_step, steps=steps, go_on=go_on)
+        film = self._player.films.film(policies, env_step=message.env_step, go_on=go_on)
         self._log_warnings(self._logs[message.policy_index])
         if film is not None:
             self._link.send(EvaluationFilmed(self._lease, message.train_iter, message.env_step, film))

@@ -32,14 +32,14 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
     """Let a new algorithm imitate `learner.initialize_from_demonstrations`, if given; return a line for the log.
 
     The likelihood of the actions grows (of counted ones), or their distance from the policy's falls. All other parts of
-    the algorithm stay new, except layers shared with the policy. Raises DatasetError.
+    the algorithm stay new, except layers shared with the policy. Raises DatasetError and UnsupportedSpaceError.
     """
     dataset = config.learner.initialize_from_demonstrations
     if dataset is None:
         return None
     policy = _clone(algorithm)
     seen, acted = algorithm.observation, algorithm.action
-    episodes = fitting_episodes(Path(dataset), (seen.shape, seen.dtype), (acted.shape, acted.dtype))
+    episodes = fitting_episodes(Path(dataset), seen.of_dataset, (acted.shape, acted.dtype))
     targets, observed = targets_of(policy.output_name, acted, episodes.actions), episodes.observed
     device = next(policy.network.parameters()).device
     if policy.normalisation is not None and isinstance(moments := policy.network.observations, RunningMoments):

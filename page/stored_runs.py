@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,54 +13,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from remuda.client.plots.curves import by_experiment
+from remuda.client.plots.curves import by_settings
 from remuda.client.plots.runs import Run, described
+from remuda.client.stored_run import Learned, is_serial, joined, policy_folders, read_end, read_learned
 from remuda.client.sweeps.record import FILE as SWEEP_FILE
 from remuda.config.plain import masked
-from remuda.logbook.tail import policies
 from remuda.page.growing import finite
 from remuda.page.run_ids import RunIds, UnknownRunError, of_policy, whole_run
-from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, NewTask
+from remuda.storage.checkpoint_index import NewTask
 from remuda.storage.notes import read_notes
-from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
-from remuda.storage.untrusted import json_of, open_regular, read_bounded
-from remuda.training.commander.end import ON_REQUEST, REACHED, End
+from remuda.storage.run_folder import RunFolder, policy_of
+from remuda.storage.untrusted import json_of, read_bounded
 from remuda.training.commander.together import mean_return
-from remuda.wire.messages import CheckpointRecord, ExperimentState
+from remuda.wire.messages import ExperimentState
 
-_RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\]\[[^\]]*\]\[[A-Z]+\] ", re.MULTILINE)
-_OVER = re.compile(r"the run is over after [0-9.]+ s: (.*)", re.DOTALL)
-_BY_HAND = "a client asked"
-"""Reason of a stop by hand, which explains nothing."""
-_LAST_RECORDS = 3
-"""Most records at the end of a log with the record of the end among them; two may follow, for instance about a file."""
 _MOST_CONFIG_BYTES = 1 << 20
-_TAIL_BYTES = 16 << 10
 Stamp = tuple[tuple[int, int], ...]
 StoredState = ExperimentState | Literal["unknown"]
 """unknown: the end is not recorded; the run continues, or was killed."""
 Tone = Literal["good", "wait", "bad", "still"]
-
-
-def ended(tail: str) -> tuple[ExperimentState, str] | None:
-    """Return state and reason if one of the last records of the log ends the run. The log of a resumed run continues
-    after such a record."""
-    for record in _RECORD.split(tail)[-_LAST_RECORDS:][::-1]:
-        found = _OVER.match(record)
-        if found is not None:
-            reason = _reason(found[1].strip())
-            because = found[1].strip().removeprefix(f"{ON_REQUEST}; ")
-            shown = because if reason == ON_REQUEST and not because.startswith(_BY_HAND) else reason
-            return End(reason, "").state, shown
-    return None
-
-
-def _reason(text: str) -> str:
-    """Return the reason in `reason; explanation`, or a whole sentence; earlier versions wrote the sentence twice."""
-    first = text.partition(";")[0]
-    if first in REACHED or first == ON_REQUEST:
-        return first
-    return text[: len(text) // 2 - 1] if text[: len(text) // 2 - 1] == text[len(text) // 2 + 1 :] else text
 
 
 class PolicyRow(Struct, frozen=True, kw_only=True):
@@ -138,13 +108,9 @@ class StoredRun(RunRow, frozen=True, kw_only=True):
     """Tasks of the evaluations, with begins: several after a resume with another task."""
 
 
-def _policies(folder: RunFolder) -> list[RunFolder]:
-    return [folder_of_policy(folder.root, name) for name in policies(folder.log) or [""]]
-
-
 def _watched(folder: RunFolder) -> list[Path]:
     files = [folder.config_json, folder.notes]
-    for one in _policies(folder):
+    for one in policy_folders(folder):
         files += [one.index, one.commander_log, one.serial_evaluator_log, one.progress]
     return files
 
@@ -167,12 +133,11 @@ def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
 
 def read_folder(run: str, folder: RunFolder, changed_s: float) -> StoredRun:
     """Read the folder of the run with this id."""
-    settings, members, notes = _settings(folder), _policies(folder), read_notes(folder)
+    settings, members, notes = _settings(folder), policy_folders(folder), read_notes(folder)
     lead = members[0]
-    serial = not lead.commander_log.exists() and lead.serial_tb.exists()
-    state, reason = _end(lead.serial_evaluator_log if serial else lead.commander_log) or ("unknown", None)
-    learned = [_learned(run, one) for one in members]
-    rows, last = [row for row, _, _ in learned], [newest for _, newest, _ in learned if newest is not None]
+    state, reason = read_end(lead) or ("unknown", None)
+    learned = [read_learned(each) for each in members]
+    rows, counters = [_row(run, each) for each in learned], joined(learned)
     seed, name = settings.get("seed"), settings.get("name")
     return StoredRun(
         run=run,
@@ -183,44 +148,36 @@ def read_folder(run: str, folder: RunFolder, changed_s: float) -> StoredRun:
         seed=seed if isinstance(seed, int) else None,
         algorithm=_text(settings, "policy", "type"),
         env=_text(settings, "env", "id") or _text(settings, "env", "make"),
-        mode="serial" if serial else "parallel",
+        mode="serial" if is_serial(lead) else "parallel",
         experiment=_experiment(lead),
         state=state,
         reason=reason,
-        env_step=max((each.env_step for each in last), default=0),
-        train_iter=sum(each.train_iter for each in rows),
-        episode=sum(each.episode for each in rows),
-        policy_version=sum(each.policy_version for each in rows),
-        wall_s=max((each.wall_s for each in last), default=0.0),
+        env_step=counters.env_step,
+        train_iter=counters.train_iter,
+        episode=counters.episode,
+        policy_version=counters.policy_version,
+        wall_s=counters.wall_s,
         last_return=mean_return([each.last_return for each in rows]),
         best_return=mean_return([each.best_return for each in rows]),
         changed_s=changed_s,
         policies=[row for row in rows if row.name],
         note=notes.note,
         tags=notes.tags,
-        tasks=learned[0][2],  # equal for all policies
+        tasks=learned[0].tasks,  # equal for all policies
     )
 
 
-def _learned(run: str, folder: RunFolder) -> tuple[PolicyRow, CheckpointRecord | None, tuple[NewTask, ...]]:
-    """Return the row of a policy, its last checkpoint, and the tasks of its evaluations."""
-    name = policy_of(folder)
-    try:
-        index = CheckpointIndex(folder.ckpt, follow_link=False)
-        records, best, tasks = index.records, index.best, index.tasks
-    except (CheckpointIndexError, OSError):
-        records, best, tasks = (), None, ()
-    last = max(records, key=lambda record: (record.env_step, record.train_iter), default=None)
-    row = PolicyRow(
-        name=name,
-        run=of_policy(run, name),
+def _row(run: str, learned: Learned) -> PolicyRow:
+    last = learned.last
+    return PolicyRow(
+        name=learned.policy,
+        run=of_policy(run, learned.policy),
         train_iter=0 if last is None else last.train_iter,
         episode=0 if last is None else last.episode,
         policy_version=0 if last is None else last.policy.version,
-        last_return=next((finite(each.reward) for each in reversed(records) if each.reward is not None), None),
-        best_return=None if best is None else finite(best.reward),
+        last_return=finite(learned.last_return),
+        best_return=finite(learned.best_return),
     )
-    return row, last, tasks
 
 
 def _text(settings: Mapping[str, JsonValue], section: str, key: str) -> str | None:
@@ -251,16 +208,6 @@ def _experiment(folder: RunFolder) -> str | None:
         return None
     found = [name for name in names if name.startswith("policy_") and not name.endswith(".lock")]
     return found[-1].removeprefix("policy_").rpartition("_")[0] if found else None
-
-
-def _end(log: Path) -> tuple[ExperimentState, str] | None:
-    try:
-        with open_regular(log, follow_link=False) as file:
-            size = os.fstat(file.fileno()).st_size
-            tail = os.pread(file.fileno(), _TAIL_BYTES, max(size - _TAIL_BYTES, 0))
-    except OSError:
-        return None
-    return ended(tail.decode("utf-8", "replace"))
 
 
 REFRESH_S = 2.0
@@ -358,7 +305,7 @@ class StoredRuns:
 def _groups(reads: Sequence[StoredRun]) -> dict[str, str]:
     """Return the label of each run's group, by run id."""
     of_root = {each.described.root: each.run for each in reads}
-    groups = by_experiment([each.described for each in reads])
+    groups = by_settings([each.described for each in reads])
     return {of_root[run.root]: group.label for group in groups for run in group.runs}
 
 

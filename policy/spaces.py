@@ -73,6 +73,15 @@ class ObservationSpec:
         return math.prod(self.shape) if self.n is None else self.n
 
     @property
+    def of_dataset(self) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of an observation in a dataset. Raises UnsupportedSpaceError for rows of bytes with several
+        parts: a dataset does not tell the places of the parts."""
+        if any(part.name for part in self.parts):
+            names = ", ".join(part.name for part in self.parts)
+            raise UnsupportedSpaceError(f"observations of several parts ({names}) cannot be learned from a dataset yet")
+        return self.shape, self.dtype
+
+    @property
     def is_image(self) -> bool:
         """Read by convolutions: bytes of two to four axes, or booleans of three or four."""
         axes = {"uint8": (2, 3, 4), "bool": (3, 4)}.get(self.dtype, ())

@@ -20,7 +20,9 @@ from remuda.wire.messages import CheckpointRecord
 
 _INDEX, _BEST, _INTERRUPT = "index.json", "ckpt_best.pth.tar", "ckpt_interrupt.pth.tar"
 _MOST_BYTES = 64 << 20
-"""Of index.json: some 200,000 checkpoints."""
+"""Of index.json, far above MOST_LISTED checkpoints."""
+MOST_LISTED = 20_000
+"""Checkpoints in index.json, which each checkpoint writes again. Files of older checkpoints stay, unlisted."""
 _CHECKPOINT = re.compile(r"iteration_([0-9]+)\.pth\.tar")
 
 
@@ -144,7 +146,10 @@ class CheckpointIndex:
             (self.folder / old.file).unlink(missing_ok=True)
         if self._state.best == record.train_iter:
             self._link(record.train_iter, _BEST)
-        self._write(checkpoints=tuple(each for each in listed if each not in gone), last=record.train_iter)
+        beyond = to_prune(listed, keep=MOST_LISTED, best=self._state.best, last=record.train_iter, in_use=in_use)
+        left_out = {each.train_iter for each in (*gone, *beyond)}
+        kept = tuple(each for each in listed if each.train_iter not in left_out)
+        self._write(checkpoints=kept, last=record.train_iter)
         return gone
 
     def set_reward(

@@ -124,9 +124,8 @@ class Group:
     runs: tuple[Run, ...]
 
 
-def by_experiment(runs: Sequence[Run]) -> list[Group]:
-    """Group runs by experiment. Runs with the same name and different settings are different experiments, with these
-    settings in the labels."""
+def by_settings(runs: Sequence[Run]) -> list[Group]:
+    """Group runs that differ in the seed alone. Labels of groups with the same name have the settings that differ."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.name, json.dumps(run.settings, sort_keys=True)), []).append(run)

@@ -25,7 +25,7 @@ _NOT_LEARNED_FROM = (
     *("name", "exp_name", "seed", "source_dir"),
     *("stop", "log", "checkpoint", "limits", "launch", "affinity"),
 )
-"""Settings that may differ between repetitions of an experiment."""
+"""Settings that may differ between runs of a group."""
 _MOST_CONFIG_BYTES = 16 << 20
 _SEED_SUFFIX = re.compile(r"_s[0-9]+")
 

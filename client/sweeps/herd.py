@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
@@ -13,8 +14,11 @@ from msgspec.structs import replace
 
 from remuda.client.checking import with_agents
 from remuda.client.client import Client, with_retries
+from remuda.client.stored_run import joined, policy_folders, read_end, read_learned
 from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord, RunState
+from remuda.storage.run_folder import RunFolder
+from remuda.training.commander.together import mean_return
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import ExperimentState, ExperimentStatus
 
@@ -48,6 +52,8 @@ class HerdRuns:
         self._sleep = sleep
         self._records: dict[str, RunRecord] = {}
         """By experiment."""
+        self._run_dirs: dict[str, Path] = {}
+        """By experiment."""
         self._listed: Sequence[ExperimentStatus] | None = None
         """Experiments before the submissions; None if a new request is needed."""
         self._looked_s = 0.0
@@ -59,6 +65,7 @@ class HerdRuns:
             record = self._with_retries(partial(self._adopt_or_submit, task, str(uuid4())))
             if record.experiment is not None and not record.over:
                 self._records[record.experiment] = record
+                self._run_dirs[record.experiment] = task.run.run_dir
             yield record
 
     def poll(self) -> list[RunRecord]:
@@ -70,8 +77,7 @@ class HerdRuns:
         news: list[RunRecord] = []
         for experiment, record in list(self._records.items()):
             told = known.get(experiment)
-            lost = "the coordinator does not know it any more; sweep again to continue"  # it ended before a restart
-            news.append(replace(record, state="failed", reason=lost) if told is None else _updated(record, told))
+            news.append(_stored(record, self._run_dirs[experiment]) if told is None else _updated(record, told))
             self._records[experiment] = news[-1]
             if news[-1].over:
                 del self._records[experiment]
@@ -112,13 +118,33 @@ class HerdRuns:
                 experiment=experiment,
             )
         except RefusedError as error:
-            if error.code in ("protocol", "busy"):
+            if error.code == "protocol":
                 raise
             return replace(task.record, state="failed", reason=str(error))
         return replace(task.record, state="queued", experiment=submitted.experiment)
 
     def _with_retries(self, ask: Callable[[], _T]) -> _T:
         return with_retries(ask, partial(self._sleep, LOOK_S))
+
+
+def _stored(record: RunRecord, run_dir: Path) -> RunRecord:
+    """Return the end and the results of a run in its folder: a coordinator keeps only the last runs to end."""
+    members = policy_folders(RunFolder(run_dir))
+    end, learned = read_end(members[0]), [read_learned(each) for each in members]
+    if end is None:
+        lost = "the coordinator does not know it any more, and its folder tells no end; sweep again to continue"
+        return replace(record, state="failed", reason=lost)
+    counters = joined(learned)
+    return replace(
+        record,
+        state=_STATES[end[0]],
+        reason=end[1],
+        env_step=counters.env_step,
+        train_iter=counters.train_iter,
+        last_return=mean_return([each.last_return for each in learned]),
+        best_return=mean_return([each.best_return for each in learned]),
+        wall_s=counters.wall_s,
+    )
 
 
 def _updated(record: RunRecord, status: ExperimentStatus) -> RunRecord:

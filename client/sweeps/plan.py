@@ -28,7 +28,7 @@ _MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "limits", "l
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """An experiment of a sweep, before anything is written."""
+    """A run of a sweep, before anything is written."""
 
     name: str
     variant: str

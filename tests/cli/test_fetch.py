@@ -27,24 +27,27 @@ def herd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return address
 
 
+PLOT, EVALUATE = "plot 'the copy' -o 'the copy.png'\n", "evaluate '{folder}/the copy' -n 20 -d\n"
+
+
 @pytest.mark.parametrize(
     ("below", "what", "files", "following"),
     [
-        ("", "folder of runs", ["first/config.json", "sizes/small_s0/config.json", "sizes/sweep.json"], "plot"),
-        ("/first", "run folder", ["config.json"], "evaluate"),
-        ("/sizes", "folder of runs", ["small_s0/config.json", "sweep.json"], "plot"),
-        ("/sizes/small_s0", "run folder", ["config.json"], "evaluate"),
+        ("", "folder of runs", ["first/config.json", "sizes/small_s0/config.json", "sizes/sweep.json"], PLOT),
+        ("/first", "run folder", ["config.json"], EVALUATE),
+        ("/sizes", "folder of runs", ["small_s0/config.json", "sweep.json"], PLOT),
+        ("/sizes/small_s0", "run folder", ["config.json"], EVALUATE),
     ],
 )
 def test_a_coordinators_address_gives_all_runs_and_the_name_of_a_run_this_run(
     terminal: Terminal, tmp_path: Path, herd: str, below: str, what: str, files: list[str], following: str
 ) -> None:
-    ended = terminal.remuda("fetch", f"{herd}{below}", "copy")
-    copy = tmp_path / "copy"
+    ended = terminal.remuda("fetch", f"{herd}{below}", "the copy")
+    copy = tmp_path / "the copy"
     assert ended.code == 0, ended.err
     assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()) == files
     assert ended.out.startswith(f"{what} {copy}: {len(files)} files of generation 1/1\n")
-    assert f"\n  remuda {following} {copy}" in ended.out
+    assert f"\n  remuda {following.format(folder=tmp_path)}" in ended.out
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Generator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ import psutil
 import pytest
 import torch
 
+from remuda.cli import sweep_runs
+from remuda.cli.errors import RunFailedError
+from remuda.cli.sweep_runs import SweepOptions, executor
 from remuda.client.client import Client
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.sweeps.grids import SHORT, write_grid
@@ -22,7 +25,7 @@ from remuda.tests.parallel.command import Command
 from remuda.tests.patience import until, until_ended
 from remuda.tests.runner.runs import GAVE_WAY
 from remuda.wire import connection_file
-from remuda.wire.conversation import no_answer
+from remuda.wire.conversation import UnreachableError, no_answer
 from remuda.wire.messages import Status
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -39,6 +42,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_grid(tmp_path, {"policy.n_step": [1, 3], **SHORT}, seeds=2)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+class Answering:
+    def status(self) -> None: ...
+
+
+def test_a_sweep_without_its_coordinator_ends_with_the_command_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_runs, "connected", lambda connection_file, runs_dir: nullcontext(Answering()))
+    options = SweepOptions(tmp_path, "herd", 1, (), tmp_path, None, False, False, False, "remuda sweep grid.yaml")
+    with pytest.raises(RunFailedError, match=r"gone\n.*type: remuda sweep grid\.yaml$"), executor(options):
+        raise UnreachableError("the coordinator is gone")
 
 
 def listing(folder: Path) -> list[str]:

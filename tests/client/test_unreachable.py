@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.client import Client
+from remuda.client import client as client_module
 from remuda.tests.client.statuses import status
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
@@ -19,6 +20,7 @@ from remuda.wire.messages import (
     Done,
     LogRequest,
     LogText,
+    Rejected,
     Status,
     StatusRequest,
     StopExperiment,
@@ -49,6 +51,24 @@ def test_after_an_answer_that_did_not_come_the_next_question_is_answered(tmp_pat
             client._answer_deadline_s = HANG_S
             client.stop("y")
         assert coordinator.heard_from_newest == [StopExperiment("y")]
+
+
+def test_a_busy_coordinator_is_asked_again_until_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "connection.json"
+    with FakeCoordinator() as coordinator:
+
+        def busy(message: AnyMessage) -> AnyMessage:
+            free = len(coordinator.heard) == 3
+            return LogText([], over=True) if free else Rejected("busy", "64 requests wait already")
+
+        coordinator.answer = busy
+        connection_file.write(path, coordinator.connection)
+        with Client(path, answer_deadline_s=HANG_S) as client:
+            monkeypatch.setattr(client_module, "POLL_S", 0.001)
+            assert client.read_log(LogRequest("x")).over
+            monkeypatch.setattr(client_module, "POLL_S", HANG_S)
+            with pytest.raises(UnreachableError, match="is busy: 64 requests wait already"):
+                client.read_log(LogRequest("x"))
 
 
 def test_who_follows_a_run_with_patience_waits_for_a_coordinator_that_is_silent(tmp_path: Path) -> None:
@@ -133,6 +153,23 @@ def test_who_follows_a_run_with_patience_waits_for_a_connection_file_that_cannot
     client.close()
     assert ended.state == "finished"
     assert said == [f"{path} does not exist: no coordinator runs there (start one with `remuda coordinator`)"]
+
+
+def test_a_connection_file_that_is_gone_counts_as_no_answer_once_the_patience_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong path is a mistake of the user; a coordinator that has ended is none, and the exit codes differ."""
+    monkeypatch.setattr(client_module, "RETURN_DEADLINE_S", -1.0)
+    path = tmp_path / "connection.json"
+    with FakeCoordinator() as ended:
+        connection_file.write(path, ended.connection)
+    with Client(path, answer_deadline_s=0.1) as client:
+        path.unlink()
+        for reason in ("did not answer", "does not exist"):
+            with pytest.raises(UnreachableError, match=reason):
+                client.follow("x", lambda status: None)
+        with pytest.raises(UnreachableError, match="does not exist"):
+            list(client.logs("x"))
 
 
 OTHER = UUID.replace("0", "1")

@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from remuda.buffer.chunk import Columns
 from remuda.buffer.episodes import Episodes, counted_episodes
 from remuda.buffer.minari_files import DatasetError, read_dataset, write_dataset
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.tests.collector.test_rollout import DISCOUNT, rollout_of
 from remuda.tests.environments.scripted import ScriptedEnv, Step
+from remuda.training.replay import dataset
 from remuda.training.replay.dataset import rows_of
 from remuda.wire.messages import ChunkId, ChunkMeta
 
@@ -116,6 +120,19 @@ def test_minari_reads_every_array_as_written_and_a_second_dataset_needs_another_
     assert all(np.array_equal(getattr(own, name), getattr(made, name)) for name in ("observations", "actions"))
     with pytest.raises(DatasetError, match="exists: name another folder"):
         write_dataset(folder, made, spaces=space, env_spec=None, algorithm="sac", text="made")
+
+
+@pytest.mark.parametrize(("env", "reward"), [({}, [1.0, -1.0, 0.5]), ({"reward_clipping": False}, [5.0, -7.0, 0.5])])
+def test_rewards_of_atari_are_clipped_as_collectors_clip_them(
+    env: dict[str, bool], reward: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ale_py", reason="needs pip install 'remuda[atari]'")
+    seen, ends = np.zeros((4, 4, 84, 84), np.uint8), np.array([False, False, True])
+    raw = Episodes(seen, np.zeros(3, np.int64), np.array([5.0, -7.0, 0.5], np.float32), ends, np.array([3]))
+    monkeypatch.setattr(dataset, "fitting_episodes", lambda source, observation, action: raw)
+    config = ExperimentConfig(name="pong", env=EnvConfig(id="ALE/Pong-v5", kwargs=env), policy=DqnConfig(n_step=1))
+    rows = dataset.dataset_rows(config, "pong-v0", ((4, 84, 84), "uint8"), ((), "int64"))
+    assert rows["reward"].tolist() == reward
 
 
 @settings(deadline=None)

@@ -51,6 +51,15 @@ def test_a_policy_names_only_what_differs() -> None:
     assert not fox.policies
 
 
+def test_a_mistake_in_a_section_of_all_policies_is_told_once(tmp_path: Path) -> None:
+    wrong = GAME | {"policy": {"type": "ppo", "clip": "much", "hiden": [16]}, "learner": {"max_grad_norm": -1}}
+    wrong["policies"] = {"hare": GAME["policies"]["hare"], "fox": {"agents": ["fox"], "policy": {"clip": "more"}}}
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, yaml.safe_dump(wrong)))
+    settings = sorted(problem.split(": ")[1] for problem in caught.value.problems)
+    assert settings == ["learner.max_grad_norm", "policies.fox.policy.clip", "policy.clip", "policy.hiden"]
+
+
 OVERRIDES = ["learner.learning_rate=0.5", "policy.clip=0.2", "buffer.capacity=2000", "policies.owl.policy.hidden=[9]"]
 
 

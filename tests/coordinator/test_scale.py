@@ -88,6 +88,21 @@ def test_a_long_queue_is_planned_less_often_and_a_free_worker_at_once(monkeypatc
     world.add("learner", 1)
     world.steps(2)
     assert [worker.lease > 0 for worker in world.coordinator.registry.holders.values()].count(True) >= 3
+    plans.clear()
+    for number in range(100):
+        world.add("collector", number + 10)
+    world.steps(2)
+    assert world.coordinator.registry.count("collector") == 102
+    assert 1 <= len(plans) <= 3, "one plan for all that join together"
+
+
+def test_workers_of_a_run_that_is_over_do_not_wait_for_the_next_look_at_a_long_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignments, "PAUSE_PER_RUN_S", 1_000.0)
+    world = World(config()).started(name="first")
+    world.submit("second")
+    world.run()
 
 
 def test_workers_that_beat_are_not_looked_at_in_every_look() -> None:

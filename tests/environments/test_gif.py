@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -16,10 +18,9 @@ def white_columns(pictures: np.ndarray) -> list[int]:
     return [int((picture.mean(axis=(0, 2)) > 128).sum()) for picture in pictures]
 
 
-def played(every: int, steps: int = LENGTH, env: Painter | None = None) -> Pictures:
+def played(steps: int = LENGTH, env: Painter | None = None) -> Pictures:
     env = env or Painter("rgb_array")
     pictures = Pictures(env)
-    pictures.begin(every)
     env.reset(seed=0)
     pictures.began()
     for _ in range(steps):
@@ -28,21 +29,24 @@ def played(every: int, steps: int = LENGTH, env: Painter | None = None) -> Pictu
     return pictures
 
 
-@pytest.mark.parametrize(("every", "seen"), [(1, range(LENGTH + 1)), (3, (0, 3, 6, 9, 10)), (5, (0, 5, 10))])
-def test_pictures_are_of_the_reset_of_every_nth_step_and_of_the_end(every: int, seen: list[int]) -> None:
-    taken = played(every)
+@pytest.mark.parametrize(("most", "seen"), [(12, range(LENGTH + 1)), (6, range(0, 11, 2)), (4, (0, 4, 8, 10))])
+def test_pictures_are_of_the_reset_of_every_nth_step_and_of_the_end(
+    most: int, seen: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(films, "MOST_PICTURES", most)
+    taken = played()
     assert white_columns(np.stack(taken.pictures)) == [5 * step for step in seen]
 
 
-def test_a_film_plays_at_the_environments_own_pace_within_bounds() -> None:
+def test_a_film_plays_at_the_environments_own_pace_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The painter's is 10 pictures per second."""
-    assert played(1).fps == 10.0
+    assert played().fps == 10.0
     env = Painter("rgb_array")
-    taken = played(1, env=env)
     env.metadata = {**env.metadata, "render_fps": 40}
-    taken.begin(every=2)
-    assert taken.fps == 20.0
-    taken.begin(every=8)
+    monkeypatch.setattr(films, "MOST_PICTURES", 6)
+    assert played(env=env).fps == 20.0, "of every second step"
+    monkeypatch.setattr(films, "MOST_PICTURES", 2)
+    taken = played(env=env)
     assert taken.fps == films.LEAST_FPS
     env.metadata["render_fps"] = 1_000
     assert taken.fps == films.MOST_FPS
@@ -60,7 +64,7 @@ def test_large_pictures_are_made_smaller_by_means_of_squares() -> None:
 
 
 def test_a_gif_shows_the_pictures_again_and_again() -> None:
-    env = played(1)
+    env = played()
     found = gif_of(env.pictures, 20.0, most_bytes=100_000)
     assert (found.height, found.width, found.data[:6]) == (HEIGHT, WIDTH, b"GIF89a")
     seen = pictures_of(found.data, height=HEIGHT, width=WIDTH)

@@ -26,12 +26,14 @@ from remuda.wire.messages import Film
 HERE = "remuda.tests.environments"
 
 
-def config(make: str = f"{HERE}.painter:WidePainter", *, interval: int | None = 100) -> ExperimentConfig:
+def config(
+    make: str = f"{HERE}.painter:WidePainter", *, interval: int | None = 100, most_steps: int = 30_000
+) -> ExperimentConfig:
     return ExperimentConfig(
         name="filmed",
         seed=5,
         env=EnvConfig(make=make),
-        evaluator=EvaluatorConfig(episodes=2),
+        evaluator=EvaluatorConfig(episodes=2, max_episode_steps=most_steps),
         log=LogConfig(film_interval_env_steps=interval),
     )
 
@@ -50,22 +52,23 @@ def white_columns(film: Film | None) -> list[int]:
 
 def test_a_film_shows_the_whole_episode() -> None:
     with opened(config()) as films:
-        film = films.film([Still()], env_step=0, steps=LENGTH)
+        film = films.film([Still()], env_step=0)
         assert films.take_warnings() == []
-        assert white_columns(films.film([Still()], env_step=0, steps=4)) == [0, 5, 10, 15, 20], "cut, as it was"
     assert white_columns(film) == [5 * step for step in range(LENGTH + 1)]
     assert film is not None
     assert (film.height, film.width) == (HEIGHT, WIDTH)
     assert delays_s(film.gif)[0] == 0.1
+    with opened(config(most_steps=4)) as films:
+        assert white_columns(films.film([Still()], env_step=0)) == [0, 5, 10, 15, 20], "cut like an evaluation"
 
 
 def test_long_episodes_are_seen_in_part_and_every_nth_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator_films, "MOST_STEPS", 9)
-    monkeypatch.setattr(evaluator_films, "MOST_PICTURES", 5)
+    monkeypatch.setattr(pictures, "MOST_PICTURES", 6)
     with opened(config()) as films:
-        assert white_columns(films.film([Still()], env_step=0, steps=LENGTH)) == [0, 15, 30, 45]
+        assert white_columns(films.film([Still()], env_step=0)) == [0, 10, 20, 30, 40]
         monkeypatch.setattr(pictures, "MOST_SIDE_PIXELS", 25)
-        small = films.film([Still()], env_step=0, steps=LENGTH)
+        small = films.film([Still()], env_step=0)
         assert small is not None
         assert (small.height, small.width) == (HEIGHT // 2, WIDTH // 2), "large pictures are made smaller"
 
@@ -75,7 +78,7 @@ def test_a_slow_environment_is_seen_for_so_long(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(evaluator_films, "MOST_PLAYING_S", 4.0)
     seconds = itertools.count()
     with closing(Films(config(), clock=lambda: float(next(seconds)))) as films:
-        film = films.film([Still()], env_step=0, steps=LENGTH)
+        film = films.film([Still()], env_step=0)
     assert white_columns(film) == [5 * step for step in range(4)]
 
 
@@ -85,7 +88,7 @@ def test_films_are_due_at_the_first_evaluation_that_has_reached_a_multiple() -> 
         for env_step in (0, 40, 99, 104, 180, 350, 390, 401):
             if films.due(env_step):
                 due.append(env_step)
-                films.film([Still()], env_step=env_step, steps=LENGTH)
+                films.film([Still()], env_step=env_step)
         assert due == [0, 104, 350, 401]
 
 
@@ -97,11 +100,11 @@ def test_a_film_that_is_given_up_is_none_and_is_tried_again() -> None:
         return len(steps) < 3
 
     with opened(config()) as films:
-        assert films.film([Still()], env_step=0, steps=LENGTH, go_on=go_on) is None
+        assert films.film([Still()], env_step=0, go_on=go_on) is None
         assert steps == [1, 1, 1]
         assert films.take_warnings() == []
         assert films.due(0)
-        assert films.film([Still()], env_step=0, steps=LENGTH) is not None
+        assert films.film([Still()], env_step=0) is not None
 
 
 @pytest.mark.parametrize(
@@ -125,11 +128,11 @@ def test_what_cannot_be_filmed_is_told_of_once_before_anything_is_played(env: st
 )
 def test_what_fails_in_the_middle_is_told_of_once_and_ends_the_films(env: str, said: str) -> None:
     with opened(config(f"{HERE}.unfilmable:{env}")) as films:
-        assert films.film([Still()], env_step=0, steps=LENGTH) is None
+        assert films.film([Still()], env_step=0) is None
         (warning,) = films.take_warnings()
         assert said in warning
         assert not films.due(10_000)
-        assert films.film([Still()], env_step=10_000, steps=LENGTH) is None
+        assert films.film([Still()], env_step=10_000) is None
         assert films.take_warnings() == []
 
 
@@ -139,10 +142,10 @@ def test_the_process_may_open_windows_afterwards(monkeypatch: pytest.MonkeyPatch
     before = dict(os.environ)
     with opened(config(f"{HERE}.unfilmable:Blind", interval=None)) as films:
         assert not films.due(0), "without the setting nothing is built"
-        assert films.film([Still()], env_step=0, steps=LENGTH) is None
+        assert films.film([Still()], env_step=0) is None
         assert films.take_warnings() == []
     with opened(config()) as films:
-        films.film([Still()], env_step=0, steps=LENGTH)
+        films.film([Still()], env_step=0)
         assert dict(os.environ) == before
 
 
@@ -153,7 +156,7 @@ def test_the_episode_is_the_evaluations_own() -> None:
     )
     with closing(EpisodePlayer(cartpole, {"": cartpole}, num_envs=1)) as player:
         (episode, *_) = player.evaluate([Still()], 0, range(3)).episodes
-        film = player.films.film([Still()], env_step=0, steps=episode.length)
+        film = player.films.film([Still()], env_step=0)
     assert episode.seed == episode_seed(5, 0)
     assert film is not None
     assert max(film.height, film.width) <= pictures.MOST_SIDE_PIXELS
@@ -166,6 +169,6 @@ def test_a_film_of_several_agents_shows_their_game_to_its_end() -> None:
     env = EnvConfig(kind="pettingzoo", make=f"{HERE}.painter:PaintedGame", kwargs={"lengths": [2, 5]})
     game = config().model_copy(update={"env": env})
     with closing(Films(game, [["a0"], ["a1"]])) as films:
-        film = films.film([Still(), Still()], env_step=0, steps=5)
+        film = films.film([Still(), Still()], env_step=0)
         assert films.take_warnings() == []
     assert white_columns(film) == [5 * step for step in range(6)]

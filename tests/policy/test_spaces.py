@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from remuda.environments.errors import UnsupportedSpaceError
+from remuda.environments.packing import packed_space
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -37,6 +38,14 @@ def test_unsupported_observations_are_named_with_what_is_supported(space: gymnas
         ObservationSpec.of(space)
     assert str(space) in str(caught.value)
     assert "supported: Box" in str(caught.value)
+
+
+def test_rows_of_several_parts_do_not_come_from_a_dataset() -> None:
+    """Another layout of as many bytes would pass for them."""
+    parts = packed_space(spaces.Dict({"a": spaces.Box(0, 9, (3,), np.uint8), "b": spaces.Box(0, 9, (2,), np.uint8)}))
+    with pytest.raises(UnsupportedSpaceError, match=r"several parts \(a, b\)"):
+        assert ObservationSpec.of(parts).of_dataset
+    assert ObservationSpec.of(packed_space(spaces.MultiBinary(3))).of_dataset == ((3,), "uint8")
 
 
 @pytest.mark.parametrize("space", [spaces.Box(0, 9, (2,), np.int64), spaces.Text(3)])

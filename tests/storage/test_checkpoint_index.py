@@ -62,6 +62,18 @@ def test_whatever_the_history_the_promises_hold(iters: list[int], keep: int, see
     assert to_prune([record(i) for i in stay], keep=keep, best=best, last=last) == [], "nothing more to prune after"
 
 
+def test_with_all_checkpoints_kept_the_index_lists_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index of 64 MiB could not be read again."""
+    monkeypatch.setattr(checkpoint_index, "MOST_LISTED", 2)
+    index = saved(tmp_path, 0, 100)
+    index.set_reward(100, 195.5, best=True)
+    for train_iter in (200, 300, 400):
+        (tmp_path / record(train_iter).file).touch()
+        assert index.add(record(train_iter)) == []
+    assert [each.train_iter for each in CheckpointIndex(tmp_path).records] == [0, 100, 300, 400]
+    assert (tmp_path / record(200).file).exists()
+
+
 # --- the file -------------------------------------------------------------------------------------------------------
 
 

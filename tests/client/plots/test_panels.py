@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.client.plots.curves import Axes, Group, by_experiment, by_legend, make_panels
+from remuda.client.plots.curves import Axes, Group, by_legend, by_settings, make_panels
 from remuda.client.plots.runs import PlotError, Run, find_runs
 from remuda.tests.client.plots.folders import make_run, ours, points
 
@@ -14,7 +14,7 @@ CURVE = points((0, 10.0), (100, 30.0), (200, 40.0))
 
 
 def groups(folder: Path) -> list[Group]:
-    return by_experiment(find_runs([folder]))
+    return by_settings(find_runs([folder]))
 
 
 @pytest.mark.parametrize("columns", [None, ("Epoch", "AverageEpRet", "Other", "TotalEnvInteracts", "LossQ", "Time")])
@@ -72,7 +72,7 @@ def made(tmp_path: Path, **configs: dict[str, object] | None) -> list[Run]:
 
 def test_seeds_of_one_experiment_make_one_curve(tmp_path: Path) -> None:
     runs = made(tmp_path, a=ours("dqn_s0", 0), b=ours("dqn_s1", 1), c=ours("ppo", 1), d=ours("dqn", 7))
-    first, second = by_experiment(runs)
+    first, second = by_settings(runs)
     assert (first.label, [run.root.name for run in first.runs]) == ("dqn", ["a", "b", "d"])
     assert (second.label, [run.root.name for run in second.runs]) == ("ppo", ["c"])
 
@@ -86,7 +86,7 @@ def test_one_name_with_different_settings_is_never_averaged(tmp_path: Path) -> N
         d=ours("dqn", 0, learning_rate=3e-4, device="cuda"),
         e=ours("ppo", 0, learning_rate=0.5),
     )
-    groups = by_experiment(runs)
+    groups = by_settings(runs)
     assert [(group.label, len(group.runs)) for group in groups] == [
         ("dqn (learning_rate=0.001)", 2),
         ("dqn (learning_rate=0.0003)", 1),

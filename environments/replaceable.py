@@ -263,7 +263,7 @@ def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dty
         raise UnusableResultError(f"it returned an observation of shape {array.shape}, and its space says {shape}")
     if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise UnusableResultError(f"it returned an observation of {array.dtype}, and its space says {dtype}")
-    if array.dtype.kind == "f" and not np.vdot(array, array) <= _SURELY:
+    if array.dtype.kind == "f" and not float(np.vdot(array, array)) <= _SURELY:  # float16 has no such number but inf
         _check_numbers(array)
     if values is not None and int(array) not in values:
         raise UnusableResultError(

@@ -325,3 +325,26 @@ def test_an_integer_outside_its_space_is_a_fault_and_no_other_state(missing: int
     assert env.step(0)[0] == 3
     assert env.step(0)[0] == 0  # of a new environment
     assert f"it returned the observation {missing}, and its space says 0 to 3" in said[0].text()
+
+
+class Falling(gymnasium.Env[Any, Any]):
+    """Falls faster and faster, observed as float16, and infinitely fast in its second step."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,), np.float16), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        self.speed = 60_000.0
+        return np.array([self.speed], np.float16), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.speed = self.speed + 3_000.0 if self.speed < 63_000.0 else np.inf
+        return np.array([self.speed], np.float16), 0.0, False, False, {}
+
+
+def test_infinity_of_float16_is_a_fault() -> None:
+    said: list[Fault] = []
+    env = guarded(Falling, said)
+    env.reset(seed=1)
+    assert env.step(0)[0] == np.float16(63_000.0)
+    assert env.step(0)[0] == 60_000.0  # of a new environment
+    assert "it returned an observation that is not finite" in said[0].text()

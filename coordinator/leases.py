@@ -50,7 +50,7 @@ class Lease:
 
     holder: LeaseHolder
     index: int
-    generation: int = 0
+    generation: int
     """Higher than the generation of every earlier worker with this index, so a replacement does not repeat earlier
     random numbers."""
     ready: bool = False

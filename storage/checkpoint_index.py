@@ -84,7 +84,6 @@ class CheckpointIndex:
         """Raises CheckpointIndexError, and OSError; also for an index that is a link, unless `follow_link`."""
         self.folder = folder
         self._follow_link = follow_link
-        self._state = _IndexFile(1, None, None, ())
         self.load()
 
     def load(self) -> None:
@@ -197,7 +196,7 @@ def drop_models(run: RunFolder, gone: Iterable[CheckpointRecord]) -> None:
     """Remove the models of removed checkpoints; errors are ignored."""
     for record in gone:
         with contextlib.suppress(OSError):
-            run.model_of(record.train_iter).unlink(missing_ok=True)
+            run.model_of(record.train_iter).unlink()
 
 
 def unlisted(folder: Path, *, beyond: int) -> list[Path]:

@@ -165,7 +165,6 @@ class _Writer(threading.local):
         self._arrays: list[Frame] = []
 
     def write(self, envelope: Envelope, protocol: int, limits: Limits) -> list[Frame]:
-        self._arrays = []
         try:
             header = self._encoder.encode(envelope)
             opening = _OPENING if protocol == PROTOCOL_VERSION else _MAGIC + bytes([protocol])

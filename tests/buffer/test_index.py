@@ -320,11 +320,16 @@ def test_a_restarted_coordinator_goes_on_where_the_journal_ends() -> None:
     before = index_of(10)
     for sequence in range(5):
         before.insert(meta_of(sequence, 3))
+    before.update_priorities(np.arange(5, 15), np.arange(5, 15, dtype=np.float32))
     live = before.hand_out_new()
+    known = before.priorities()
+    assert (known.first_row, known.priorities.tolist()) == (5, [*range(5, 15)])
     after = index_of(10)
     after.restore(live, next_row=before.next_row, first_live_row=before.first_live_row)
     assert (after.next_row, after.rows) == (before.next_row, before.rows)
     assert after.hand_out_new() == live
+    before.quarantine(file_of(3))
+    assert np.flatnonzero(np.isnan(before.priorities().priorities)).tolist() == [4, 5, 6], "not live any more"
     assert set(after.sample(1, 500, train_iter=0, beta=0.4).rows.ravel().tolist()) == set(range(5, 15))
 
 

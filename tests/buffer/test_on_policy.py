@@ -46,6 +46,8 @@ def test_chunks_of_older_policies_are_dropped_and_counted() -> None:
     dropped, files = index.drop_older_than(PolicyRef(1, 1, 0))
     assert (dropped, files) == (3, ["c0"])
     assert index.drop_older_than(PolicyRef(1, 1, 0)) == (0, [])
+    index.insert(chunk(5, 3, version=0))
+    assert index.drop_older_than(PolicyRef(1, 1, 0)) == (3, ["c5"]), "it came after the drop"
     assert index.drop_older_than(PolicyRef(1, 9, 0))[0] == 9
     assert index.sampleable_rows() == 0
     index.insert(chunk(4, 3, version=50))

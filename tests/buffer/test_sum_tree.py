@@ -41,6 +41,8 @@ def test_hand_calculated_example(new_tree: NewTree) -> None:
     tree.set(np.array([0, 2]), 0.5)
     assert tree.get(np.arange(4)).tolist() == [0.5, 2.0, 0.5, 4.0]
     assert tree.find(np.array([[0.4, 0.6], [2.9, 3.1]]))[0].tolist() == [[0, 1], [2, 3]]
+    with pytest.raises(ValueError, match="at least one slot, not 0"):
+        new_tree(0)
 
 
 @both

@@ -59,6 +59,7 @@ def test_nobody_gets_one_that_rests_and_nobody_is_dealt_twice(
         got = Counter(grant.role for grant in decided.grants if grant.experiment == each.experiment)
         assert each.experiment in decided.waiting or all(got[role] >= 1 for role in MINIMUM)
         assert not got or all(got[role] >= 1 for role in MINIMUM)
+        assert all(got[role] <= each.wanted[role] for role in got), "more than it wants"
 
 
 def busy_world() -> World:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 
 import numpy as np
@@ -14,48 +15,92 @@ from remuda.coordinator import assignments, failures, leases
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment.flow import RequestQueue
-from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.leases import LeaseBook, Sender
 from remuda.tests.coordinator.configs import config, holder, short_config
 from remuda.tests.coordinator.simulation import Worker, World
 from remuda.tests.keys import somebody_for
 from remuda.training.effects import LogLine
+from remuda.training.snapshot import LeaseSnapshot, PlaceSnapshot
 from remuda.wire.channel import Channel
-from remuda.wire.messages import AnyMessage, BatchRequest, WorkerFailed
+from remuda.wire.messages import AnyMessage, BatchRequest, Role, WorkerFailed
 
 # --- leases ---
 
 
-def test_indices_are_the_smallest_free_ones_per_role() -> None:
-    book = LeaseBook()
-    assert [book.open(holder(number, "collector", f"c{number}")).index for number in (1, 2, 3)] == [0, 1, 2]
-    assert book.open(holder(4, "evaluator", "e")).index == 0
-    book.close(2)
-    assert book.open(holder(5, "collector", "c5")).index == 1  # in the place of the one that went, with its seeds
-    assert book.open(holder(6, "collector", "c6")).index == 3
-    assert [(lease.number, lease.index) for lease in book.of("collector")] == [(1, 0), (5, 1), (3, 2), (6, 3)]
+COUNTED_ROLES: tuple[Role, ...] = ("learner", "collector")
 
 
-def test_a_replacement_has_the_place_but_not_the_generation_of_the_one_before() -> None:
-    book = LeaseBook()
-    book.open(holder(1, "collector", "a"))
-    second = book.open(holder(2, "collector", "b"))
-    book.close(2)
-    replacement = book.open(holder(3, "collector", "c"))
-    assert (second.index, second.generation) == (1, 0)
-    assert (replacement.index, replacement.generation) == (1, 1)
+@given(st.data())
+def test_a_book_says_what_a_plain_list_says_over_restarts_too(data: st.DataObject) -> None:
+    """An index is the smallest free one, so a replacement has the seeds of the worker before it, but a new generation;
+    generations begin beyond those before a resume."""
+    book, numbers, begun = LeaseBook(first_generation=1_000), count(1), Counter[tuple[Role, int]]()
+    plain: dict[int, LeaseSnapshot] = {}
+    journaled: dict[int, LeaseSnapshot] = {}
+    places: dict[str, PlaceSnapshot] = {}
+    for _ in range(data.draw(st.integers(5, 30))):
+        opened = [row for row in plain.values() if not row.over]
+        act = data.draw(st.sampled_from(["open", "open", "close", "ready", "drain", "cpu", "restart"]))
+        if act == "restart":
+            snapshot = replace(book.snapshot(), leases=[*reversed(journaled.values())], places=[*places.values()])
+            book = LeaseBook()
+            book.restore([snapshot])
+        elif act == "open" or not opened:
+            role = data.draw(st.sampled_from(COUNTED_ROLES))
+            who = holder(next(numbers), role)
+            index = min({*range(len(opened) + 1)} - {row.index for row in opened if row.holder.role == role})
+            plain[who.lease] = LeaseSnapshot(who, index, 1_000 + begun[role, index], False, False, False)
+            begun[role, index] += 1
+            assert book.open(who).policy_index == (index if role == "learner" else 0)
+        else:
+            former = data.draw(st.sampled_from(opened))
+            plain[former.key] = changed(book, former, act, data)
+        journaled |= {row.key: row for row in book.changes().put}
+        places |= {place.key: place for place in book.changed_indices().put}
+        assert plain == journaled == {row.key: row for row in book.rows()}
+        assert places == {place.key: place for place in book.rows_of_indices()}
+        check_book(book, plain)
 
 
-def test_generations_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart() -> None:
-    book = LeaseBook(first_generation=1_000)
-    book.open(holder(1, "collector", "a"))
-    book.open(holder(2, "collector", "b"))
-    book.close(1)
-    restarted = LeaseBook()
-    restarted.restore([replace(book.snapshot(), leases=[*book.rows()], places=[*book.rows_of_indices()])])
-    generations = [
-        (lease.index, lease.generation) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))
-    ]
-    assert generations == [(0, 1_001), (2, 1_000)]
+def changed(book: LeaseBook, row: LeaseSnapshot, act: str, data: st.DataObject) -> LeaseSnapshot:
+    """Change an open lease; return its new row."""
+    lease = book.known(row.key)
+    assert lease is not None
+    if act == "close":
+        assert book.close(lease.number) is lease
+        return replace(row, over=True)
+    if act == "ready":
+        book.set_ready(lease)
+        return replace(row, ready=True)
+    if act == "drain":
+        ready = data.draw(st.booleans())
+        book.set_draining(lease, ready=ready)
+        return replace(row, ready=ready, draining=True)
+    cpu_us = data.draw(st.integers(0, 9))
+    assert book.set_cpu(lease, cpu_us) == max(cpu_us - row.cpu_us, 0)
+    return replace(row, cpu_us=max(cpu_us, row.cpu_us))
+
+
+def check_book(book: LeaseBook, plain: dict[int, LeaseSnapshot]) -> None:
+    """Compare the answers of a book with these rows."""
+    opened = [row for row in plain.values() if not row.over]
+    assert len(book) == len(opened)
+    for role in COUNTED_ROLES:
+        rows = sorted((row for row in opened if row.holder.role == role), key=lambda row: row.index)
+        staying = [row.key for row in rows if not row.draining]
+        assert [lease.number for lease in book.of(role)] == [row.key for row in rows]
+        ready = [row.key for row in rows if row.ready and not row.draining]
+        assert [lease.number for lease in book.ready(role)] == ready
+        assert [lease.number for lease in book.last_staying(role, 2)] == staying[-2:][::-1]
+        assert (book.count(role), book.count_staying(role)) == (len(rows), len(staying))
+    for row in plain.values():
+        sender = Sender(row.holder.worker, row.holder.incarnation)
+        assert book.was_held_by(row.key, sender) is row.over
+        assert not book.was_held_by(row.key, replace(sender, incarnation=sender.incarnation + 1))
+        if row.over:
+            assert book.close(row.key) is None
+        elif row.holder.role == "learner":
+            assert book.learner_of(row.index) is book.known(row.key)
 
 
 def test_however_many_workers_come_and_go_the_newest_leases_are_kept() -> None:
@@ -66,9 +111,10 @@ def test_however_many_workers_come_and_go_the_newest_leases_are_kept() -> None:
         book.open(holder(number, "collector", f"c{number}"))
         book.close(number)
     kept = book.numbers
-    assert 100 < len(kept) < 2_500
+    assert len(kept) == leases.NUMBERS_KEPT + 1, "and one for each index"
     assert [*forgotten, *kept] == list(range(5_000))
-    assert not set(forgotten) & {row.key for row in book.changes().put}
+    changes = book.changes()
+    assert ([row.key for row in changes.put], list(changes.gone)) == (kept, forgotten)
 
 
 # --- requests ---

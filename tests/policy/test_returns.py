@@ -24,15 +24,6 @@ from remuda.tests.policy.algorithms.segments import episodes_of, outcome
 Floats = NDArray[np.float32]
 
 
-def slots(reward: Floats, *, terminated: str = "", done: str = "", reset: str = "") -> Outcome:
-    """`terminated`, `done` (truncated or terminated) and `reset` name slots by their digits."""
-    flags = [
-        np.array([[str(t) in named for t in range(reward.shape[1])]])
-        for named in (terminated, terminated + done, reset)
-    ]
-    return Outcome(reward, flags[0], flags[1], ~flags[2])
-
-
 def test_the_divergence_of_two_policies_is_met_on_average() -> None:
     acted, newest = np.array([0.9, 0.1]), np.array([0.5, 0.5])
     log_ratio = np.log(newest / acted)
@@ -70,6 +61,7 @@ def test_generalized_advantages_are_the_sums_of_each_episode(
                 expected[b, t] = sum((discount * gae_lambda) ** k * later for k, later in enumerate(errors[index:]))
     got = generalized_advantages(happened, values, discount=discount, gae_lambda=gae_lambda)
     np.testing.assert_allclose(got, expected, atol=1e-4)
+    assert got.dtype == np.float32
 
 
 @settings(deadline=None)
@@ -96,6 +88,7 @@ def test_vtrace_is_the_sums_of_each_episode(
     trace = vtrace(happened, values, log_ratio, discount=discount, rho_clip=rho_clip, c_clip=c_clip)
     np.testing.assert_allclose(trace.targets, targets, atol=1e-4)
     np.testing.assert_allclose(trace.advantages, advantages, atol=1e-4)
+    assert trace.targets.dtype == trace.advantages.dtype == np.float32
 
 
 @settings(max_examples=50, deadline=None)
@@ -132,13 +125,17 @@ def test_windows_by_hand() -> None:
     assert windows.reward[4:, 0].tolist() == [5 + 3.5, 7]
     assert windows.length[:, 0].tolist() == [3, 2, 1, 3, 2, 1]
     assert windows.complete[:, 0].tolist() == [True, True, True, True, False, False]
+    longer = n_step_windows(reward, done, n_step=8, discount=0.5)
+    assert longer.length[:, 0].tolist() == [3, 2, 1, 3, 2, 1]
+    assert longer.complete[:, 0].tolist() == [True, True, True, False, False, False], "only the end completes these"
 
 
 def returns(reward: list[float], terminated: list[bool], done: list[bool], n_step: int = 3) -> Returns:
     """Returns of one environment, with a reset after each episode."""
     valid = [not before for before in [False, *done[:-1]]]
     columns = (np.array([reward], np.float32), *(np.array([flags]) for flags in (terminated, done, valid)))
-    return n_step_returns(Outcome(*columns), n_step=n_step, discount=0.5)
+    happened = Outcome.of(dict(zip(("reward", "terminated", "done", "valid"), columns, strict=True)))
+    return n_step_returns(happened, n_step=n_step, discount=0.5)
 
 
 def test_the_last_steps_of_a_segment_look_ahead_to_its_end() -> None:

@@ -24,9 +24,16 @@ from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
-from remuda.training import journal_database
+from remuda.training import journal, journal_database
 from remuda.training.changed_rows import Rows
-from remuda.training.journal import RunJournal, is_queued, journaled_policies, open_for_policies, together
+from remuda.training.journal import (
+    RunJournal,
+    is_queued,
+    journaled_policies,
+    open_for_policies,
+    read_policies,
+    together,
+)
 from remuda.training.journal_database import JournalError, committing, is_open, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import Changes
@@ -80,13 +87,16 @@ def test_turns_that_share_a_commit_are_read_as_if_each_had_its_own(
         for turn in entries:
             apart.write(turn)
         for first in range(0, len(entries), together):
-            one.write(*entries[first : first + together])
+            turns = entries[first : first + together]
+            one.write(*turns)
+            shared = one.read()
+            assert shared is not None
+            assert given(shared) == [row for turn in turns for row in given(turn)]
     assert len(entries) > 7
+    assert any(given(turn) for turn in entries[::2]), "the first of two turns gives rows too"
     found, expected = read(tmp_path / "one.sqlite"), read(tmp_path / "apart.sqlite")
     assert found is not None
     assert expected is not None
-    last = entries[(len(entries) - 1) // together * together :]
-    assert given(found) == [row for turn in last for row in given(turn)]
     assert without_given(found) == without_given(expected)
 
 
@@ -119,7 +129,7 @@ def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, entries: list[
 
 def write_state(path: Path, entries: list[JournalEntry], state: ExperimentState, policy: str = "") -> None:
     snapshot = entries[0].snapshot
-    with closing(RunJournal(path, policy=policy)) as journal:
+    with closing(RunJournal(path, policy=policy)) as journal, together([journal]):
         journal.write(JournalEntry("x", replace(snapshot, experiment=replace(snapshot.experiment, state=state))))
 
 
@@ -145,9 +155,10 @@ def test_a_run_with_several_policies_waits_while_all_of_them_do_and_before_anyth
     tmp_path: Path, entries: list[JournalEntry]
 ) -> None:
     path, policies = tmp_path / "journal.sqlite", ["hare", "owl_2"]
+    assert read_policies(path) == {}, "there is no journal"
     ((first, _), *_), _ = open_for_policies(path, policies)
     first.close()
-    assert journaled_policies(path) == policies
+    assert (journaled_policies(path), read_policies(path)) == (policies, {})
     assert not is_queued(path)
     begun = tmp_path / ".begun_0000-1111"
     begun.touch()
@@ -156,6 +167,7 @@ def test_a_run_with_several_policies_waits_while_all_of_them_do_and_before_anyth
     for policy in policies:
         write_state(path, entries, "queued", policy)
     assert is_queued(path)
+    assert [found.snapshot.experiment.state for found in read_policies(path).values()] == ["queued", "queued"]
     write_state(path, entries, "running", "owl_2")
     assert not is_queued(path)
 
@@ -177,7 +189,8 @@ def test_what_was_computed_again_and_deaths_of_workers_are_read_by_the_next_one(
     snapshot = replace(snapshot, experiment=replace(snapshot.experiment, reanalysis=book, deaths=deaths))
     rows = [ReanalysisRow(reanalysis(first_row, number)) for first_row, number in ((0, 1), (8, 2), (8, 3), (24, 4))]
     with closing(RunJournal(tmp_path / "journal.sqlite")) as journal:
-        journal.write(JournalEntry("x", snapshot, Changes(reanalysis=Rows(tuple(rows[:2])))))
+        journal.write(JournalEntry("x", snapshot, Changes(reanalysis=Rows((ReanalysisRow(reanalysis(40, 1)),)))))
+        journal.write(JournalEntry("x", snapshot, Changes(reanalysis=Rows(tuple(rows[:2])), whole=True)))
         journal.write(JournalEntry("x", snapshot, Changes(reanalysis=Rows((rows[2], rows[3]), (0,)))))
     found = read(tmp_path / "journal.sqlite")
     assert found is not None
@@ -200,19 +213,40 @@ def test_a_journal_from_before_deaths_and_reanalyses_were_written_is_read(
     assert found.snapshot.experiment.deaths == []
 
 
-def test_priorities_and_gone_chunks(tmp_path: Path, entries: list[JournalEntry]) -> None:
+def test_priorities_and_gone_chunks(
+    tmp_path: Path, entries: list[JournalEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "ROWS_PER_STATEMENT", 2)
     snapshot = entries[-1].snapshot
     book = RunJournal(tmp_path / "journal.sqlite")
     known = Prioritized(10, np.array([0.5, np.nan, 2.0], np.float32))
-    book.write(JournalEntry("x", snapshot, added=chunks(0, 10, 20), priorities=known))
-    book.write(JournalEntry("x", snapshot, added=chunks(30), gone=(0, 20)))
+    book.write(JournalEntry("x", snapshot, added=chunks(0, 10, 20, 40, 50), priorities=known))
+    book.write(JournalEntry("x", snapshot, added=chunks(30), gone=(0, 20, 40, 50)))
     found = book.read()
+    book.clear()
+    assert book.read() is None
+    book.write(JournalEntry("x", snapshot))
+    again = book.read()
     book.close()
+    assert again is not None
+    assert (again.snapshot.identity, again.chunks, again.priorities) == (snapshot.identity, (), None)
     assert found is not None
     assert found.priorities is not None
     assert [chunk.first_row for chunk in found.chunks] == [10, 30]
     assert found.priorities.first_row == 10
     np.testing.assert_array_equal(found.priorities.priorities, known.priorities)
+
+
+@pytest.mark.parametrize("table", ["chunk", "memory", "part", "lease"])
+def test_a_damaged_row_is_never_read_as_truth(tmp_path: Path, entries: list[JournalEntry], table: str) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(RunJournal(path)) as book:
+        book.write(*entries)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"update {table} set body = x'c1'")
+        db.commit()
+    with pytest.raises(JournalError, match=r"journal\.sqlite is damaged"):
+        read(path)
 
 
 WRITER = """

@@ -14,7 +14,18 @@ from hypothesis import given, settings
 from msgspec import structs
 
 from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes
-from remuda.wire.codec import CodecError, Envelope, Frame, Limits, ProtocolMismatchError, check, decode, encode
+from remuda.wire.codec import (
+    OF_STRANGERS,
+    OF_WORKERS,
+    CodecError,
+    Envelope,
+    Frame,
+    Limits,
+    ProtocolMismatchError,
+    check,
+    decode,
+    encode,
+)
 from remuda.wire.messages import (
     MOST_FILM_BYTES,
     PROTOCOL_VERSION,
@@ -104,7 +115,7 @@ def test_arrays_are_sent_without_a_copy_and_received_read_only() -> None:
     frames = encode(wrap(message))
     assert len(frames) == 4
     assert np.shares_memory(np.frombuffer(frames[2], np.int64), message.priority_rows)
-    received = as_bytes(frames)
+    received = [memoryview(bytearray(frame)) for frame in frames]
     back = decode(received).message
     assert isinstance(back, BatchRequest)
     assert np.shares_memory(back.priority_rows, np.frombuffer(received[2], np.int64))
@@ -147,7 +158,8 @@ def test_golden_bytes() -> None:
 
 
 def test_golden_bytes_of_an_array() -> None:
-    frames = as_bytes(encode(wrap(batches(np.array([[1, 2]]), np.array([[0.5, 1.0]], np.float32)))))
+    strided = np.array([[1, 9, 2, 9]])[:, ::2]
+    frames = as_bytes(encode(wrap(batches(strided, np.array([[0.5, 1.0]], np.float32)))))
     assert b"\xa4rows\x93\x00\xa3<i8\x92\x01\x02\xa7weights\x93\x01\xa3<f4\x92\x01\x02" in frames[1]
     assert frames[2] == struct.pack("<2q", 1, 2)
     assert frames[3] == struct.pack("<2f", 0.5, 1.0)
@@ -206,6 +218,11 @@ def test_too_large_is_refused_on_both_sides() -> None:
     for use in (lambda: encode(wide, limits=limits), lambda: decode(wide_frames, limits)):
         with pytest.raises(CodecError, match="array 0 has 8000 bytes; the most is 5000"):
             use()
+    exact = Limits(header_bytes=len(wide_frames[1]), array_bytes=8_000, arrays=2)
+    assert decode(encode(wide, limits=exact), exact).id == wide.id
+    check(wide, OF_WORKERS)
+    with pytest.raises(CodecError, match="2 arrays in one message; the most is 0"):
+        check(wide, OF_STRANGERS)
 
 
 @pytest.mark.parametrize(

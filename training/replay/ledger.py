@@ -39,12 +39,7 @@ class SequenceSet:
         return 0 <= number <= self.high_water and self._gap_of(number) is None
 
     def add(self, number: int) -> bool:
-        """Add `number`; False if known.
-
-        Raises ValueError for a negative number, and TooManyGapsError beyond `max_gaps` gaps, without a change.
-        """
-        if number < 0:
-            raise ValueError(f"{number} is below 0, where the series begins")
+        """Add `number`; False if known. Raises TooManyGapsError beyond `max_gaps` gaps, without a change."""
         if number == self.high_water + 1:
             self.high_water = number
             return True
@@ -250,13 +245,12 @@ class Ledger:
         return self._changed.take(self._row)
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
-        """Continue from a snapshot."""
+        """Continue a new ledger from a snapshot."""
         self.env_step, self.rows = snapshot.env_steps, snapshot.rows
         self.episode, self.chunks = snapshot.episodes, snapshot.chunks
         self._has_forgotten, self.payload_bytes = snapshot.has_forgotten, snapshot.payload_bytes
         self._repeated, self._lost_collectors = snapshot.repeated, snapshot.lost_collectors
         self._refused, self._refused_env_steps = snapshot.refused, snapshot.refused_env_steps
-        self._leases, self._of_worker = {}, {}
         for m in sorted(snapshot.counted, key=lambda row: row.lease):
             seen = SequenceSet.of(m.high_water, [range(*gap) for gap in m.gaps])
             self._leases[m.lease] = _Counted(m.worker, m.incarnation, m.first, seen, [*m.refused])

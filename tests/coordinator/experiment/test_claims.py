@@ -87,8 +87,10 @@ def chunk_of(uuid: str, incarnation: int = 1, sequence: int = 500, **changes: ob
 
 
 def test_who_speaks_is_read_off_the_identity_of_the_connection() -> None:
-    assert sender_at(worker_identity(STRANGER, 7, "p", 0)) == Sender(STRANGER, 7)
-    for peer in (b"", b"client:" + STRANGER.encode(), b"x" * 36 + b":no:p:0", b"\xff" * 36 + b":1:p:0", b"a:1"):
+    for incarnation in (7, 10**15):
+        assert sender_at(worker_identity(STRANGER, incarnation, "p", 0)) == Sender(STRANGER, incarnation)
+    long = STRANGER.encode() + b":" + b"1" * 17 + b":p:0"
+    for peer in (b"", long, b"client:" + STRANGER.encode(), b"x" * 36 + b":no:p:0", b"\xff" * 36 + b":1:p:0", b"a:1"):
         assert sender_at(peer) == NOBODY
 
 

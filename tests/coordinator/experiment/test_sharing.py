@@ -197,6 +197,18 @@ def test_what_is_not_enough_for_one_that_waits_goes_to_one_that_can_begin() -> N
     assert decided.waiting == {"big": f"waits for 10 collectors (5 free); {way_out}"}
 
 
+def test_a_later_one_begins_with_what_those_before_it_leave() -> None:
+    free: dict[Role, list[str]] = {"learner": [], "collector": list("abcde")}
+    minima: list[dict[Role, int]] = [{"learner": 1, "collector": 3}, {"collector": 2}, {"collector": 1}]
+    demands = [Demand(f"x{order}", 0, order, minimum, minimum) for order, minimum in enumerate(minima)]
+    decided = plan(demands, free, [], {"learner": 1, "collector": 5})
+    assert [(grant.experiment, grant.worker) for grant in decided.grants] == [("x1", "a"), ("x1", "b")]
+    assert decided.waiting == {
+        "x0": "waits for 1 learner (0 free); it begins when these are free, or at once with `remuda worker learner`",
+        "x2": "waits for 1 collector (3 free, kept for those before it)",
+    }
+
+
 @given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))
 @settings(max_examples=20)
 def test_one_that_needs_many_begins_though_small_ones_keep_coming(

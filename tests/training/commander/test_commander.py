@@ -49,6 +49,14 @@ def begun(commander: Commander, reward: float = 10.0) -> None:
     commander.evaluated(result(0, reward))
 
 
+def restarted(commander: Commander) -> Commander:
+    """Return the commander of a restarted process."""
+    again = Commander(commander.config)
+    again.restore(commander.snapshot())
+    assert again.snapshot() == commander.snapshot()
+    return again
+
+
 def test_the_initial_policy_is_saved_and_evaluated_before_anything_else() -> None:
     commander = Commander(config())
     assert commander.started() == [Save("initial")]
@@ -83,6 +91,7 @@ def test_while_one_evaluation_runs_no_other_is_asked_for() -> None:
     assert commander.progressed(at(2_000)) == [Save("interval")], "which is not evaluated"
     commander.saved("interval", record(2_000))
     assert commander.progressed(at(2_050)) == []
+    commander = restarted(commander)
     commander.evaluated(result(1_000, 1.0))
     assert commander.progressed(at(2_050)) == [Save("evaluation")], "it was due meanwhile"
 
@@ -136,11 +145,9 @@ def test_in_self_play_the_newest_checkpoints_play_and_each_is_evaluated_against_
     assert older(commander, 3_000) == [1_000, 2_000]
     assert older(commander, 2_000) == [1_000]
     assert set(commander.in_use) == {100, 200, 300}, "their files stay"
-    restarted = Commander(self_playing(2))
-    restarted.restore(commander.snapshot())
     records = tuple(map(record, (0, 1_000, 2_000, 3_000)))
     point = ResumePoint(record(3_000), Counters(3_000, 300), PolicyRef(), None, 0, records)
-    for again in (restarted, Commander(self_playing(2), point)):
+    for again in (restarted(commander), Commander(self_playing(2), point)):
         assert (opponents(again), older(again, 3_000)) == ([2_000, 3_000], [1_000, 2_000])
     without = Commander(config())
     saves(without, 0, 1_000)
@@ -194,6 +201,7 @@ def test_stop_now_after_stop_waits_for_no_evaluation_under_way(evaluating: str) 
     waits = not commander.settled
     assert waits
     assert commander.end(End("stopped", "asked again"), skip_final_evaluation=True) == []
+    commander = restarted(commander)
     assert commander.settled
     assert commander.ending == End("stopped", "asked")
 
@@ -206,6 +214,7 @@ def test_an_evaluation_under_way_at_the_end_is_finished_before_the_last_one() ->
     commander.progressed(at(10_000))
     assert commander.save_final() == [Save("final")]
     assert commander.saved("final", record(10_000)) == [], "the evaluators are busy"
+    commander = restarted(commander)
     assert commander.evaluated(result(1_000, 1.0)).decisions == (StartEvaluation(record(10_000)),)
     settled = [commander.settled]
     commander.evaluated(result(10_000, 1.0))
@@ -231,9 +240,47 @@ def test_a_new_learner_saves_again_what_is_saved_in_any_case() -> None:
     commander.evaluated(result(0, 10.0))
     assert commander.progressed(at(1_500, train_iter=0)) == [], "nothing was learned"
     assert commander.progressed(at(1_600, train_iter=1)) == [Save("evaluation")]
+    commander = restarted(commander)
     assert commander.retry_save() == [], "it begins at the newest checkpoint, which is not evaluated again"
     assert commander.progressed(at(1_700, train_iter=0)) == []
     assert commander.progressed(at(1_800, train_iter=1)) == [Save("evaluation")]
     commander.end(End("stopped", "asked"))
     commander.save_final()
     assert commander.retry_save() == [Save("final")]
+
+
+def test_where_no_learner_is_left_the_newest_checkpoint_is_the_last() -> None:
+    commander = Commander(config())
+    begun(commander)
+    commander.progressed(at(700))
+    commander.saved("interval", record(700))
+    commander.end(End("stopped", "asked"))
+    commander.save_final()
+    assert commander.use_newest_checkpoint() == [StartEvaluation(record(700))]
+    assert commander.retry_save() == [], "nothing more is saved"
+    commander.evaluated(result(700, 1.0))
+    assert commander.settled
+    assert commander.use_newest_checkpoint() == [], "it is evaluated"
+
+
+def test_a_learner_that_is_to_begin_again_saves_once_nothing_is_evaluated() -> None:
+    commander = Commander(config())
+    begun(commander)
+    commander.progressed(at(1_000))
+    commander.saved("evaluation", record(1_000))
+    commander.reset = record(0), "it won"
+    commander = restarted(commander)
+    assert commander.progressed(at(1_100)) == []
+    commander.evaluated(result(1_000, 1.0))
+    assert commander.progressed(at(1_100)) == [Save("reset")]
+    assert commander.saved("reset", record(1_100)) == [], "it is not evaluated"
+    assert commander.reset is None
+
+
+@pytest.mark.parametrize(("reward", "decisions"), [(None, [StartEvaluation]), (10.0, []), (475.0, [End])])
+def test_a_resumed_run_evaluates_what_nobody_did_and_is_over_where_it_was_solved(
+    reward: float | None, decisions: list[type[Decision]]
+) -> None:
+    point = ResumePoint(structs.replace(record(500), reward=reward), Counters(500, 50), PolicyRef(), None, 0)
+    started = Commander(config(stop_value=475.0), point).started()
+    assert [type(decision) for decision in started] == decisions

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from remuda.buffer.index import ChunkTooLargeError
-from remuda.training.replay.ledger import Ledger, SequenceSet, TooManyGapsError, UnknownLeaseError
+from remuda.training.replay.ledger import REFUSALS_KEPT, Ledger, SequenceSet, TooManyGapsError, UnknownLeaseError
+from remuda.training.snapshot import CountedSnapshot
 from remuda.wire.messages import ChunkId, ChunkMeta, LedgerCounts, PolicyRef
 
 WORKERS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
@@ -103,10 +104,12 @@ def test_a_chunk_that_comes_late_under_a_lease_that_is_over_counts_once_whatever
 def test_what_lies_in_the_data_folder_is_never_counted_twice_and_not_missed_while_its_lease_is_known(
     data: st.DataObject,
 ) -> None:
-    """Whatever a worker wrote for this run and others, in whatever order its words came, late ones too."""
+    """Whatever a worker wrote for this run and others, in whatever order its words came, late ones too, and over
+    restarts from the journaled changes."""
     ledger, number, written = Ledger(), 0, dict[int, list[int]]()
     counted: set[int] = set()
     known: list[int] = []
+    journaled: dict[int, CountedSnapshot] = {}
     for lease in range(1, 6):
         ledger.open(lease, WORKERS[0], 1)
         known.append(lease)
@@ -114,21 +117,26 @@ def test_what_lies_in_the_data_folder_is_never_counted_twice_and_not_missed_whil
         number += len(written[lease]) + data.draw(st.integers(0, 2))  # the rest is another run's
         for each in data.draw(st.permutations(known)):
             for chunk in written[each][: data.draw(st.integers(0, 3))]:
-                assert ledger.accept(meta(0, 1, chunk), each) is (chunk not in counted)
+                assert ledger.accept(meta(0, 1, chunk, episodes=1), each) is (chunk not in counted)
                 counted.add(chunk)
         for each in data.draw(st.lists(st.sampled_from(known), unique=True, max_size=2)):
             ledger.forget(each)
             known.remove(each)
-    restarted = Ledger()
-    restarted.restore(replace(ledger.snapshot(), counted=[*ledger.rows_of_leases()]))
+        changes = ledger.changes()
+        journaled = {key: row for key, row in journaled.items() if key not in changes.gone}
+        journaled |= {row.lease: row for row in changes.put}
+        assert sorted(journaled.values(), key=lambda row: row.lease) == [*ledger.rows_of_leases()]
+        if data.draw(st.booleans()):
+            stored, ledger = ledger.snapshot(), Ledger()
+            ledger.restore(replace(stored, counted=[*reversed(journaled.values())]))
+            assert ledger.snapshot() == stored
     for chunks in written.values():
         for chunk in chunks:
-            lacks = restarted.lacks(ChunkId(WORKERS[0], 1, chunk))
-            assert lacks is ledger.lacks(ChunkId(WORKERS[0], 1, chunk))
+            lacks = ledger.lacks(ChunkId(WORKERS[0], 1, chunk))
             assert not (lacks and chunk in counted)
             if len(known) == len(written) and chunk not in counted:
                 assert lacks
-    assert not restarted.lacks(ChunkId(WORKERS[1], 1, 0)), "nobody knows a lease of this worker"
+    assert not ledger.lacks(ChunkId(WORKERS[1], 1, 0)), "nobody knows a lease of this worker"
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5))
@@ -175,12 +183,18 @@ def test_a_refused_chunk_counts_once_however_often_it_comes_even_after_a_restart
             ledger.accept(meta(0, 1, number, env_steps=60), 1, too_large)
     (row,) = ledger.changes().put
     assert (ledger.counts.refused, ledger.counts.refused_env_steps) == (2, 120)
+    assert row.refused == [1, 2]
     again = Ledger()
     again.restore(replace(ledger.snapshot(), counted=[row]))
     with pytest.raises(ChunkTooLargeError):
         again.accept(meta(0, 1, 2, env_steps=60), 1, too_large)
     assert again.counts == ledger.counts
     assert again.env_step == 10
+    for number in range(3, 3 + REFUSALS_KEPT):
+        with pytest.raises(ChunkTooLargeError):
+            again.accept(meta(0, 1, number, env_steps=60), 1, too_large)
+    (row,) = again.rows_of_leases()
+    assert row.refused == [*range(3, 3 + REFUSALS_KEPT)], "only the newest are remembered"
 
 
 MAX_GAPS = 4

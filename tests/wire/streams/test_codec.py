@@ -18,6 +18,7 @@ from remuda.wire.streams.messages import (
 from remuda.wire.streams.sockets import LIMITS, decode, encode, of_workers
 
 GRANT = Grant("runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")
+HEADER, CANCEL = (bytes(frame) for frame in encode(Cancel(1)))
 PARTS = [b"a" * 100_000, b"b", b"c" * 7]
 
 
@@ -56,6 +57,21 @@ def test_what_is_encoded_is_decoded_again(message: FromWorker, parts: list[bytes
 def test_bytes_that_do_not_belong_are_refused(message: FromWorker, parts: list[bytes]) -> None:
     with pytest.raises(CodecError):
         decode(encode(message, *parts), of_workers)
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([HEADER], "of another kind, or of another version"),
+        ([b"R" + HEADER[1:], CANCEL], "of another kind, or of another version"),
+        ([HEADER[:1] + b"\x00", CANCEL], "of another kind, or of another version"),
+        ([HEADER, bytes(LIMITS.header_bytes + 1)], f"the most is {LIMITS.header_bytes}"),
+        ([HEADER, bytes(LIMITS.header_bytes)], "malformed message"),
+    ],
+)
+def test_frames_without_a_message_of_streams_are_refused(frames: list[Frame], reason: str) -> None:
+    with pytest.raises(CodecError, match=reason):
+        decode(frames, of_workers)
 
 
 def test_a_whole_file_fits_into_what_a_socket_takes() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from pathlib import Path
 
@@ -34,15 +33,6 @@ def test_a_line_per_episode_and_a_table(terminal: Terminal, tiny_run: Path) -> N
     assert numbers == ["1", "2", "3", "4", "5"]
     for column in ("episodes", "reward_mean", "reward_std", "reward_max", "reward_min", "length_mean"):
         assert f"| {column} " in ended.out
-
-
-def test_the_best_is_the_file_that_was_evaluated_best(terminal: Terminal, tiny_run: Path) -> None:
-    best = CheckpointIndex(tiny_run / "ckpt").best
-    assert best is not None
-    assert best.reward is not None
-    content = played(terminal.remuda("evaluate", tiny_run, "-n", 4, "-nr", "-d", "-i", "best", "--json"))
-    assert content["checkpoint"] == f"{tiny_run}/ckpt/{best.file}"
-    assert content["reward_mean"] == pytest.approx(best.reward)  # the same seeds as in training
 
 
 def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(
@@ -91,17 +81,6 @@ def test_a_wrong_folder_is_said_before_torch_is_imported(tmp_path: Path) -> None
         "try: main()\nexcept SystemExit as error: assert error.code == 2"
     )
     assert not {"torch", "gymnasium"} & imported_by(program, cwd=tmp_path)
-
-
-def test_a_damaged_checkpoint_is_refused(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(tiny_run, copy)
-    last = CheckpointIndex(copy / "ckpt").last
-    assert last is not None
-    (copy / "ckpt" / last.file).write_bytes(b"\x80\x04.")
-    ended = terminal.remuda("evaluate", copy, "-nr")
-    assert ended.code == 2
-    assert "not a checkpoint, or a damaged one" in ended.err
 
 
 def test_ctrl_c_does_not_fall_between_counting_an_episode_and_showing_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from pydantic import Field
 
 from remuda.config.current import Changes, changeable, config_at, schedules, values_at
 from remuda.config.custom import settings_of
-from remuda.config.dump import config_json_text, formatted_total_config_text, total_config_text, yaml_text
+from remuda.config.dump import config_json_text
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config, load_settings
 from remuda.config.schema import ExperimentConfig
@@ -115,6 +114,7 @@ def test_a_config_of_a_message_or_of_a_program_is_the_same_too(tmp_path: Path) -
     loaded = load_config(write(tmp_path, PPO)).config
     assert ExperimentConfig.model_validate_json(loaded.model_dump_json()) == loaded
     assert load_settings(loaded, folder=tmp_path).config == loaded
+    assert loaded != load_config(write(tmp_path, PPO.replace("0.001], [1000, 0]", "0.001], [1000, 0.1]"))).config
 
 
 def test_the_command_line_takes_a_schedule_and_beats_that_of_the_file(tmp_path: Path) -> None:
@@ -201,22 +201,3 @@ def test_an_algorithm_of_ones_own_marks_its_settings_alike(tmp_path: Path) -> No
     assert config_at(own, 5, {}).policy.model_dump()["rate"] == 0.375
     with pytest.raises(ConfigError, match=r":5: policy\.size: should be a number: .* policy\.rate may"):
         load_config(write(tmp_path, text.replace("{}", "{type: mine_changing:Mine, size: [[0, 1]]}")))
-
-
-@pytest.mark.parametrize(
-    ("write_down", "name"),
-    [
-        (config_json_text, "again.json"),
-        (total_config_text, "again.py"),
-        (formatted_total_config_text, "again.py"),
-        (yaml_text, "again.yaml"),
-    ],
-)
-def test_what_is_written_down_has_the_schedules_and_loads_to_the_same(
-    tmp_path: Path, write_down: Callable[[ExperimentConfig], str], name: str
-) -> None:
-    loaded = load_config(write(tmp_path, PPO)).config
-    again = load_config(write(tmp_path, write_down(loaded), name)).config
-    assert again == loaded
-    assert schedules(again) == schedules(loaded)
-    assert again != load_config(write(tmp_path, PPO.replace("0.001], [1000, 0]", "0.001], [1000, 0.1]"))).config

@@ -35,16 +35,6 @@ def test_indices_are_the_smallest_free_ones_per_role() -> None:
     assert [(lease.number, lease.index) for lease in book.of("collector")] == [(1, 0), (5, 1), (3, 2), (6, 3)]
 
 
-def test_a_replacement_has_the_place_but_not_the_generation_of_the_one_before() -> None:
-    book = LeaseBook()
-    book.open(holder(1, "collector", "a"))
-    second = book.open(holder(2, "collector", "b"))
-    book.close(2)
-    replacement = book.open(holder(3, "collector", "c"))
-    assert (second.index, second.generation) == (1, 0)
-    assert (replacement.index, replacement.generation) == (1, 1)
-
-
 def test_generations_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart() -> None:
     book = LeaseBook(first_generation=1_000)
     book.open(holder(1, "collector", "a"))

@@ -237,22 +237,6 @@ def killed(*given: Any, **named: Any) -> None:
     raise Killed
 
 
-def test_the_link_to_an_interrupted_checkpoint_is_made_by_the_next_incarnation_if_it_was_not(
-    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = RunFolder(tmp_path / "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointIndex, "link_interrupt", killed)
-        with pytest.raises(Killed):
-            interrupted(user, folder.root)
-    assert not folder.interrupt.exists()
-    last = CheckpointIndex(folder.ckpt).last
-    assert last is not None
-    inode = folder.checkpoint(last.train_iter).stat().st_ino
-    run_tiny(tiny_config(user), Start(folder.root, "resume"))
-    assert folder.interrupt.stat().st_ino == inode
-
-
 def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_incarnation(
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
-from remuda.tests.runner.runs import GAVE_WAY, Flag, Ticking, forget_steps, run_tiny, steps_really_taken, tiny_config
+from remuda.tests.runner.runs import GAVE_WAY, Flag, Ticking, run_tiny, tiny_config
 from remuda.wire.messages import ExperimentStatus
 
 
@@ -70,19 +70,6 @@ def test_a_run_that_goes_on_is_neither_resumed_nor_moved_away(user: Path, tmp_pa
     assert not (tmp_path / "run" / ".replaced").exists()
     assert not RunFolder(tmp_path / "run").owner.exists()
     assert run_tiny(config, Start(tmp_path / "run", "force")).reason == "max_env_steps"
-
-
-def test_an_interrupt_saves_what_was_learned_and_links_it(user: Path, tmp_path: Path) -> None:
-    forget_steps()
-    result = run_tiny(tiny_config(user), Start(tmp_path / "run"), stop=Flag(looks=100))
-    folder = RunFolder(result.run_dir)
-    last = CheckpointIndex(folder.ckpt).last
-    assert not result.failed
-    assert (result.reason, result.explanation) == ("stopped", "interrupted: the test says so")
-    assert last is not None
-    assert 0 < last.train_iter == result.counters.train_iter
-    assert last.env_step == steps_really_taken()
-    assert folder.interrupt.read_bytes() == (folder.ckpt / last.file).read_bytes()
 
 
 def test_an_interrupt_does_not_wait_for_an_evaluation(user: Path, tmp_path: Path) -> None:

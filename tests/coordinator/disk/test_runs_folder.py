@@ -278,28 +278,6 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
         assert not run.best.exists()
 
 
-def test_rows_of_several_turns_that_share_a_commit_are_all_shown_after_a_kill(tmp_path: Path) -> None:
-    """Where the disk is slow, several turns are committed at once, and each may have given a row of progress.txt."""
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    begun = submitted(folders, FIRST, "one")
-    turns: list[JournalEntry] = []
-    for given in ([0], [], [1, 2], []):
-        rows = [ProgressRow(epoch=epoch, env_step=100 * epoch, losses={}, wall_s=1.0) for epoch in given]
-        experiment = begun.snapshot.experiment
-        experiment = replace(experiment, progress=replace(experiment.progress, epoch=3, given=rows))
-        turns.append(in_state(altered(begun, snapshot=replace(begun.snapshot, experiment=experiment)), "running"))
-    herd.note(turns[-1])
-    files = folders.files(FIRST)
-    assert files is not None
-    files.journal(turns)
-    folders.close()  # killed: none of the rows was written
-    herd.close()
-    for _ in range(2):
-        recover(tmp_path)
-        _, *shown = (tmp_path / "one" / "progress.txt").read_text().splitlines()
-        assert [int(row.split("\t")[0]) for row in shown] == [0, 1, 2]
-
-
 @pytest.mark.parametrize("on_exists", [None, "resume"])
 def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_all_the_same(
     tmp_path: Path, on_exists: OnExists | None

@@ -35,9 +35,7 @@ def test_a_line_per_episode_and_a_table(terminal: Terminal, tiny_run: Path) -> N
         assert f"| {column} " in ended.out
 
 
-def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(
-    terminal: Terminal, tiny_run: Path
-) -> None:
+def test_the_same_seed_plays_the_same_episodes(terminal: Terminal, tiny_run: Path) -> None:
     asked = ("evaluate", tiny_run, "-n", 6, "-nr", "--json", "--seed")
     one, two, other = (terminal.remuda(*asked, seed).out for seed in (5, 5, 6))
     assert one == two
@@ -49,9 +47,7 @@ def test_episodes_end_after_the_length_that_is_asked_for(terminal: Terminal, tin
     assert (content["length_mean"], content["length_max"]) == (3, 3)
 
 
-def test_without_a_display_it_says_so_once_and_plays_on(
-    terminal: Terminal, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_display_it_plays_on(terminal: Terminal, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
     ended = terminal.remuda("evaluate", tiny_run, "-n", 2)
@@ -59,13 +55,7 @@ def test_without_a_display_it_says_so_once_and_plays_on(
     assert ended.err.count("no display: ") == 1
 
 
-@pytest.mark.parametrize(
-    ("iteration", "said"),
-    [
-        ("7", "there are: 0, "),
-        ("newest", "-1 (newest), best, and"),
-    ],
-)
+@pytest.mark.parametrize(("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest), best, and")])
 def test_a_checkpoint_that_is_not_there(terminal: Terminal, tiny_run: Path, iteration: str, said: str) -> None:
     ended = terminal.remuda("evaluate", tiny_run, "-i", iteration)
     assert ended.code == 2

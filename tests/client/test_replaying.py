@@ -53,9 +53,7 @@ def test_episodes_of_several_policies_and_after_a_broken_copy(tmp_path: Path) ->
     ],
     ids=["first states", "rewards"],
 )
-def test_an_environment_that_does_not_repeat_itself_is_named(
-    tmp_path: Path, before: str, after: str, said: str
-) -> None:
+def test_an_environment_that_does_not_repeat_is_named(tmp_path: Path, before: str, after: str, said: str) -> None:
     config = tiny_config(tmp_path / "user", SHORT)
     assert before in USER_FILES["walk.py"]
     (tmp_path / "user" / "walk.py").write_text(USER_FILES["walk.py"].replace(before, after))

@@ -119,12 +119,7 @@ def rows_of(chunks: Sequence[Collected]) -> list[Row]:
 
 
 # --- the arithmetic -------------------------------------------------------------------------------------------------
-
-
-@given(
-    done=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), max_size=12),
-    window_steps=st.integers(1, 9),
-)
+@given(done=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), max_size=12), window_steps=st.integers(1, 9))
 def test_what_lies_ahead_against_the_definition(done: list[list[bool]], window_steps: int) -> None:
     marks = np.array(done, np.bool_).reshape(-1, 2)
     ahead = steps_ahead(marks, window_steps=window_steps)
@@ -137,8 +132,6 @@ def test_what_lies_ahead_against_the_definition(done: list[list[bool]], window_s
 
 
 # --- whatever the chunks --------------------------------------------------------------------------------------------
-
-
 Operation = tuple[str, int]
 operations = st.lists(
     st.tuples(st.sampled_from(["collect", "collect", "flush", "raise", "nan"]), st.integers(1, 20)),
@@ -188,8 +181,6 @@ def test_rows_are_those_of_the_definition_whatever_the_chunks_and_a_chunk_that_f
 
 
 # --- by hand --------------------------------------------------------------------------------------------------------
-
-
 def test_a_lost_life_ends_the_episode_and_the_game_goes_on() -> None:
     """Slots 0 to 3 of one environment: a reset, a step, one that loses a life, one more."""
     trace = Trace(spaces.Box(0, 9, (), np.uint8), spaces.Discrete(9), num_envs=1, kept=3)

@@ -98,9 +98,7 @@ def test_values_go_in_straight_lines_and_whole_numbers_are_rounded(tmp_path: Pat
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.floats(1e-6, 1)), max_size=5), st.integers(0, 120), st.booleans())
-def test_a_change_holds_from_its_step_on_until_the_next_one(
-    points: list[tuple[int, float]], env_step: int, scheduled: bool
-) -> None:
+def test_a_change_holds_until_the_next_one(points: list[tuple[int, float]], env_step: int, scheduled: bool) -> None:
     points.sort(key=lambda point: point[0])
     given: Changes = {RATE: points}
     base = config(learner={"learning_rate": [[0, 0.5], [100, 0.25]] if scheduled else 0.5})
@@ -129,10 +127,7 @@ def test_the_command_line_takes_a_schedule_and_beats_that_of_the_file(tmp_path: 
     [
         ("learner:\n  learning_rate: [[0, 0.1], [9, -1]]", ":4: learner.learning_rate[1][1]: should be greater than"),
         ("learner:\n  learning_rate: [[0, fast]]", ':4: learner.learning_rate[0][1]: should be a valid number, not "f'),
-        (
-            "learner:\n  learning_rate: [[9, 1], [9, 2]]",
-            ":4: learner.learning_rate: should name environment steps in",
-        ),
+        ("learner:\n  learning_rate: [[9, 1], [9, 2]]", ":4: learner.learning_rate: should name environment steps in"),
         ("learner:\n  learning_rate: []", ":4: learner.learning_rate: should have 1 to 1000 points [env_step, value]"),
         ("learner:\n  learning_rate: [1, 2]", ":4: learner.learning_rate[0]: should be a list, not 1"),
         ("learner:\n  learning_rate: 0", ":4: learner.learning_rate: should be greater than 0, not 0"),

@@ -22,9 +22,8 @@ from remuda.training.effects import LogLine
 from remuda.wire.channel import Channel
 from remuda.wire.messages import AnyMessage, BatchRequest, WorkerFailed
 
+
 # --- leases ---
-
-
 def test_indices_are_the_smallest_free_ones_per_role() -> None:
     book = LeaseBook()
     assert [book.open(holder(number, "collector", f"c{number}")).index for number in (1, 2, 3)] == [0, 1, 2]
@@ -62,8 +61,6 @@ def test_however_many_workers_come_and_go_the_newest_leases_are_kept() -> None:
 
 
 # --- requests ---
-
-
 def request(number: int) -> BatchRequest:
     return BatchRequest(1, number, number, 2, 8, 0, 0, np.empty(0, np.int64), np.empty(0, np.float32))
 

@@ -74,9 +74,7 @@ def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, 
 
 
 @given(publish=st.integers(1, 7), report=st.integers(1, 7), start=st.integers(0, 20), updates=st.integers(0, 30))
-def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
-    publish: int, report: int, start: int, updates: int
-) -> None:
+def test_what_is_due_follows_the_count_of_updates(publish: int, report: int, start: int, updates: int) -> None:
     learner = loop([rows(0, [1.0])] * updates, publish=publish, report=report, train_iter=start)
     for train_iter in range(start + 1, start + updates + 1):
         step = learner.step()
@@ -149,9 +147,7 @@ def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("look", [LearnerLoop.require_finite, LearnerLoop.take_metrics])
-def test_a_gradient_that_is_not_finite_is_told_at_the_next_look(
-    bad: float, look: Callable[[LearnerLoop], object]
-) -> None:
+def test_a_gradient_that_is_not_finite_is_told_later(bad: float, look: Callable[[LearnerLoop], object]) -> None:
     learner = loop([rows(0, [1.0]), rows(1, [bad]), rows(2, [1.0])], train_iter=7)
     learner.step()
     look(learner)

@@ -131,9 +131,7 @@ def test_rewound_it_shows_what_comes_again_once(tmp_path: Path) -> None:
     cut=st.integers(1, 30),
     flip=st.integers(0, 10_000),
 )
-def test_what_is_framed_is_read_back_and_damage_ends_the_reading(
-    step: int, scalars: dict[str, float], cut: int, flip: int
-) -> None:
+def test_framed_events_are_read_back_up_to_damage(step: int, scalars: dict[str, float], cut: int, flip: int) -> None:
     head, event = version_event(1.5), scalar_event(1.5, step, scalars)
     first, second = read_frames(head + event, checked=True)
     assert (first.tag, first.begin, first.end) == ("", 0, len(head))

@@ -51,9 +51,7 @@ def todo(tmp_path: Path) -> Sequence[Task]:
 
 @pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_no_answer_is_waited_for_and_what_was_accepted_is_not_submitted_again(
-    todo: Sequence[Task], when: str, adopt: bool
-) -> None:
+def test_no_answer_is_waited_for_and_nothing_submitted_twice(todo: Sequence[Task], when: str, adopt: bool) -> None:
     """Also by a sweep that starts over, and while the coordinator prepares as many runs as it can."""
     busy = RefusedError(Rejected("busy", "submit again in a moment"))
     errors: list[Exception] = [UnreachableError("silent"), ConnectionFileError("no file"), busy]

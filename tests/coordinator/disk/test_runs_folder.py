@@ -133,9 +133,7 @@ def drawn(train_iter: int) -> BufferSampleReport:
 
 
 @pytest.mark.parametrize("ready", [False, True])
-def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_died_before_it_did_so(
-    tmp_path: Path, ready: bool
-) -> None:
+def test_curves_are_rewound_for_a_learner_that_begins_after_a_restart(tmp_path: Path, ready: bool) -> None:
     """They had come to update 900 when it was lost; another begins at 500. Once that is ready, it was done, and the
     newest points are its own."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
@@ -279,9 +277,7 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("on_exists", [None, "resume"])
-def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_all_the_same(
-    tmp_path: Path, on_exists: OnExists | None
-) -> None:
+def test_the_last_checkpoint_of_an_interrupted_run_is_linked(tmp_path: Path, on_exists: OnExists | None) -> None:
     """Also where the coordinator was killed between its journal and index.json; whether it is started again, or the run
     resumed."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
@@ -317,9 +313,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize(("loss", "reason"), LOSSES.items())
-def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str
-) -> None:
+def test_a_lost_journal_fails_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str) -> None:
     """With the counters of its last checkpoint, and what to do; nobody has it open, and looking changes nothing."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = in_state(submitted(folders, FIRST, "one"), "running")
@@ -494,9 +488,7 @@ def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tm
     )
 
 
-def test_a_run_in_another_coordinators_hands_is_not_taken_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_another_coordinator_is_not_taken_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = in_state(submitted(folders, FIRST, "one"), "running")
     herd.note(turn)
@@ -526,10 +518,7 @@ def test_the_use_of_runs_and_quotas_outlive_the_coordinator_and_repeated_rows_ch
     folders.close()
     herd = RunsFolder(tmp_path)
     assert herd.quotas() == [Quota("user/a", workers=3)]
-    assert [(past.hour, past.used) for past in herd.past()] == [
-        (hour - 3, Used(5, env_steps=2)),
-        (hour, Used(4)),
-    ]
+    assert [(past.hour, past.used) for past in herd.past()] == [(hour - 3, Used(5, env_steps=2)), (hour, Used(4))]
     lines = herd.used(hour - 1, hour + 1, without={OTHER})
     assert [(line.name, line.experiment, line.used) for line in lines] == [("over", FIRST, Used(4))]
     assert len(herd.used(0, hour, without=())) == 2

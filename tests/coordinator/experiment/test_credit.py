@@ -99,9 +99,7 @@ def test_a_chunk_larger_than_granted_does_not_block_the_next_grant() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["arrive", "extend"]), st.integers(1, 3), st.integers(0, 500)), max_size=60))
-def test_grants_never_shrink_and_exceed_the_allowance_by_less_than_a_chunk(
-    actions: list[tuple[str, int, int]],
-) -> None:
+def test_grants_never_shrink_and_exceed_by_less_than_a_chunk(actions: list[tuple[str, int, int]]) -> None:
     book = CreditBook(CHUNK)
     for lease in (1, 2, 3):
         book.open(lease)

@@ -145,8 +145,6 @@ def test_the_target_network_is_a_copy_from_the_last_multiple_of_the_interval() -
 
 
 # --- against torch's own pieces
-
-
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("double", [False, True])
 def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: bool) -> None:

@@ -59,9 +59,7 @@ def stretches(*lengths: int, s: float = 0.0) -> list[Counters]:
         (7, 1, [7, 14]),
     ],
 )
-def test_a_save_per_boundary_and_one_for_a_stretch_that_crosses_several(
-    length: int, interval: int, expected: list[int]
-) -> None:
+def test_a_save_per_boundary_and_one_for_several_crossed(length: int, interval: int, expected: list[int]) -> None:
     moments = stretches(*[length] * (expected[-1] // length))
     commander = begun(config(checkpoint={"interval_env_steps": interval}))
     assert [counters.env_step for counters in saves(commander, moments)] == expected

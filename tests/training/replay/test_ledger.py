@@ -100,9 +100,7 @@ def test_a_chunk_that_comes_late_under_a_lease_that_is_over_counts_once_whatever
 
 
 @given(st.data())
-def test_what_lies_in_the_data_folder_is_never_counted_twice_and_not_missed_while_its_lease_is_known(
-    data: st.DataObject,
-) -> None:
+def test_files_of_known_leases_are_neither_counted_twice_nor_missed(data: st.DataObject) -> None:
     """Whatever a worker wrote for this run and others, in whatever order its words came, late ones too."""
     ledger, number, written = Ledger(), 0, dict[int, list[int]]()
     counted: set[int] = set()

@@ -20,7 +20,7 @@ from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.rows import UnrollRows, steps_ahead
+from remuda.collector.rows import UnrollRows
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
@@ -116,19 +116,6 @@ def rows_of(chunks: Sequence[Collected]) -> list[Row]:
         assert {len(column) for column in chunk.columns.values()} == {chunk.rows}
         rows += zip(*(as_tuples(chunk.columns[name].tolist()) for name in NAMES), strict=True)
     return rows
-
-
-# --- the arithmetic -------------------------------------------------------------------------------------------------
-@given(done=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), max_size=12), window_steps=st.integers(1, 9))
-def test_what_lies_ahead_against_the_definition(done: list[list[bool]], window_steps: int) -> None:
-    marks = np.array(done, np.bool_).reshape(-1, 2)
-    ahead = steps_ahead(marks, window_steps=window_steps)
-    for slot, env in np.ndindex(marks.shape):
-        rest = marks[slot : slot + window_steps, env].tolist()
-        ends = True in rest
-        steps = rest.index(True) + 1 if ends else len(rest)
-        assert ahead.steps[slot, env] == steps
-        assert ahead.complete[slot, env] == (ends or steps == window_steps)
 
 
 # --- whatever the chunks --------------------------------------------------------------------------------------------

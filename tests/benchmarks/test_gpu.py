@@ -30,9 +30,7 @@ def test_on_the_cpu_it_says_so_checks_weights_measures_rates_and_stores_them(
 
 
 @pytest.mark.processes
-def test_a_part_that_misses_its_deadline_is_named_and_the_command_fails(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_part_too_late_fails_the_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(gpu.PARTS, "pong", replace(gpu.PARTS["pong"], deadline_s=0.1))
     assert gpu.main(["--device", "cpu", "--parts", "pong"]) == 1
     assert "not measured: pong: it was not done after 0.1 s and was stopped" in capfd.readouterr().out

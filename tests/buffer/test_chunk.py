@@ -61,8 +61,6 @@ def fault_of(path: Path, meta: ChunkMeta) -> str:
 
 
 # --- what was written is read ---------------------------------------------------------------------------------------
-
-
 def test_columns_and_metadata_come_back(tmp_path: Path) -> None:
     meta = write(tmp_path)
     path = tmp_path / NAME
@@ -126,8 +124,6 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
 
 
 # --- what is damaged is refused -------------------------------------------------------------------------------------
-
-
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     meta = write(tmp_path, cartpole_columns(3))
     path = tmp_path / NAME
@@ -193,8 +189,6 @@ def test_a_header_that_lies_is_refused(tmp_path: Path) -> None:
 
 
 # --- names and paths ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -238,8 +232,6 @@ def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
 
 
 # --- sweeping -------------------------------------------------------------------------------------------------------
-
-
 def test_only_payloads_that_nobody_knows_are_swept(tmp_path: Path) -> None:
     names = [
         write(tmp_path, chunk=ChunkId(worker=WORKER, incarnation=1, sequence=sequence)).file for sequence in range(4)

@@ -23,8 +23,6 @@ def write(data_dir: Path, columns: Columns) -> ChunkMeta:
 
 
 # --- names and checks -----------------------------------------------------------------------------------------------
-
-
 def damaged(**changes: np.ndarray | None) -> Columns:
     """Columns of 5 rows and 9 frames, some of them replaced or (None) left out."""
     columns = {**image_columns(5, frames=9), **changes}
@@ -64,8 +62,6 @@ def test_nonsense_is_neither_written_nor_held_nor_read(
 
 
 # --- in the ring ----------------------------------------------------------------------------------------------------
-
-
 @settings(deadline=None)
 @given(
     size=st.integers(1, 17),

@@ -32,8 +32,6 @@ def file_of(sequence: int) -> str:
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class ModelChunk:
     meta: ChunkMeta
@@ -216,8 +214,6 @@ TestIndexAgainstModel = IndexAgainstModel.TestCase
 
 
 # --- single promises ------------------------------------------------------------------------------------------------
-
-
 def test_a_learner_cannot_have_loaded_what_it_was_not_told() -> None:
     index = index_of(10)
     index.insert(meta_of(0, 5))
@@ -334,8 +330,6 @@ def test_a_restarted_coordinator_goes_on_where_the_journal_ends() -> None:
 
 
 # --- chunks that are computed again
-
-
 @pytest.mark.parametrize("prioritized", [True, False])
 def test_chunks_are_drawn_by_the_priorities_of_their_rows_and_drawing_is_not_counted(prioritized: bool) -> None:
     index = index_of(100, PrioritizedSampler(100, 1.0) if prioritized else UniformSampler(100))

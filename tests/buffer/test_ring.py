@@ -65,8 +65,6 @@ def test_rows_do_not_go_backwards() -> None:
 
 
 # --- columns that are computed again
-
-
 @settings(deadline=None)
 @given(
     size=st.integers(1, 17),

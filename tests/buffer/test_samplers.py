@@ -96,16 +96,6 @@ def test_fifo_hands_out_each_row_once_in_order() -> None:
     assert importance_weights(probabilities, 1.0).tolist() == [[1.0, 1.0]]
 
 
-def test_fifo_skips_rows_evicted_before_their_turn() -> None:
-    sampler, rng = FifoSampler(), np.random.default_rng(0)
-    sampler.on_insert(np.arange(6))
-    sampler.sample(1, 2, rng)
-    sampler.on_evict(np.arange(4))
-    assert sampler.drawable_rows == 2
-    sampler.on_insert(np.arange(4))
-    assert sampler.sample(1, 6, rng)[0].tolist() == [[4, 5, 0, 1, 2, 3]]
-
-
 @pytest.mark.parametrize("sampler", [UniformSampler(4), FifoSampler()])
 def test_where_priorities_do_not_count_they_are_one(sampler: Sampler) -> None:
     priorities = np.zeros(4)

@@ -13,9 +13,7 @@ from remuda.tests.cli.terminal import Terminal
 pytestmark = pytest.mark.xdist_group("a tiny run")
 
 
-def test_the_episodes_of_a_run_are_a_dataset_and_those_it_does_not_keep_are_counted(
-    terminal: Terminal, tiny_run: Path, tmp_path: Path
-) -> None:
+def test_the_episodes_of_a_run_are_a_dataset(terminal: Terminal, tiny_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
     pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
     ended = terminal.remuda("dataset", "export", tiny_run, tmp_path / "walks")

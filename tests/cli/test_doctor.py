@@ -34,9 +34,7 @@ def test_what_will_not_work_ends_with_1(terminal: Terminal, tmp_path: Path, monk
     assert "will not work: no-such-package" in said.err
 
 
-def test_a_file_system_without_locks_is_a_finding_and_no_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 

@@ -59,9 +59,7 @@ def launch(folder: Path, config: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_it_imports_while_the_config_is_checked_and_ctrl_c_ends_both(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
+def test_it_imports_meanwhile_and_ctrl_c_ends_both(folder: Path, started: list[subprocess.Popen[str]]) -> None:
     command = launch(folder, "slow.yaml")
     started.append(command)
     until((folder / "building").exists, "the check of the environment")
@@ -74,14 +72,7 @@ def test_it_imports_while_the_config_is_checked_and_ctrl_c_ends_both(
     assert list((folder / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["train", "a.yaml"],
-        ["launch", "--help"],
-        ["launch", "a.yaml", "--dry-run"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [["train", "a.yaml"], ["launch", "--help"], ["launch", "a.yaml", "--dry-run"]])
 def test_only_a_launch_starts_one(arguments: list[str]) -> None:
     with prestarted_nanny(arguments) as nanny:
         assert nanny is None

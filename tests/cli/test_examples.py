@@ -36,9 +36,7 @@ def test_one_is_printed_and_nothing_else(terminal: Terminal) -> None:
         ("tic_tac_toe_match", {"tic_tac_toe_match.py", "tic_tac_toe.py"}),
     ],
 )
-def test_a_copy_has_what_it_needs_and_overwrites_nothing(
-    name: str, files: set[str], tmp_path: Path, terminal: Terminal
-) -> None:
+def test_a_copy_is_whole_and_overwrites_nothing(name: str, files: set[str], tmp_path: Path, terminal: Terminal) -> None:
     assert terminal.remuda("examples", name, "--copy", tmp_path).code == 0
     copied = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert copied == files
@@ -57,9 +55,7 @@ def test_a_config_works_by_its_name_in_an_empty_folder(tmp_path: Path, monkeypat
     assert example_or_file(Path("examples/t_maze_ppo.yaml")) == Path("examples/t_maze_ppo.yaml")
 
 
-def test_commands_of_pages_and_helps_name_examples_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_and_helps_name_examples_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     texts = [path.read_text("utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]]
     texts += [command.epilog or "" for command in app.registered_commands]

@@ -34,9 +34,7 @@ def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(terminal: Termi
 
 
 @pytest.mark.parametrize(("format", "names"), [("torchscript", ["p.pt"]), ("numpy", ["p.npz", "p.py"])])
-def test_without_recorded_observations_the_policy_plays_for_them(
-    terminal: Terminal, run: Path, tmp_path: Path, format: str, names: list[str]
-) -> None:
+def test_observations_are_played(terminal: Terminal, run: Path, tmp_path: Path, format: str, names: list[str]) -> None:
     shutil.rmtree(run / "data")
     out = tmp_path / "elsewhere" / names[0]
     asked = ("export", run, "--format", format, "-i", "-1", "--out", out, "--verify", 130, "--json")

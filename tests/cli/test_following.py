@@ -65,9 +65,7 @@ def test_a_queued_run_is_waited_for_until_it_has_a_policy(queued: RunFolder, mon
     assert player.said.getvalue().splitlines() == ["it waits for workers", "the run is over (policies played: 1)"]
 
 
-def test_a_run_that_gets_its_workers_between_two_looks_goes_on(
-    queued: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_got_its_workers_meanwhile_goes_on(queued: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its journal is closed at the first look, and open when it would be read."""
     opened: list[RunJournal] = []
     looks: list[bool] = []

@@ -32,13 +32,7 @@ def write(folder: RunFolder, intervals: int, events: int = 1) -> None:
         view.show(joined(number / 2))
     for number in range(1, intervals + 1):
         own = logged(60.0 * number - 20, loss=0.5)
-        for report in (
-            collected(2, 10.0 * number),
-            ROWS,
-            vitals(60.0 * number),
-            evaluation(60.0 * number - 30),
-            own,
-        ):
+        for report in (collected(2, 10.0 * number), ROWS, vitals(60.0 * number), evaluation(60.0 * number - 30), own):
             view.show(report)
     series.close()
 

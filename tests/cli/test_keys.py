@@ -87,9 +87,7 @@ def test_an_invitation_is_a_private_connection_file_with_a_key_that_is_let_in(te
     assert folder.listed()[public].name == "two"
 
 
-def test_an_invitation_that_cannot_be_written_lets_nobody_in(
-    terminal: Terminal, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_invitation_lets_nobody_in(terminal: Terminal, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "WAIT_S", 0.0)
     file = runs.parent / "two.json"
     ended = terminal.remuda("keys", "invite", "two", file, "--runs-dir", runs)

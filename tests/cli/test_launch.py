@@ -79,9 +79,7 @@ def test_a_device_that_this_machine_lacks_starts_nothing(terminal: Terminal, fol
 
 
 @pytest.mark.parametrize("on", [(), ("--on", "local")])
-def test_a_dry_run_prints_the_commands_and_starts_nothing(
-    terminal: Terminal, folder: Path, on: tuple[str, ...]
-) -> None:
+def test_a_dry_run_prints_the_commands_alone(terminal: Terminal, folder: Path, on: tuple[str, ...]) -> None:
     before = listing(folder)
     ended = terminal.remuda("launch", "good.yaml", "--dry-run", "--collectors", "3", *on)
     assert (ended.code, ended.err) == (0, "")
@@ -92,9 +90,7 @@ def test_a_dry_run_prints_the_commands_and_starts_nothing(
 
 
 @pytest.mark.parametrize("given", [("good.yaml",), ("--resume",)])
-def test_an_engine_is_refused_at_an_address_before_the_run_is_claimed(
-    terminal: Terminal, folder: Path, given: tuple[str, ...]
-) -> None:
+def test_an_engine_is_refused_at_an_address(terminal: Terminal, folder: Path, given: tuple[str, ...]) -> None:
     before = listing(folder)
     ended = terminal.remuda("launch", *given, "--run-dir", f"file://{folder}/bucket/x", "--on", "slurm")
     assert ended.code == 2
@@ -110,9 +106,7 @@ def test_an_engine_is_refused_at_an_address_before_the_run_is_claimed(
         (("sweep", "--dry-run"), "the runs of a sweep share the machine"),
     ],
 )
-def test_auto_is_refused_where_this_machine_is_not_that_of_one_run(
-    terminal: Terminal, folder: Path, command: tuple[str, ...], why: str
-) -> None:
+def test_auto_is_refused_where_unmeasured(terminal: Terminal, folder: Path, command: tuple[str, ...], why: str) -> None:
     (folder / "grid.yaml").write_text("name: sizes\nconfig: good.yaml\ngrid: {learner.batch_size: [8]}\n")
     verb, *options = command
     file = "grid.yaml" if verb == "sweep" else "good.yaml"

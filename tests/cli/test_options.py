@@ -12,13 +12,7 @@ import typer
 
 from remuda.cli import app as app_module
 from remuda.cli.errors import InputError
-from remuda.cli.options import (
-    RunOptions,
-    print_unused,
-    resolve_beginning,
-    resolve_run_dir,
-    with_run_options,
-)
+from remuda.cli.options import RunOptions, print_unused, resolve_beginning, resolve_run_dir, with_run_options
 from remuda.client.beginning import ResolvedRun
 from remuda.storage.existing_folder import OnExists
 from remuda.tests.cli.terminal import Ended, Terminal
@@ -118,8 +112,7 @@ class TestOnExists:
         assert starter.start(*options).on_exists == expected
 
     @pytest.mark.parametrize(
-        "options",
-        [["--resume", "--force"], ["--resume", "--on-exists", "rename"], ["--force", "--on-exists", "error"]],
+        "options", [["--resume", "--force"], ["--resume", "--on-exists", "rename"], ["--force", "--on-exists", "error"]]
     )
     def test_contradictions_are_refused(self, starter: Starter, options: list[str]) -> None:
         assert "give only one of --resume, --force and --on-exists" in starter.refused(*options).err

@@ -19,9 +19,7 @@ ANSWER_S = 0.5
 """For questions that nobody answers."""
 
 
-def test_who_follows_waits_for_a_coordinator_that_is_started_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_follower_waits_for_a_restarted_coordinator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The run goes on meanwhile, so an error after one unanswered question would be wrong."""
     path, over = tmp_path / "connection.json", status(state="finished", reason="max_env_steps")
     with FakeCoordinator() as coordinator:

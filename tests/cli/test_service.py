@@ -30,13 +30,7 @@ def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal,
     assert (tmp_path / "file").read_text() == "no folder"
 
 
-@pytest.mark.parametrize(
-    "bind",
-    [
-        "2001:db8::7:5555",
-        "[::1:5555",
-    ],
-)
+@pytest.mark.parametrize("bind", ["2001:db8::7:5555", "[::1:5555"])
 def test_an_address_of_ipv6_needs_brackets(terminal: Terminal, tmp_path: Path, bind: str) -> None:
     """Without them nobody knows where the host ends."""
     ended = terminal.remuda("coordinator", "--runs-dir", tmp_path / "runs", "--bind", bind)
@@ -71,9 +65,7 @@ def starting(tmp_path: Path) -> Iterator[Path]:
         timer.join()
 
 
-def test_a_coordinator_that_is_being_started_is_waited_for(
-    terminal: Terminal, starting: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_starting_coordinator_is_awaited(terminal: Terminal, starting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_S", "SAID_AFTER_S"):
         monkeypatch.setattr(connecting, name, HANG_S)
     ended = terminal.remuda("status", "--runs-dir", starting)

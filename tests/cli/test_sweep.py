@@ -142,11 +142,7 @@ def test_from_start_to_end_and_once_more(terminal: Terminal, folder: Path) -> No
     plotted = terminal.remuda("plot", "runs/hills")
     assert plotted.err == "AverageTestEpRet over TotalEnvInteracts: hills_pol-ns1 (2)\n"
 
-    write_grid(
-        folder,
-        {"policy.n_step": {"values": [1], "in_name": True}, "learner.batch_size": [4], **SHORT},
-        seeds=2,
-    )
+    write_grid(folder, {"policy.n_step": {"values": [1], "in_name": True}, "learner.batch_size": [4], **SHORT}, seeds=2)
     changed = terminal.remuda("sweep", "grid.yaml")
     assert changed.code == 2
     assert "hills_pol-ns1_s0 was started with other settings (learner.batch_size)" in changed.err
@@ -184,9 +180,7 @@ def test_a_sweep_goes_on_where_it_was_begun(terminal: Terminal, folder: Path) ->
     assert "sweep.json is damaged" in terminal.remuda("sweep", "grid.yaml").err
 
 
-def test_a_coordinator_that_is_gone_leaves_no_trace_of_a_sweep(
-    terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_coordinator_leaves_no_sweep(terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it could not be run here any more."""
 
     def silence(client: Client) -> Status:
@@ -205,8 +199,6 @@ def test_a_coordinator_that_is_gone_leaves_no_trace_of_a_sweep(
 
 
 # --- endings
-
-
 def family(folder: Path) -> list[psutil.Process]:
     """The runs that live."""
     return [process for process in psutil.process_iter() if _is_run(process, str(folder / "runs"))]
@@ -311,9 +303,7 @@ def test_a_searchs_dry_run_and_wrong_settings_write_nothing(terminal: Terminal, 
 
 
 @pytest.mark.processes
-def test_a_killed_population_goes_on_with_the_weights_of_its_lineage(
-    terminal: Terminal, folder: Path, tmp_path: Path
-) -> None:
+def test_a_killed_population_continues_its_lineage(terminal: Terminal, folder: Path, tmp_path: Path) -> None:
     path = write_grid(folder, {"stop.max_env_steps": [450], "env.num_envs": [1], "checkpoint.keep": [0]})
     path.write_text(
         f"{path.read_text()}search: {{pbt: {{population: 2, interval_env_steps: 150, copies: weights_and_replay,\n"

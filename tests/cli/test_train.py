@@ -29,9 +29,7 @@ def config(tmp_path: Path) -> Path:
     return write_user_folder(tmp_path / "user")
 
 
-def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
-    terminal: Terminal, config: Path, tmp_path: Path
-) -> None:
+def test_a_run_ends_with_its_results_and_what_to_type_next(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     ended = terminal.remuda("train", config, "--runs-dir", tmp_path / "runs", "--run-id", "first", *SHORT)
     root = tmp_path / "runs" / "first"
     assert ended.code == 0, ended.err
@@ -102,9 +100,7 @@ def test_a_failed_end_as_json_is_told_and_is_exit_code_1(terminal: Terminal, con
         ("learner.bath_size=3", "batch_size"),
     ],
 )
-def test_wrong_input_is_one_message_and_starts_nothing(
-    terminal: Terminal, config: Path, tmp_path: Path, override: str, said: str
-) -> None:
+def test_wrong_input_starts_nothing(terminal: Terminal, config: Path, tmp_path: Path, override: str, said: str) -> None:
     ended = terminal.remuda("train", config, "--runs-dir", tmp_path / "runs", "--set", override)
     assert ended.code == 2
     assert said in ended.err
@@ -162,9 +158,7 @@ def test_a_first_signal_saves_and_the_printed_line_continues_exactly_that_run(co
     assert (known["seed"], known["learner"]["learning_rate"]) == (7, 0.002)
 
 
-def test_a_run_without_a_config_must_be_one_that_is_continued(
-    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_config_a_run_continues(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for words, why in (
         ((), "name a CONFIG, or continue a run with its own settings: --resume --run-dir RUN"),
@@ -197,13 +191,7 @@ def test_every_role_of_a_launch_says_where_its_time_went(tmp_path: Path) -> None
     kept = tmp_path / "run" / "log" / "profile"
     assert f"profiles: {kept}" in done.stdout
     names = sorted(re.sub(r"_[-0-9a-f]{36}_000001", "", path.name) for path in kept.glob("*.txt"))
-    assert names == [
-        "collector.txt",
-        "collector.txt",
-        "coordinator.txt",
-        "evaluator.txt",
-        "learner.txt",
-    ]
+    assert names == ["collector.txt", "collector.txt", "coordinator.txt", "evaluator.txt", "learner.txt"]
     assert len(list(kept.glob("*.folded"))) == len(names)
     for role, where in (("learner", "learner/loop.py"), ("collector", "collector/"), ("coordinator", "Service.run")):
         stacks = [page.read_text() for page in kept.glob(f"{role}*.folded")]  # the page has the longest alone

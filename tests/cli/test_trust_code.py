@@ -46,9 +46,7 @@ def test_evaluating_opens_it_only_when_told_to(terminal: Terminal, run: Path, op
 
 
 @pytest.mark.parametrize("model", ["newest", "model"])
-def test_another_users_run_is_played_only_when_told_to(
-    terminal: Terminal, run: Path, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_anothers_run_needs_trust(terminal: Terminal, run: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     ended = terminal.remuda("evaluate", run, *EVALUATIONS[model])

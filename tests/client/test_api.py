@@ -63,9 +63,7 @@ def test_train_cartpole_and_play_what_was_learned(tmp_path: Path, capsys: pytest
     assert math.isfinite(remuda.load_value(result.run_dir)(observation))
 
 
-def test_overrides_beat_a_file_and_leave_the_rest_of_a_section(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overrides_beat_a_file_one_by_one(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMUDA_RUNS_DIR", str(tmp_path / "elsewhere"))
     overrides: dict[str, Any] = {"env.num_envs": 1, "learner": {"batch_size": 4}}
     result = remuda.train(config, progress=False, seed=7, stop=SHORT, **overrides)

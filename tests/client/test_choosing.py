@@ -69,9 +69,7 @@ def test_stored_settings_are_those_of_the_file_and_the_command_line_beats_them(t
         ("Pictures-v0", "images", 2.5e-4, False),
     ],
 )
-def test_sensible_settings_depend_on_the_spaces(
-    env_id: str, kind: str, learning_rate: float, normalised: bool, tmp_path: Path
-) -> None:
+def test_spaces_decide_settings(env_id: str, kind: str, learning_rate: float, normalised: bool, tmp_path: Path) -> None:
     choice = choose("ppo", env_id, folder=tmp_path)
     config = choice.loaded.config
     assert isinstance(config.policy, PpoConfig)

@@ -78,9 +78,7 @@ def trained(folder: Path, name: str, encoder: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "encoder"), [(name, "attention" if name in ("dqn", "impala", "sac") else "plain") for name in CASES]
 )
-def test_an_algorithm_learns_with_it_and_all_sides_act_alike(
-    name: str, encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_sides_act_alike_with_it(name: str, encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained(tmp_path, name, encoder)
     searches = name == "muzero"  # and what is exported does not

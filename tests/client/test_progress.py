@@ -9,15 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from remuda.client.progress import (
-    Displayed,
-    LiveView,
-    NotebookView,
-    Outlook,
-    PlainView,
-    open_view,
-    outlook,
-)
+from remuda.client.progress import Displayed, LiveView, NotebookView, Outlook, PlainView, open_view, outlook
 from remuda.config.workers import StopConfig
 from remuda.tests.client.statuses import status
 

@@ -83,9 +83,7 @@ def test_actions_are_given_as_the_environment_got_them(tmp_path: Path) -> None:
     ],
     ids=["first states", "rewards"],
 )
-def test_an_environment_that_does_not_repeat_itself_is_named(
-    tmp_path: Path, before: str, after: str, said: str
-) -> None:
+def test_an_environment_that_does_not_repeat_is_named(tmp_path: Path, before: str, after: str, said: str) -> None:
     config = tiny_config(tmp_path / "user", SHORT)
     assert before in USER_FILES["walk.py"]
     (tmp_path / "user" / "walk.py").write_text(USER_FILES["walk.py"].replace(before, after))

@@ -118,9 +118,7 @@ class Wide:
     [LOST_AFTER_S, pytest.param(10.0, marks=pytest.mark.skipif(not LONG, reason="long form"))],
     ids=["the leases go on", "the leases end"],
 )
-def test_a_run_over_three_hosts_is_exact_though_a_link_is_cut(
-    hosts: Hosts, tmp_path: Path, shared: bool, lost_after_s: float
-) -> None:
+def test_three_hosts_are_exact_over_a_cut_link(hosts: Hosts, tmp_path: Path, shared: bool, lost_after_s: float) -> None:
     wide = Wide(hosts, tmp_path, shared=shared, lost_after_s=lost_after_s)
     try:
         hosts.on(1, lambda: run(wide))

@@ -105,8 +105,6 @@ def stable() -> Generator[Stable]:
 
 
 # --- a node is killed ---
-
-
 @dataclass(frozen=True)
 class Survived:
     """A run of which a node with a collector was killed."""
@@ -209,8 +207,6 @@ def test_a_run_survives_the_loss_of_a_node_with_exact_counters_and_tells_no_secr
 
 
 # --- a Ray of its own ---
-
-
 def test_who_is_killed_is_started_again_and_nothing_is_left_at_the_end(stable: Stable) -> None:
     user = stable.user(ON_RAY, HELD)
     user.hold()
@@ -262,11 +258,7 @@ def test_a_launch_that_is_killed_takes_all_of_it_along(stable: Stable) -> None:
 
 
 # --- what cannot be ---
-
-
-def test_workers_without_a_place_are_told_with_what_they_need_and_come_with_it(
-    stable: Stable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_without_a_place_are_told_what_they_need(stable: Stable, monkeypatch: pytest.MonkeyPatch) -> None:
     with ray_cluster([{"CPU": 4}]) as cluster:
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         command = stable.launch(stable.user(IN_PADDOCKS))

@@ -97,10 +97,7 @@ def test_a_run_goes_to_its_end_and_nothing_is_left(launched: Starter, tmp_path: 
 
 
 def test_each_of_two_policies_has_a_learner_in_the_coordinators_job(launched: Starter, tmp_path: Path) -> None:
-    changes: dict[str, dict[str, object]] = {
-        "env": {**HELD_GAME["env"], "kwargs": {}},
-        "stop": {"max_env_steps": 2000},
-    }
+    changes: dict[str, dict[str, object]] = {"env": {**HELD_GAME["env"], "kwargs": {}}, "stop": {"max_env_steps": 2000}}
     user = make_game_folder(tmp_path / "user", TWO, changes)
     with user.config.open("a") as file:
         file.write("launch: {on: slurm}\n")
@@ -152,9 +149,7 @@ def test_a_requeued_coordinator_goes_on_with_exact_counters(launched: Starter, t
     check_nothing_is_left(run)
 
 
-def test_before_the_end_of_their_walltime_jobs_hand_in_and_the_run_goes_on_in_the_next(
-    launched: Starter, tmp_path: Path
-) -> None:
+def test_jobs_hand_in_before_the_end_of_their_walltime(launched: Starter, tmp_path: Path) -> None:
     user = user_of(tmp_path, LONG)
     run = launched(user, "--set", "launch.slurm.walltime_min=1", "--set", "launch.slurm.notice_s=30")
     until(lambda: run.going_on() and len(workers(run, "learner")) == 2, "the learner of the job's second life")
@@ -171,9 +166,7 @@ def test_before_the_end_of_their_walltime_jobs_hand_in_and_the_run_goes_on_in_th
     check_nothing_is_left(run)
 
 
-def test_no_secret_of_the_submitting_shell_reaches_a_job(
-    launched: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_secret_of_a_shell_reaches_jobs(launched: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     user = user_of(tmp_path, HELD)
     user.hold()
@@ -214,9 +207,7 @@ def test_a_preempted_job_hands_in_at_its_notice_and_is_started_again(launched: S
     check_nothing_is_left(run)
 
 
-def test_workers_whose_node_does_not_see_the_folder_work_by_streams_and_follow_the_coordinator(
-    launched: Starter, cluster: SlurmCluster, tmp_path: Path
-) -> None:
+def test_workers_without_the_folder_work_by_streams(launched: Starter, cluster: SlurmCluster, tmp_path: Path) -> None:
     """Their jobs are told by Slurm where the coordinator is, and again after its job has begun again elsewhere."""
     if not cluster.has_blind_node:
         pytest.skip("nobody may make a mount namespace here")
@@ -245,9 +236,7 @@ def left_on_nodes() -> list[Path]:
     return [*Path("/tmp").glob("remuda-job-*"), *Path("/tmp").glob("remuda-collector_*")]
 
 
-def test_a_cancelled_coordinator_ends_the_launch_and_says_how_to_go_on(
-    launched: Starter, cluster: SlurmCluster, tmp_path: Path
-) -> None:
+def test_a_cancelled_coordinator_ends_the_launch(launched: Starter, cluster: SlurmCluster, tmp_path: Path) -> None:
     user = user_of(tmp_path, ENDLESS)
     run = launched(user)
     until(lambda: run.going_on() and len(workers(run, "collector")) == 2, "both collectors")

@@ -83,9 +83,7 @@ class TwoHosts:
         self.agents[str(number)] = psutil.Process(started.pid)
 
 
-def test_a_learner_over_two_hosts_is_exact_though_a_link_is_cut_and_a_rank_is_killed(
-    hosts: Hosts, tmp_path: Path
-) -> None:
+def test_two_hosts_are_exact_over_a_cut_link_and_a_killed_rank(hosts: Hosts, tmp_path: Path) -> None:
     two = TwoHosts(hosts, tmp_path)
     try:
         hosts.on(1, lambda: run(two))

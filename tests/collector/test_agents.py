@@ -224,9 +224,7 @@ def test_each_step_of_each_agent_is_one_row_of_its_policy(
     horizon=st.integers(1, 6),
     chunks=st.integers(1, 5),
 )
-def test_each_step_of_each_agent_is_one_valid_slot_of_a_segment(
-    lengths: list[int], copies: int, horizon: int, chunks: int
-) -> None:
+def test_each_step_of_each_agent_is_one_valid_slot(lengths: list[int], copies: int, horizon: int, chunks: int) -> None:
     envs = [Leaving(lengths) for _ in range(copies)]
     seat = PolicySetup(policy=Fixed(1), rows=SegmentRows(discount=DISCOUNT))
     rollout = rollout_of(envs, [seat], [envs[0].possible_agents])

@@ -122,8 +122,6 @@ def test_what_is_read_is_what_was_seen(
 
 
 # --- how much is stored ---------------------------------------------------------------------------------------------
-
-
 def moving(steps: int, num_envs: int = 1, depth: int = DEPTH) -> np.ndarray:
     """Stacks [steps, env, depth, side, side] of one long episode in which no frame is like another."""
     numbers = np.arange(steps + depth - 1)[:, None] * num_envs + np.arange(num_envs)
@@ -145,8 +143,6 @@ def test_a_row_costs_one_frame_and_a_chunk_the_few_of_its_border(n_step: int, nu
 
 
 # --- which observations are images ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("shape", "index_shape", "frame_shape"),
     [

@@ -167,9 +167,7 @@ def collector(tmp_path: Path) -> Iterator[tuple[Run, Collector]]:
     made.work.close()
 
 
-def test_a_question_is_asked_elsewhere_when_its_inference_worker_is_lost(
-    collector: tuple[Run, Collector], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_question_is_asked_elsewhere(collector: tuple[Run, Collector], monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that never answers is given up; news of another are taken in while an answer is awaited."""
     monkeypatch.setattr(asking, "ASK_AGAIN_S", 0.2)
     run, one = collector
@@ -208,9 +206,7 @@ def test_a_collector_that_waits_joins_a_restarted_coordinator(collector: tuple[R
 
 
 @pytest.mark.parametrize("why", ["drain", "the process ends", "the lease is over"])
-def test_a_collector_without_inference_workers_waits_visibly_and_can_end(
-    collector: tuple[Run, Collector], why: str
-) -> None:
+def test_without_inference_workers_a_collector_waits_visibly(collector: tuple[Run, Collector], why: str) -> None:
     """The chunk under way is given up; what was collected before stays as it is."""
     run, one = collector
     phases: list[str] = []

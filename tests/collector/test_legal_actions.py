@@ -31,22 +31,6 @@ def rollout_in(vector: Vector, policy: Any, rows: Rows | None = None) -> OneRoll
     return OneRollout(vector, policy, rows=rows, rng=np.random.default_rng(3), seeds=list(range(vector.num_envs)))
 
 
-def test_it_is_told_over_chunks_resets_and_chunks_that_failed() -> None:
-    """The environment raises where it was told wrong, and the policy compares with what it sees."""
-    policy = CarefulUntilTold()
-    rollout = rollout_in(SyncVectorEnv([Choosy] * 3), policy)
-    chunks = [rollout.collect(steps, {}) for steps in (1, 2, 50, 7)]
-    rollout.flush()
-    for _ in range(5):
-        chunks.append(rollout.collect(30, {}))
-        policy.fails = True
-        with pytest.raises(ValueError, match="is illegal"):
-            rollout.collect(500, {})
-        policy.fails = False
-    assert sum(len(chunk.episode_returns) for chunk in chunks) > 10
-    assert policy.times_told > 30
-
-
 ROWS: dict[str, Rows] = {
     "steps": NStepRows(n_step=3, discount=0.9),
     "segments": SegmentRows(discount=0.9),

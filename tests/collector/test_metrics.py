@@ -80,9 +80,7 @@ def rollout_of(
 
 @settings(max_examples=40, deadline=None)
 @given(num_envs=st.integers(1, 4), shape=st.sampled_from(list(SHAPES)), chunks=st.lists(st.integers(1, 9), max_size=6))
-def test_each_step_of_a_chunk_is_part_of_its_means_once_and_no_reset_is(
-    num_envs: int, shape: str, chunks: list[int]
-) -> None:
+def test_each_step_of_a_chunk_is_in_its_means_once(num_envs: int, shape: str, chunks: list[int]) -> None:
     envs, policy = [ScriptedEnv(number) for number in range(num_envs)], Saying()
     rollout = rollout_of(envs, policy, shape)
     for env_steps in chunks:

@@ -366,9 +366,7 @@ def counting(rows: Rows, *lengths: int, policy: Policy | None = None, terminates
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=5),
     terminates=st.booleans(),
 )
-def test_it_counts_the_steps_of_every_episode(
-    kind: str, lengths: list[int], sizes: list[int], terminates: bool
-) -> None:
+def test_steps_of_every_episode_are_counted(kind: str, lengths: list[int], sizes: list[int], terminates: bool) -> None:
     """The policy itself checks what it is given, in every step of chunks of any size; rows hold what it had then."""
     collecting = counting(KINDS[kind](), *lengths, terminates=terminates)
     for size in sizes:

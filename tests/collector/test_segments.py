@@ -79,11 +79,7 @@ def test_a_segment_by_hand() -> None:
     assert (first.env_steps, first.rows, first.episode_returns, first.policy) == (4, 1, [6.0], PolicyRef(1, 4, 40))
 
 
-@given(
-    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
-    horizon=st.integers(1, 9),
-    chunks=st.integers(1, 5),
-)
+@given(lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4), horizon=st.integers(1, 9), chunks=st.integers(1, 5))
 def test_chunks_have_one_shape_and_join_without_a_seam(lengths: list[int], horizon: int, chunks: int) -> None:
     collecting = rollout(*lengths)
     collected = [collecting.collect(horizon * len(lengths), {}) for _ in range(chunks)]

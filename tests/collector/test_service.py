@@ -262,9 +262,7 @@ def test_reports_cover_every_step_and_episode_once(coordinator: Coordinator) -> 
     assert total == pytest.approx(sum(returns))
 
 
-def test_a_lease_that_cannot_begin_leaves_no_environment_behind(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_beginning_leaves_no_environment(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker serves on: environments may be processes."""
     closed: list[Copies] = []
 

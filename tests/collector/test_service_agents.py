@@ -81,9 +81,7 @@ def acted() -> int:
     return sum(len(game.log) for game in games())
 
 
-def test_each_step_of_each_agent_is_a_row_once_and_no_step_goes_beyond_the_credit(
-    tmp_path: Path, opened: list[Lease]
-) -> None:
+def test_each_step_of_each_agent_is_a_row_once_within_the_credit(tmp_path: Path, opened: list[Lease]) -> None:
     opened.append(lease := Lease(tmp_path, shared_config(tmp_path / "user")))
     metas = lease.collect(60)
     assert len(games()) == COPIES
@@ -112,9 +110,7 @@ def said(lease: Lease, start: str) -> list[str]:
     return texts(lease.run.worker_log("collector", WORKER, 1), start)
 
 
-def test_in_self_play_nothing_is_learned_from_the_steps_of_older_checkpoints(
-    tmp_path: Path, opened: list[Lease]
-) -> None:
+def test_in_self_play_older_checkpoints_teach_nothing(tmp_path: Path, opened: list[Lease]) -> None:
     """In each episode one agent learns, and the log says against which checkpoint. One that is gone does not play."""
     config = shared_config(tmp_path / "user", self_play={"share": 1.0, "keep": 2})
     opened.append(lease := Lease(tmp_path, config))

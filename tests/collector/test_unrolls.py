@@ -20,7 +20,7 @@ from remuda.buffer.chunk import read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.rows import UnrollRows, steps_ahead
+from remuda.collector.rows import UnrollRows
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector
@@ -118,27 +118,7 @@ def rows_of(chunks: Sequence[Collected]) -> list[Row]:
     return rows
 
 
-# --- the arithmetic -------------------------------------------------------------------------------------------------
-
-
-@given(
-    done=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), max_size=12),
-    window_steps=st.integers(1, 9),
-)
-def test_what_lies_ahead_against_the_definition(done: list[list[bool]], window_steps: int) -> None:
-    marks = np.array(done, np.bool_).reshape(-1, 2)
-    ahead = steps_ahead(marks, window_steps=window_steps)
-    for slot, env in np.ndindex(marks.shape):
-        rest = marks[slot : slot + window_steps, env].tolist()
-        ends = True in rest
-        steps = rest.index(True) + 1 if ends else len(rest)
-        assert ahead.steps[slot, env] == steps
-        assert ahead.complete[slot, env] == (ends or steps == window_steps)
-
-
 # --- whatever the chunks --------------------------------------------------------------------------------------------
-
-
 Operation = tuple[str, int]
 operations = st.lists(
     st.tuples(st.sampled_from(["collect", "collect", "flush", "raise", "nan"]), st.integers(1, 20)),
@@ -188,8 +168,6 @@ def test_rows_are_those_of_the_definition_whatever_the_chunks_and_a_chunk_that_f
 
 
 # --- by hand --------------------------------------------------------------------------------------------------------
-
-
 def test_a_lost_life_ends_the_episode_and_the_game_goes_on() -> None:
     """Slots 0 to 3 of one environment: a reset, a step, one that loses a life, one more."""
     trace = Trace(spaces.Box(0, 9, (), np.uint8), spaces.Discrete(9), num_envs=1, kept=3)

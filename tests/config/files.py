@@ -71,7 +71,7 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         | st.fixed_dictionaries({"type": st.just("td3")}, optional={"policy_delay": st.integers(1, 9)}),
         "learner": _some(
             batch_size=st.integers(1, 100_000),
-            learning_rate=_positive,
+            learning_rate=_positive | st.just([[0, 0.5], [10, 0.25]]),
             max_grad_norm=st.none() | _positive,
             device=_texts,
         ),

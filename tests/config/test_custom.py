@@ -146,10 +146,7 @@ def test_a_written_declaration_is_taken_at_its_word_where_nothing_may_be_importe
         ("type: mine:Raises", "by a text): KeyError: 0.5"),
         ("type: mine:Typo", "settings.defaults: lerner.learning_rate: no such setting outside policy; write section."),
         ("type: mine:TooMuch", "settings.defaults: learner.learning_rate: Input should be greater than 0"),
-        (
-            "type: ppp",
-            f'should be one of {", ".join(BUILT_IN)}, or module:Class, not "ppp"; did you mean ppo?',
-        ),
+        ("type: ppp", f'should be one of {", ".join(BUILT_IN)}, or module:Class, not "ppp"; did you mean ppo?'),
     ],
 )
 def test_every_mistake_names_its_place(folder: Path, policy: str, problem: str) -> None:

@@ -73,9 +73,7 @@ def test_several_policies_have_the_defaults_of_their_own_algorithms() -> None:
         ({"optimizer": "torch.optim:SGD"}, {}),
     ],
 )
-def test_settings_of_the_algorithms_optimizer_are_for_no_other(
-    learner: dict[str, object], settings: dict[str, object]
-) -> None:
+def test_optimizer_settings_are_for_their_optimizer(learner: dict[str, object], settings: dict[str, object]) -> None:
     assert config(policy={"type": "ppo"}, learner=learner).learner.optimizer_settings == settings
 
 

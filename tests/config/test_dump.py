@@ -9,12 +9,7 @@ from typing import cast
 import pytest
 from hypothesis import given, settings
 
-from remuda.config.dump import (
-    config_json_text,
-    formatted_total_config_text,
-    total_config_text,
-    yaml_text,
-)
+from remuda.config.dump import config_json_text, formatted_total_config_text, total_config_text, yaml_text
 from remuda.config.errors import ConfigError
 from remuda.config.explain import all_keys
 from remuda.config.load import load_config

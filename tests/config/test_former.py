@@ -64,8 +64,6 @@ def test_a_stored_config_keeps_the_effects_of_its_version(name: str) -> None:
         ({"type": "ppo", "anneal_env_steps": 9}, {"learning_rate": [[0, 1.0], [9, 0.5]]}, "learner.learning_rate[?]"),
     ],
 )
-def test_where_both_are_given_or_neither_fits_the_former_one_is_named(
-    policy: dict[str, Any], learner: dict[str, Any], said: str
-) -> None:
+def test_a_former_setting_without_place_is_named(policy: dict[str, Any], learner: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         loaded(policy, learner=learner)

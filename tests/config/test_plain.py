@@ -126,10 +126,7 @@ def config(**kwargs: object) -> ExperimentConfig:
 SECRET = config(api_key="hunter2", nested={"tokens": [1], "auth": {"user": "me", "pin": 4711}})
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["db_password", "apiKey", "API_KEY", "aws-secret-access-key", "key"],
-)
+@pytest.mark.parametrize("key", ["db_password", "apiKey", "API_KEY", "aws-secret-access-key", "key"])
 def test_names_of_secrets(key: str) -> None:
     assert looks_secret(key)
 
@@ -181,9 +178,7 @@ def test_a_masked_copy_is_not_run_but_may_be_completed(tmp_path: Path) -> None:
     assert load_config(path, overrides=["env.kwargs.api_key=other"]).config.env.kwargs["api_key"] == "other"
 
 
-def test_changes_between_two_incarnations_are_told_without_secrets_and_the_former_config_is_kept(
-    tmp_path: Path,
-) -> None:
+def test_changes_between_incarnations_are_told_without_secrets(tmp_path: Path) -> None:
     write_configs(tmp_path, SECRET, {})
     other = SECRET.model_copy(update={"seed": 7, "env": config(api_key="hunter3").env})
     changed = changed_settings(tmp_path, other)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from pydantic import Field
 
 from remuda.config.current import Changes, changeable, config_at, schedules, values_at
 from remuda.config.custom import settings_of
-from remuda.config.dump import config_json_text, formatted_total_config_text, total_config_text, yaml_text
+from remuda.config.dump import config_json_text
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config, load_settings
 from remuda.config.schema import ExperimentConfig
@@ -99,9 +98,7 @@ def test_values_go_in_straight_lines_and_whole_numbers_are_rounded(tmp_path: Pat
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.floats(1e-6, 1)), max_size=5), st.integers(0, 120), st.booleans())
-def test_a_change_holds_from_its_step_on_until_the_next_one(
-    points: list[tuple[int, float]], env_step: int, scheduled: bool
-) -> None:
+def test_a_change_holds_until_the_next_one(points: list[tuple[int, float]], env_step: int, scheduled: bool) -> None:
     points.sort(key=lambda point: point[0])
     given: Changes = {RATE: points}
     base = config(learner={"learning_rate": [[0, 0.5], [100, 0.25]] if scheduled else 0.5})
@@ -115,6 +112,7 @@ def test_a_config_of_a_message_or_of_a_program_is_the_same_too(tmp_path: Path) -
     loaded = load_config(write(tmp_path, PPO)).config
     assert ExperimentConfig.model_validate_json(loaded.model_dump_json()) == loaded
     assert load_settings(loaded, folder=tmp_path).config == loaded
+    assert loaded != load_config(write(tmp_path, PPO.replace("0.001], [1000, 0]", "0.001], [1000, 0.1]"))).config
 
 
 def test_the_command_line_takes_a_schedule_and_beats_that_of_the_file(tmp_path: Path) -> None:
@@ -129,10 +127,7 @@ def test_the_command_line_takes_a_schedule_and_beats_that_of_the_file(tmp_path: 
     [
         ("learner:\n  learning_rate: [[0, 0.1], [9, -1]]", ":4: learner.learning_rate[1][1]: should be greater than"),
         ("learner:\n  learning_rate: [[0, fast]]", ':4: learner.learning_rate[0][1]: should be a valid number, not "f'),
-        (
-            "learner:\n  learning_rate: [[9, 1], [9, 2]]",
-            ":4: learner.learning_rate: should name environment steps in",
-        ),
+        ("learner:\n  learning_rate: [[9, 1], [9, 2]]", ":4: learner.learning_rate: should name environment steps in"),
         ("learner:\n  learning_rate: []", ":4: learner.learning_rate: should have 1 to 1000 points [env_step, value]"),
         ("learner:\n  learning_rate: [1, 2]", ":4: learner.learning_rate[0]: should be a list, not 1"),
         ("learner:\n  learning_rate: 0", ":4: learner.learning_rate: should be greater than 0, not 0"),
@@ -201,22 +196,3 @@ def test_an_algorithm_of_ones_own_marks_its_settings_alike(tmp_path: Path) -> No
     assert config_at(own, 5, {}).policy.model_dump()["rate"] == 0.375
     with pytest.raises(ConfigError, match=r":5: policy\.size: should be a number: .* policy\.rate may"):
         load_config(write(tmp_path, text.replace("{}", "{type: mine_changing:Mine, size: [[0, 1]]}")))
-
-
-@pytest.mark.parametrize(
-    ("write_down", "name"),
-    [
-        (config_json_text, "again.json"),
-        (total_config_text, "again.py"),
-        (formatted_total_config_text, "again.py"),
-        (yaml_text, "again.yaml"),
-    ],
-)
-def test_what_is_written_down_has_the_schedules_and_loads_to_the_same(
-    tmp_path: Path, write_down: Callable[[ExperimentConfig], str], name: str
-) -> None:
-    loaded = load_config(write(tmp_path, PPO)).config
-    again = load_config(write(tmp_path, write_down(loaded), name)).config
-    assert again == loaded
-    assert schedules(again) == schedules(loaded)
-    assert again != load_config(write(tmp_path, PPO.replace("0.001], [1000, 0]", "0.001], [1000, 0.1]"))).config

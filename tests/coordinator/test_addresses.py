@@ -66,9 +66,7 @@ def test_without_a_way_to_other_networks_any_interface_will_do(monkeypatch: pyte
     assert reachable("tcp://[::]:1") == "tcp://[::1]:1"
 
 
-def test_a_machine_with_ipv6_alone_is_reached_by_an_address_that_others_can_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_with_ipv6_alone_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses_module, "_towards_others", lambda: None)
     addresses = [SimpleNamespace(family=socket.AF_INET6, address=each) for each in ("fe80::1%eth0", "2001:db8::7")]
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth0": addresses})

@@ -263,9 +263,7 @@ def test_a_quota_used_up_says_when_the_run_may_begin_and_what_would_help(quota: 
     most=st.integers(0, 8),
     wishes=st.lists(st.tuples(st.sampled_from(["user/a", "user/b"]), st.integers(1, 3), st.integers(0, 3)), max_size=6),
 )
-def test_no_account_gets_more_workers_than_its_limit_and_nobody_less_than_the_minimum(
-    most: int, wishes: list[tuple[str, int, int]]
-) -> None:
+def test_accounts_get_at_most_their_limit_and_runs_the_minimum(most: int, wishes: list[tuple[str, int, int]]) -> None:
     demands = [
         Demand(
             f"{i}", 0, i, {"learner": 1, "collector": least}, {"learner": 1, "collector": least + more}, accounts=(a,)

@@ -122,9 +122,7 @@ def test_workers_that_beat_are_not_looked_at_in_every_look() -> None:
     assert cost(MANY) < MORE * cost(FEW)
 
 
-def test_a_large_assignment_is_dealt_over_several_turns_and_nothing_else_is_decided_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_large_assignment_is_dealt_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignments, "GRANTS_PER_TURN", 5)
     world = World(config(collector={"count": 14, "minimum": 14, "chunk_env_steps": 64}))
     world.beat_interval_s = 5.0

@@ -40,9 +40,7 @@ def test_an_experiment_that_waits_for_one_that_rests_says_so_and_takes_nothing()
     counts=st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 3)),
     wishes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.sets(st.integers(0, 4))), max_size=5),
 )
-def test_nobody_gets_one_that_rests_and_nobody_is_dealt_twice(
-    counts: tuple[int, int, int], wishes: list[tuple[int, int, set[int]]]
-) -> None:
+def test_workers_that_rest_are_not_dealt(counts: tuple[int, int, int], wishes: list[tuple[int, int, set[int]]]) -> None:
     demands = [
         replace(
             demand(f"x{order}", order, collectors, priority=priority),

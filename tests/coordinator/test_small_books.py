@@ -118,8 +118,6 @@ def test_however_many_workers_come_and_go_the_newest_leases_are_kept() -> None:
 
 
 # --- requests ---
-
-
 def request(number: int) -> BatchRequest:
     return BatchRequest(1, number, number, 2, 8, 0, 0, np.empty(0, np.int64), np.empty(0, np.float32))
 

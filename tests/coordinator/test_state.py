@@ -11,13 +11,7 @@ from remuda.logbook.reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Faults, Worker, World
 from remuda.tests.faults.sizes import LONG
-from remuda.wire.messages import (
-    ExperimentStatus,
-    Rejected,
-    Status,
-    StopExperiment,
-    Submitted,
-)
+from remuda.wire.messages import ExperimentStatus, Rejected, Status, StopExperiment, Submitted
 
 
 def finished(world: World, *, position: int = 0) -> ExperimentStatus:

@@ -63,12 +63,7 @@ class Running:
     """A job that runs, and what its processes have noted."""
 
     def __init__(
-        self,
-        noted: Path,
-        *children: str,
-        notice_s: float = HANG_S,
-        delay_s: float = 0.0,
-        companion_s: float = HANG_S,
+        self, noted: Path, *children: str, notice_s: float = HANG_S, delay_s: float = 0.0, companion_s: float = HANG_S
     ) -> None:
         self._noted = noted
         limits = map(str, (notice_s, delay_s, companion_s))
@@ -100,9 +95,7 @@ def jobs() -> Generator[list[Running]]:
 
 
 @pytest.mark.parametrize(("number", "said"), [(signal.SIGTERM, "not noticed"), (signal.SIGUSR1, "noticed")])
-def test_processes_end_one_after_the_other(
-    tmp_path: Path, jobs: list[Running], number: signal.Signals, said: str
-) -> None:
+def test_processes_end_in_order(tmp_path: Path, jobs: list[Running], number: signal.Signals, said: str) -> None:
     jobs.append(job := Running(tmp_path / "noted", "coordinator=slowly", "learner=quickly"))
     job.tell(number)
     code, out, err = job.ended()
@@ -118,9 +111,7 @@ def test_processes_end_one_after_the_other(
         ("killed", HANG_S, "the workers process ended with exit code -9"),  # as where memory runs out
     ],
 )
-def test_what_does_not_end_in_time_is_killed(
-    tmp_path: Path, jobs: list[Running], ends: str, notice_s: float, said: str
-) -> None:
+def test_late_processes_are_killed(tmp_path: Path, jobs: list[Running], ends: str, notice_s: float, said: str) -> None:
     jobs.append(job := Running(tmp_path / "noted", f"workers={ends}", notice_s=notice_s))
     job.tell(signal.SIGUSR1)
     code, _, err = job.ended()

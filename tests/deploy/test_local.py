@@ -89,9 +89,7 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
     assert not (tmp_path / "runs").exists(), "nothing is written before there is a run"
 
 
-def test_a_coordinator_that_dies_at_the_start_is_quoted(
-    tmp_path: Path, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_early_death_is_quoted(tmp_path: Path, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interpreter = tmp_path / "python"
     interpreter.write_text('#!/bin/sh\necho "no room at the inn" >&2\nexit 7\n')
     interpreter.chmod(0o755)

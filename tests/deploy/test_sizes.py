@@ -66,9 +66,7 @@ def test_what_is_given_stays_and_the_rest_is_within_its_bounds(costs: Costs, ask
 
 
 @given(costs=costs_of_any_kind, asked=asked_of_any_kind, segments=st.integers(1, 70))
-def test_a_round_of_all_environments_is_a_whole_part_of_an_update(
-    costs: Costs, asked: SizingTask, segments: int
-) -> None:
+def test_a_round_of_environments_is_a_whole_part_of_an_update(costs: Costs, asked: SizingTask, segments: int) -> None:
     sizes = choose(costs, replace(asked, num_envs=None, collectors=None, least_collectors=1, segments=segments))
     assert segments % (sizes.collectors * sizes.num_envs) == 0
 

@@ -48,18 +48,14 @@ def test_an_environment_that_fails_is_told(tmp_path: Path) -> None:
     assert "the floor gave way" in answer.problem
 
 
-def test_a_child_measures_and_the_answer_is_written(
-    tmp_path: Path, request_: SizeRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_writes_its_measurement(tmp_path: Path, request_: SizeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "measured", _as_if)
     request_.write(tmp_path)
     assert collectors_measured(tmp_path) == 3
     assert request_.answer(tmp_path) == Measurement(COSTS)
 
 
-def test_a_child_that_dies_is_told_and_the_default_stays(
-    tmp_path: Path, request_: SizeRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_child_means_defaults(tmp_path: Path, request_: SizeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "measured", _die)
     request_.write(tmp_path)
     assert collectors_measured(tmp_path) == request_.config.collector.count == 2

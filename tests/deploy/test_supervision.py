@@ -73,8 +73,6 @@ def test_a_role_keeps_dying_once_all_its_workers_do() -> None:
 
 
 # --- a process beside the workers ---
-
-
 def test_a_process_that_is_killed_is_started_again_after_a_pause_and_said_once() -> None:
     kept, said = KeptProcess("coordinator"), list[str]()
     kept.started(0.0)

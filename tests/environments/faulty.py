@@ -25,12 +25,7 @@ OBSERVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "shape": lambda seen: seen[:, None],
     "dtype": lambda seen: seen.astype(np.complex64),
 }
-REWARDS: Mapping[str, object] = {
-    "reward": np.inf,
-    "large reward": -2e30,
-    "no reward": None,
-    "list of rewards": [1.0],
-}
+REWARDS: Mapping[str, object] = {"reward": np.inf, "large reward": -2e30, "no reward": None, "list of rewards": [1.0]}
 """What is returned instead."""
 
 

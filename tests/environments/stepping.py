@@ -30,10 +30,4 @@ def stepped(copies: Copies, actions: Array) -> tuple[Array, Array, Array, Array,
     """Observations, rewards, terminated, truncated, info."""
     copies.step([actions])
     (lanes,) = copies.lanes
-    return (
-        lanes.observations.copy(),
-        lanes.reward.copy(),
-        lanes.terminated.copy(),
-        lanes.truncated.copy(),
-        lanes.info,
-    )
+    return (lanes.observations.copy(), lanes.reward.copy(), lanes.terminated.copy(), lanes.truncated.copy(), lanes.info)

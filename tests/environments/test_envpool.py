@@ -89,9 +89,7 @@ class Stub:
         ({"id": None, "make": "remuda.tests.environments.masked:make"}, "env.make returns single environments"),
     ],
 )
-def test_what_a_pool_cannot_do_is_said_when_it_is_built(
-    settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_pool_lacks_is_said_early(settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", Stub())
     with pytest.raises(EnvironmentBuildError) as caught:
         built(config(**settings))

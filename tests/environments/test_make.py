@@ -113,10 +113,7 @@ def test_the_longest_episode_is_truncated(vectorizing: str) -> None:
     assert endings == [(False, False), (False, False), (False, True)]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "hint"),
-    [("cartpole-v1", "CartPole-v1"), ("MountainCr-v0", "MountainCar-v0")],
-)
+@pytest.mark.parametrize(("wrong", "hint"), [("cartpole-v1", "CartPole-v1"), ("MountainCr-v0", "MountainCar-v0")])
 def test_an_unknown_id_names_the_nearest(wrong: str, hint: str) -> None:
     for build in (lambda: vector_of(EnvConfig(id=wrong)), lambda: make_single(EnvConfig(id=wrong), source_dir=None)):
         with pytest.raises(EnvironmentBuildError, match=f"env.id = '{wrong}'.*did you mean {hint}"):
@@ -149,8 +146,6 @@ def test_spaces_that_are_not_one_array_are_refused() -> None:
 
 
 # --- env.make --------------------------------------------------------------------------------------------------------
-
-
 def write_module(folder: Path, name: str, text: str = "") -> None:
     text = (
         text

@@ -61,17 +61,9 @@ def test_a_part_of_another_shape_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        (
-            "place",
-            (np.array([np.nan, 0.0]), np.array([1, 2])),
-            r"'place.0' of the observation is \[nan, 0.0\]",
-        ),
+        ("place", (np.array([np.nan, 0.0]), np.array([1, 2])), r"'place.0' of the observation is \[nan, 0.0\]"),
         ("place", (np.array([1e300, 0.0]), np.array([1, 2])), "not finite as float32"),
-        (
-            "place",
-            (np.zeros(2), np.array([1, 3])),
-            r"'place.1' of the observation is \[1, 3\], which",
-        ),
+        ("place", (np.zeros(2), np.array([1, 3])), r"'place.1' of the observation is \[1, 3\], which"),
         ("direction", np.int64(0), "'direction' of the observation is 0, which is outside its space"),
     ],
 )

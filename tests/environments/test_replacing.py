@@ -182,12 +182,7 @@ def test_all_environments_of_a_lost_process_begin_again_and_the_one_at_fault_is_
     config = config_of({"301": "die"})
     said: list[str] = []
     vector = ProcessCopies(
-        config,
-        {"": group_of(config)},
-        num_envs=3,
-        processes=1,
-        source_dir=None,
-        limit=RestartLimit(1, said.append),
+        config, {"": group_of(config)}, num_envs=3, processes=1, source_dir=None, limit=RestartLimit(1, said.append)
     )
     with closing(vector):
         played = play(vector, [300, 301, 302])

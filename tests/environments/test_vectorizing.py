@@ -12,12 +12,7 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.copies import LocalCopies
-from remuda.environments.processes import (
-    choose_processes,
-    processes_for,
-    time_step,
-    usable_cores,
-)
+from remuda.environments.processes import choose_processes, processes_for, time_step, usable_cores
 from remuda.environments.spaces import Array
 
 US = 1e-6
@@ -34,9 +29,7 @@ US = 1e-6
         (400 * US, 3, 2, 0),  # 1.2 ms in turn, 1 ms shared out
     ],
 )
-def test_processes_are_for_slow_steps_and_cores_that_are_there(
-    step_s: float, num_envs: int, cores: int, processes: int
-) -> None:
+def test_processes_are_for_slow_steps_and_free_cores(step_s: float, num_envs: int, cores: int, processes: int) -> None:
     assert processes_for(step_s, num_envs=num_envs, cores=cores) == processes
 
 

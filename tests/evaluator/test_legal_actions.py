@@ -44,11 +44,7 @@ def test_an_evaluation_tells_it_for_each_environment(exploration: dict[str, floa
     """The environments raise where they are told wrong, and the policy compares with what it sees."""
     policy = Careful()
     episodes = evaluate(
-        [Choosy() for _ in range(3)],
-        policy,
-        seeds=range(20),
-        rng=np.random.default_rng(0),
-        exploration=exploration,
+        [Choosy() for _ in range(3)], policy, seeds=range(20), rng=np.random.default_rng(0), exploration=exploration
     )
     assert len(episodes) == 20
     assert policy.times_told >= max(episode.length for episode in episodes)

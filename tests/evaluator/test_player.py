@@ -66,9 +66,7 @@ def test_episodes_are_cut_where_the_config_says(saved: Path) -> None:
 
 
 @pytest.mark.parametrize(("deterministic", "exploration"), [(True, {}), (False, {"epsilon": 0.05})])
-def test_evaluations_take_the_best_actions_unless_the_config_lets_them_explore(
-    deterministic: bool, exploration: dict[str, float]
-) -> None:
+def test_evaluations_act_best_unless_told_to_explore(deterministic: bool, exploration: dict[str, float]) -> None:
     class Asked(Still):
         def act(self, observations: Array, exploration: Mapping[str, float], *rest: Any, **more: Any) -> Array:
             asked.append((more["deterministic"], dict(exploration)))

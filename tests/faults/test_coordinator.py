@@ -200,9 +200,7 @@ def is_silent(herd: Herd, coordinator: subprocess.Popen[bytes], how: str) -> sub
     return coordinator
 
 
-def test_workers_wait_for_their_coordinator_and_end_when_asked_or_when_they_have_waited(
-    tmp_path: Path, herds: Herds
-) -> None:
+def test_workers_wait_for_their_coordinator_for_a_limited_time(tmp_path: Path, herds: Herds) -> None:
     """15, 37. They may be there first; they end at once though nobody takes their work; none stays without one."""
     herd = herds()
     first = herd.worker("collector")
@@ -239,9 +237,7 @@ def test_workers_wait_for_their_coordinator_and_end_when_asked_or_when_they_have
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults_long)], ids=["Ctrl-C", "SIGTERM"]
 )
-def test_a_second_signal_ends_coordinator_and_workers_at_once(
-    tmp_path: Path, herds: Herds, number: signal.Signals
-) -> None:
+def test_a_second_signal_ends_everybody_at_once(tmp_path: Path, herds: Herds, number: signal.Signals) -> None:
     """37. Within five seconds, though environments hang; what was counted is on disk. Ctrl-C reaches everybody."""
     user, herd = UserFolder.make(tmp_path / "user", HELD), herds()
     user.hold()

@@ -61,8 +61,6 @@ def edited(path: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
 
 
 # --- what is in it
-
-
 def test_the_file_is_the_dict_that_the_run_folder_promises(saved: Path) -> None:
     content = torch.load(saved, weights_only=True)
     assert {"model", "target_model", "optimizer", "last_iter", "last_step"} <= content.keys()
@@ -117,8 +115,6 @@ def test_generators_that_cannot_be_saved_or_were_not_are_named(saved: Path) -> N
 
 
 # --- what does not fit
-
-
 def test_other_versions_are_warned_of(saved: Path) -> None:
     def older(content: dict[str, Any]) -> None:
         content["versions"].update(torch="1.0", numpy="1.0")
@@ -176,8 +172,6 @@ def test_a_part_that_is_missing_or_wrong_is_named(saved: Path, where: str, value
 
 
 # --- damage and malice
-
-
 def test_only_the_recorded_file_is_loaded_or_one_that_has_overwritten_it(path: Path) -> None:
     """A learner may die between a save under the same name and the record of it, several times."""
     first, *others = (save(path, trained(), PROGRESS, config=config()) for _ in range(3))

@@ -63,9 +63,7 @@ def experiment(policy: PolicyConfig, *, imitated: str | None = None, mixed: str 
     ],
     ids=["dqn", "ppo", "ppo, numbers", "sac", "iql"],
 )
-def test_a_policy_that_imitates_acts_as_the_demonstrations_show(
-    policy: PolicyConfig, action: Space, tmp_path: Path
-) -> None:
+def test_a_policy_that_imitates_acts_as_shown(policy: PolicyConfig, action: Space, tmp_path: Path) -> None:
     config = experiment(policy, imitated=shown(tmp_path / "shown", action))
     specs = ObservationSpec.of(SEEN), ActionSpec.of(action)
     algorithm = make_algorithm(config, *specs, seed=0)

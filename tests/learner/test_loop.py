@@ -11,13 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.config.schema import ExperimentConfig
 from remuda.learner import loop as module
 from remuda.learner.loop import Batch, DivergedError, LearnerLoop, Metrics
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.portable import Portable
-from remuda.policy.row_plan import row_plan
 from remuda.tests.policy.cases import batch, config, dqn
 
 
@@ -74,9 +72,7 @@ def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, 
 
 
 @given(publish=st.integers(1, 7), report=st.integers(1, 7), start=st.integers(0, 20), updates=st.integers(0, 30))
-def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
-    publish: int, report: int, start: int, updates: int
-) -> None:
+def test_what_is_due_follows_the_count_of_updates(publish: int, report: int, start: int, updates: int) -> None:
     learner = loop([rows(0, [1.0])] * updates, publish=publish, report=report, train_iter=start)
     for train_iter in range(start + 1, start + updates + 1):
         step = learner.step()
@@ -149,9 +145,7 @@ def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("look", [LearnerLoop.require_finite, LearnerLoop.take_metrics])
-def test_a_gradient_that_is_not_finite_is_told_at_the_next_look(
-    bad: float, look: Callable[[LearnerLoop], object]
-) -> None:
+def test_a_gradient_that_is_not_finite_is_told_later(bad: float, look: Callable[[LearnerLoop], object]) -> None:
     learner = loop([rows(0, [1.0]), rows(1, [bad]), rows(2, [1.0])], train_iter=7)
     learner.step()
     look(learner)
@@ -161,25 +155,10 @@ def test_a_gradient_that_is_not_finite_is_told_at_the_next_look(
         look(learner)
 
 
-@pytest.mark.parametrize(("policy", "publishes_at"), [("dqn", [4, 8]), ("ppo", [1, 2, 3, 4, 5, 6, 7, 8])])
-def test_both_modes_publish_and_report_as_the_config_says(policy: str, publishes_at: list[int]) -> None:
-    """On-policy after each update, for any learner.publish_interval_iters."""
-    config = ExperimentConfig.model_validate(
-        {
-            "name": "intervals",
-            "env": {"id": "CartPole-v1"},
-            "policy": {"type": policy},
-            "learner": {"publish_interval_iters": 4},
-            "log": {"interval_train_iters": 3},
-        }
-    )
-    source = Listed([rows(first, [0.5]) for first in range(8)])
-    echo, plan = Echo(prioritizes=False), row_plan(config)
-    intervals = plan.publish_interval_iters, config.log.interval_train_iters
-    learner = LearnerLoop(echo, source, publish_interval_iters=intervals[0], report_interval_iters=intervals[1])
-    steps = [learner.step() for _ in range(8)]
-    assert [at for at, step in enumerate(steps, start=1) if step.publish_due] == publishes_at
-    assert [at for at, step in enumerate(steps, start=1) if step.report_due] == [3, 6]
+def test_an_algorithm_without_priorities_has_none_to_tell() -> None:
+    source = Listed([rows(0, [0.5])])
+    learner = LearnerLoop(Echo(prioritizes=False), source, publish_interval_iters=1, report_interval_iters=1)
+    assert learner.step().trained
     assert learner.take_priorities().rows.size == 0
 
 

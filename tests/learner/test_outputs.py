@@ -46,9 +46,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("look_s", "gap_s"), [(0.05, 5.0), (0.5, 30.0)])
-def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(
-    run: RunFolder, look_s: float, gap_s: float
-) -> None:
+def test_the_model_is_not_written_at_frequent_evaluations(run: RunFolder, look_s: float, gap_s: float) -> None:
     """It takes at most a hundredth of the time, or happens once in 30 s."""
     saves: list[tuple[float, CheckpointReason, int]] = [
         (0.0, "initial", 0),
@@ -118,9 +116,7 @@ def test_a_model_that_cannot_be_traced_is_a_warning_after_the_weights_are_saved(
 
 
 @pytest.mark.parametrize("reason", ["initial", "interval"])
-def test_every_checkpoint_is_logged_and_exported_and_shows_how_its_weights_are_spread(
-    run: RunFolder, reason: CheckpointReason
-) -> None:
+def test_every_checkpoint_is_logged_exported_and_summed_up(run: RunFolder, reason: CheckpointReason) -> None:
     algorithm = dqn()
     with learner_logbook(run) as book:
         outputs = LearnerOutputs(run, config(), book)

@@ -95,8 +95,6 @@ def test_where_no_product_is_large_nothing_is_timed() -> None:
 
 
 # --- who decides
-
-
 def settled(
     algorithm: Dqn, told: Told = "auto", *, timed: bool, has: Hardware, ranks: int = 1
 ) -> tuple[object, list[str]]:
@@ -161,8 +159,6 @@ def test_a_resumed_run_keeps_what_was_decided(decided: Precision, tmp_path: Path
 
 
 # --- what cannot be meant
-
-
 UNREACHED = {"rows": {"kind": "steps", "n_step": 1, "discount": 0.9}, "reuse": "replay", "monitored": ["loss"]}
 
 

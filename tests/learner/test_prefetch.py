@@ -134,9 +134,7 @@ def test_a_request_says_what_is_wanted_and_brings_the_priorities() -> None:
 
 
 @pytest.mark.parametrize("limit_bytes", [1, 60, 1 << 20])
-def test_however_many_batches_are_gathered_at_once_they_are_the_same(
-    limit_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_do_not_depend_on_how_many_are_gathered(limit_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch has 24 bytes: one, one, two and all batches at a time."""
     monkeypatch.setattr(prefetch, "GATHER_BYTES", limit_bytes)
     learner = Learner()
@@ -214,8 +212,6 @@ def test_a_damaged_payload_is_reported_once_and_its_rows_give_way_to_others_of_t
 
 
 # --- what was computed again
-
-
 def again(number: int, chunk_number: int, train_iter: int) -> IndexedReanalysis:
     id, target = ReanalysisId(WORKER, 1, number), PolicyRef(1, train_iter, train_iter)
     of = chunk(chunk_number)

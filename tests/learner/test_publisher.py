@@ -195,9 +195,7 @@ def test_it_closes_while_a_disk_refuses(path: Path) -> None:
     ahead_s=st.floats(0.0, 5.0),
     turns=st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(1e-6, 2.0)), min_size=1, max_size=80),
 )
-def test_all_that_is_spent_is_at_most_what_was_earned_and_lent(
-    share: float, ahead_s: float, turns: list[tuple[float, float]]
-) -> None:
+def test_at_most_what_was_earned_is_spent(share: float, ahead_s: float, turns: list[tuple[float, float]]) -> None:
     """Except the cost of the last turn, which was unknown before it."""
     pace, now_s, costs_s = Pace(share, ahead_s=ahead_s), 0.0, [0.0]
     for pause_s, cost_s in turns:

@@ -22,15 +22,7 @@ from remuda.storage.run_folder import target_file
 from remuda.tests.policy.algorithms.muzero.cases import batch
 from remuda.tests.worker.leases import algorithm_of, assign_to, new_run, small_config, stores_of
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
-from remuda.wire.messages import (
-    ChunkId,
-    ChunkMeta,
-    IndexedChunk,
-    NotReanalyzed,
-    PolicyRef,
-    Reanalyze,
-    Reanalyzed,
-)
+from remuda.wire.messages import ChunkId, ChunkMeta, IndexedChunk, NotReanalyzed, PolicyRef, Reanalyze, Reanalyzed
 from remuda.worker.link import WorkerIdentity
 from remuda.worker.stores import files
 
@@ -158,9 +150,7 @@ def test_a_payload_that_cannot_be_read_is_no_failure(lease: Lease) -> None:
     assert len(lease.announced) == 1
 
 
-def test_what_a_full_disk_refuses_is_written_later_and_nothing_else_is_computed_before(
-    lease: Lease, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_full_disk_refuses_is_written_later(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     full = ["full"]
 
     def refusing(*arguments: Any) -> Any:

@@ -162,9 +162,7 @@ def test_it_publishes_what_it_has_learned(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("lag", [0, 1])
-def test_on_policy_it_trains_no_further_ahead_of_the_newest_published_policy_than_the_lag(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, lag: int
-) -> None:
+def test_on_policy_it_stays_within_the_lag(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, lag: int) -> None:
     """The disk may fail for longer than one wait. The learner requests the next batch meanwhile: collectors wait for
     the policy. Each policy is published, in order."""
     buffer = coordinator.config.buffer.model_copy(update={"max_policy_lag": lag})
@@ -202,9 +200,7 @@ def test_it_saves_what_it_is_asked_to(coordinator: Coordinator) -> None:
     assert f"saved checkpoint {path}" in log_of(coordinator)
 
 
-def test_its_beats_say_when_it_prepares_trains_and_saves(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_beats_name_its_phase(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each phase may take as long as its run allows; waiting has no limit."""
     save, seen = LearnerOutputs.save, list[str]()
 
@@ -313,9 +309,7 @@ def test_what_has_diverged_is_neither_published_nor_saved(coordinator: Coordinat
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
-def test_two_ranks_publish_what_one_would_and_a_dead_one_ends_the_lease(
-    coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_two_ranks_publish_what_one_would(coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> None:
     learner = {**coordinator.config.learner.model_dump(), "ranks": 2}
     two = Coordinator(tmp_path_factory.mktemp("two"), small_config(learner=learner))
     two.collect()

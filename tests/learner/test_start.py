@@ -140,9 +140,7 @@ STEPS = st.lists(st.integers(0, 120), max_size=12).map(sorted)
 
 
 @given(STEPS, st.lists(st.tuples(st.integers(0, 100), st.floats(0.01, 1)), max_size=3))
-def test_an_update_has_the_values_of_the_step_of_its_batch(
-    env_steps: list[int], changes: list[tuple[int, float]]
-) -> None:
+def test_an_update_has_the_settings_of_its_batch(env_steps: list[int], changes: list[tuple[int, float]]) -> None:
     changed: Changes = {RATE: sorted(changes)}
     base, told = scheduled(SCHEDULE), Told()
     settings = LearnerSettings(base, told.adjust, changed)

@@ -23,14 +23,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "impala": {"type": "impala", **ON_POLICY},
     "dqn": {"type": "dqn", **EXPLORED},
     "rainbow": {"type": "rainbow", **EXPLORED, "v_min": -2.0, "v_max": 10.0},
-    "r2d2": {
-        "type": "r2d2",
-        **EXPLORED,
-        **CORE,
-        "burn_in_steps": 0,
-        "sequence_steps": 10,
-        "overlap_steps": 5,
-    },
+    "r2d2": {"type": "r2d2", **EXPLORED, **CORE, "burn_in_steps": 0, "sequence_steps": 10, "overlap_steps": 5},
     "sac": {"type": "sac", **REPLAYED, "target_entropy_share": 0.3},
 }
 SEEDS = range(3)

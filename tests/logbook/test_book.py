@@ -25,12 +25,7 @@ from remuda.logbook.episode_reports import (
 )
 from remuda.logbook.progress import ProgressColumns, ProgressRow
 from remuda.logbook.reports import BufferThroughputReport, CallbackReport, FilmReport, HistogramReport, LearnReport
-from remuda.logbook.role_logbooks import (
-    commander_logbook,
-    learner_logbook,
-    serial_logbook,
-    worker_logbook,
-)
+from remuda.logbook.role_logbooks import commander_logbook, learner_logbook, serial_logbook, worker_logbook
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
 from remuda.logbook.trackers import BackgroundSink
 from remuda.storage.existing_folder import Mode, prepare

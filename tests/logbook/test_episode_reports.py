@@ -26,11 +26,7 @@ def collected(returns: list[float], lengths: list[int], duration_s: float = 4.0)
         train_iter=100,
         env_step=5_000,
         window=CollectWindow(
-            env_steps=200,
-            train_samples=190,
-            duration_s=duration_s,
-            episode_returns=returns,
-            episode_lengths=lengths,
+            env_steps=200, train_samples=190, duration_s=duration_s, episode_returns=returns, episode_lengths=lengths
         ),
         totals=CollectTotals(env_steps=5_000, train_samples=4_900, episodes=31, duration_s=90.5),
     )

@@ -47,9 +47,7 @@ def test_a_line_left_unfinished_by_a_killed_writer_is_ended_first(tmp_path: Path
     assert RECORD.match(new)
 
 
-def test_the_processs_own_logging_neither_sees_nor_silences_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logging_of_the_process_is_separate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     known = set(logging.root.manager.loggerDict)
     log = TextLog(tmp_path / "a.txt")
     logging.disable(logging.CRITICAL)

@@ -152,9 +152,7 @@ def test_means_over_collected_steps_have_columns_under_their_own_names(tmp_path:
         (1_000, 10, 64, 1, 16),  # an interval below one round
     ],
 )
-def test_rounds_as_rlpyt_counts_them(
-    budget: int, interval: int, round_env_steps: int, per_row: int, total: int
-) -> None:
+def test_rounds_are_rlpyts(budget: int, interval: int, round_env_steps: int, per_row: int, total: int) -> None:
     rounds = Rounds.of(budget_env_steps=budget, interval_env_steps=interval, round_env_steps=round_env_steps)
     assert (rounds.env_steps, rounds.per_row, rounds.total) == (round_env_steps, per_row, total)
 

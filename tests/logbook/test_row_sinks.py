@@ -65,9 +65,7 @@ def test_a_resumed_run_goes_on_in_all_of_them(tmp_path: Path) -> None:
     assert [json.loads(line)["env_step"] for line in run.progress_jsonl.read_text().splitlines()] == [1, 2, 3]
 
 
-def test_a_sink_that_fails_is_warned_of_once_and_the_rest_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_sink_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, faulty = a_run(tmp_path), Faulty(tmp_path / "theirs")
     with opened(run, "csv") as book:
         book.sinks.insert(0, faulty)

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.declaration import BESIDES_MEAN
-from remuda.logbook.statistics import (
-    Statistics,
-    counted,
-    put_together,
-    spread_evenly,
-    trimmed,
-    weighted_means,
-)
+from remuda.logbook.statistics import Statistics, counted, put_together, spread_evenly, trimmed, weighted_means
 from remuda.wire.messages import LARGEST_METRIC, Histogram, MetricMean
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=False)
@@ -105,8 +98,7 @@ def test_empty_buckets_at_both_ends_are_left_out() -> None:
 
 
 @given(
-    values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1),
-    buckets=st.integers(1, 40),
+    values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1), buckets=st.integers(1, 40)
 )
 def test_no_value_is_lost(values: list[float], buckets: int) -> None:
     found = spread_evenly(np.array(values, np.float32), buckets)

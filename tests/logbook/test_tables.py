@@ -58,9 +58,7 @@ def test_names_that_would_break_it_are_refused_and_nothing_changes(tmp_path: Pat
 
 @settings(deadline=None)  # the disk decides how long it takes
 @given(st.lists(st.dictionaries(NAMES, st.floats(allow_nan=False), max_size=4), max_size=8))
-def test_whatever_comes_can_be_read_back(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, float]]
-) -> None:
+def test_anything_can_be_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, float]]) -> None:
     path = tmp_path_factory.mktemp("table") / "t"
     written = table(path)
     for step, row in enumerate(rows):

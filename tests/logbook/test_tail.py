@@ -39,9 +39,7 @@ def everything(log: Path, place: LogPosition, *, to_the_end: bool = False) -> tu
 
 @settings(deadline=None)  # the disk decides how long it takes
 @given(chunks=st.lists(st.binary(max_size=40), max_size=30))
-def test_every_byte_is_read_once_however_it_was_written(
-    chunks: list[bytes], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_every_byte_is_read_once(chunks: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
     log = tmp_path_factory.mktemp("log")
     write(log, b"")
     place, text = begin(log, FILE, None), ""

@@ -9,12 +9,7 @@ from typing import cast
 import pytest
 
 from remuda.client.client import Client
-from remuda.page.coordinator_link import (
-    FORGOTTEN_S,
-    LEAST_INTERVAL_S,
-    CoordinatorLink,
-    NoCoordinatorError,
-)
+from remuda.page.coordinator_link import FORGOTTEN_S, LEAST_INTERVAL_S, CoordinatorLink, NoCoordinatorError
 from remuda.tests.page.folders import status
 from remuda.tests.patience import until
 from remuda.wire.conversation import UnreachableError

@@ -90,9 +90,7 @@ def test_memory_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("y", ["evaluation/return_mean", "interval/return_mean"])
-def test_a_long_series_is_a_sample_of_all_of_it_at_first_and_exact_once_it_is_read(
-    library: Library, tmp_path: Path, y: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_series_is_sampled(library: Library, tmp_path: Path, y: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_module, "FEW_BYTES", 0)
     folder = run_folder(tmp_path / "runs", "a")
     spike = 700

@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from remuda.coordinator.scheduler import Demand, Holding, plan
-from remuda.page.herd import (
-    MOST_FAILURES,
-    failures_of,
-    herd,
-    lacks,
-    newest,
-    queue,
-)
+from remuda.page.herd import MOST_FAILURES, failures_of, herd, lacks, newest, queue
 from remuda.tests.client.statuses import status as experiment
-from remuda.tests.page.folders import (
-    WORKER,
-    event,
-    status,
-    uuid,
-    worker,
-)
+from remuda.tests.page.folders import WORKER, event, status, uuid, worker
 
 WHY = "waits for 1 learner (0 free) and 2 collectors (1 free) and 1 evaluator (0 free)"
 

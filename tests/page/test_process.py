@@ -194,9 +194,7 @@ def test_an_open_page_goes_on_over_a_killed_coordinator(started: list[Coordinato
 
 
 @pytest.mark.processes
-def test_a_page_that_dies_is_started_again_also_after_attempts_that_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_dies_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_process, "RESTART_S", 0.05)
     said: list[str] = []
     with PageProcess("0", Tokens.fresh(), runs_dir=tmp_path, connection_file=None, say=said.append) as page:

@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 
 from remuda.logbook.series import Evaluation, Interval, Moment, read_series
 from remuda.page.growing import FloatArray, Pyramid, Reduction
-from remuda.page.series_reader import (
-    HELD_UP,
-    MOST_EVENTS,
-    MOST_SPANS,
-    SeriesReader,
-    Spans,
-    covered,
-    sampled,
-)
+from remuda.page.series_reader import HELD_UP, MOST_EVENTS, MOST_SPANS, SeriesReader, Spans, covered, sampled
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.page.folders import OTHER_WORKER, WORKER, evaluation, event, interval, run_folder, write_series
 
@@ -95,9 +87,7 @@ def mixed(count: int) -> list[Moment]:
 
 @pytest.mark.parametrize("kind", [Evaluation, Interval])
 @pytest.mark.parametrize("places", [1, 2, 20])
-def test_they_are_records_of_the_file_in_their_order_and_the_newest_is_one_of_them(
-    folder: RunFolder, kind: type[Evaluation | Interval], places: int
-) -> None:
+def test_records_come_in_order_to_the_newest(folder: RunFolder, kind: type[Evaluation | Interval], places: int) -> None:
     write_series(folder, mixed(100))
     found = sampled(folder.series, kind, places)
     of_file = [moment for moment in read_series(folder.series) if isinstance(moment, kind)]

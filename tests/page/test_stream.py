@@ -15,15 +15,7 @@ from remuda.page.run_ids import UnknownRunError
 from remuda.page.stream import Changes, Follower, LogLines, Message, Position, RunsNews, StreamOptions, worker_summary
 from remuda.page.views import Session, Views
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.page.folders import (
-    evaluation,
-    finished_run,
-    interval,
-    say,
-    worker,
-    write_checkpoints,
-    write_series,
-)
+from remuda.tests.page.folders import evaluation, finished_run, interval, say, worker, write_checkpoints, write_series
 
 LOG = "commander/commander_logger.txt"
 

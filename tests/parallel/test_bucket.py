@@ -53,9 +53,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Generator[int]:
 
 
 @shares_the_server
-def test_a_run_goes_on_from_its_bucket_when_its_machine_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
-) -> None:
+def test_a_run_goes_on_from_its_bucket_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     """The process that ships is killed, then every process of the run at once; a command with another home resumes from
     the bucket, and the counters are exact to the end."""
     user = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"pause_s": 0.002}}})
@@ -93,11 +91,7 @@ def test_a_run_goes_on_from_its_bucket_when_its_machine_is_gone(
     index = json.loads((tmp_path / "copy" / "ckpt" / "index.json").read_text())
     assert index == json.loads((here / "ckpt" / "index.json").read_text())
     refused = subprocess.run(
-        [REMUDA, "train", user.config, "--run-dir", ADDRESS],
-        cwd=user.root,
-        capture_output=True,
-        text=True,
-        check=False,
+        [REMUDA, "train", user.config, "--run-dir", ADDRESS], cwd=user.root, capture_output=True, text=True, check=False
     )
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
@@ -140,9 +134,7 @@ ROLES = ["launch", "coordinator", "learner", "collector", "evaluator", "shipper"
 
 @pytest.mark.faults_long
 @pytest.mark.parametrize("role", ROLES)
-def test_a_run_in_a_bucket_is_exact_whoever_is_killed(
-    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_a_bucket_survives_any_kill(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any moment. A run that ends by it goes on, here or on another machine; what was not copied is lost with a
     machine, and nothing counts twice. The bucket's server and the whole machine are killed as well."""
     seed = a_seed()

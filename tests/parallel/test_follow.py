@@ -68,9 +68,7 @@ def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, laun
     assert ended.err.splitlines()[-1] == f"the run is over (policies played: {len(played)})"
 
 
-def test_who_stops_watching_leaves_the_run_alone_and_a_run_that_was_killed_is_over(
-    tmp_path: Path, launched: Launcher
-) -> None:
+def test_watching_changes_nothing_and_ends_with_a_killed_run(tmp_path: Path, launched: Launcher) -> None:
     training, first, run = begin(launched, tmp_path, "train", {})
     until(lambda: first.process.poll() is not None or lines(first), "a policy is played")
     first.process.send_signal(signal.SIGINT)

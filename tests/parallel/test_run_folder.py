@@ -18,7 +18,6 @@ from remuda.collector.steps import steps_taken
 from remuda.config.load import load_config
 from remuda.logbook.series import Evaluation, Event, Interval, read_series
 from remuda.policy.files.policy_file import read_ref
-from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves, films, histograms
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import (
@@ -34,7 +33,6 @@ from remuda.tests.parallel.reading import (
     table,
     texts,
 )
-from remuda.training.replay.limiters import replay_limiter
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
@@ -109,17 +107,6 @@ def test_counters_are_what_the_environments_did_wherever_one_looks(finished: Fin
     ref = read_ref(policy_file(run))
     assert ref is not None
     assert (ref.epoch, ref.train_iter) == (1, index(run)["last"])
-
-
-def test_updates_keep_to_samples_per_insert(finished: Finished) -> None:
-    rows = sum(read_meta(path).rows for path in (finished.run / "data").iterdir())
-    config = load_config(finished.user.config).config
-    limiter = replay_limiter(config, row_plan(config), serial=False)
-    drawn = index(finished.run)["last"] * config.learner.batch_size
-    assert drawn <= limiter.sampleable_rows(rows, 0)
-    asked = 4 * (rows - 200) // 32
-    owed = commander(finished, f"{asked - drawn // 32} updates are owed")
-    assert len(owed) == (drawn // 32 < asked)
 
 
 def test_checkpoints_are_listed_kept_and_evaluated(finished: Finished) -> None:

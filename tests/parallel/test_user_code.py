@@ -19,9 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = ("--set", "buffer.min_rows=100", "--set", "evaluator.episodes=1", "--set", "collector.count=1")
 
 
-def test_an_example_of_an_algorithm_is_launched_by_an_example_of_a_launcher_and_resumed(
-    tmp_path: Path, launched: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_code_is_launched_and_resumed(tmp_path: Path, launched: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     user, run = tmp_path / "user", tmp_path / "run"
     user.mkdir()
     for name in ("custom_algorithm.py", "custom_algorithm.yaml", "custom_launcher.py"):

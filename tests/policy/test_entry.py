@@ -41,9 +41,7 @@ def experiment(policy: PolicyConfig) -> ExperimentConfig:
         ("Box", spaces.Box(-1, 1, (2,))),
     ],
 )
-def test_an_algorithm_acts_in_the_spaces_that_it_says_and_in_no_other(
-    name: str, kind: Actions, space: gymnasium.Space[Any]
-) -> None:
+def test_an_algorithm_acts_in_its_spaces_alone(name: str, kind: Actions, space: gymnasium.Space[Any]) -> None:
     config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "CartPole-v1"}, "policy": {"type": name}})
     observation, action = ObservationSpec.of(spaces.Box(-1, 1, (4,))), ActionSpec.of(space)
     if kind in BUILT_IN[name].settings.acts_in:
@@ -85,9 +83,7 @@ def test_unrolls_are_replayed_as_steps_are() -> None:
         (Segments(horizon_steps=1, discount=0.9), "replay"),
     ],
 )
-def test_rows_that_cannot_be_reused_so_are_an_error_that_says_what_can(
-    rows: RowShape, reuse: Literal["replay", "once"]
-) -> None:
+def test_rows_that_cannot_be_reused_are_an_error(rows: RowShape, reuse: Literal["replay", "once"]) -> None:
     """Without the error they would be read as other rows."""
     said = f"policy.type mine:Mine: {type(rows).__name__} with reuse '{reuse}'; there are Steps, Unrolls and "
     said += "Sequences with reuse"
@@ -114,8 +110,6 @@ def test_nobody_outside_the_algorithms_asks_which_one_it_is() -> None:
 
 
 # --- schedules
-
-
 def an_experiment(policy: PolicyConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
     env = EnvConfig(id="CartPole-v1")
     return ExperimentConfig(name="schedules", env=env, policy=policy, learner=learner or LearnerConfig())

@@ -49,9 +49,7 @@ def error(happened: Outcome, values: Floats, b: int, t: int, *, discount: float)
 
 @settings(deadline=None)
 @given(case=cases, discount=fractions, gae_lambda=fractions)
-def test_generalized_advantages_are_the_sums_of_each_episode(
-    case: tuple[int, int, float, int], discount: float, gae_lambda: float
-) -> None:
+def test_advantages_are_sums_of_episodes(case: tuple[int, int, float, int], discount: float, gae_lambda: float) -> None:
     happened, values, _ = made(case)
     expected = np.zeros(happened.reward.shape)
     for b in range(len(expected)):

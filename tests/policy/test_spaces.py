@@ -83,9 +83,7 @@ def test_images_are_bytes_or_booleans_of_some_axes(shape: tuple[int, ...], dtype
         ((84, 80, 3, 4), (2, 3, 0, 1), (12, 84, 80)),
     ],
 )
-def test_other_images_get_one_axis_of_channels_first(
-    shape: tuple[int, ...], axes: tuple[int, ...], image_shape: tuple[int, int, int]
-) -> None:
+def test_channels_come_first(shape: tuple[int, ...], axes: tuple[int, ...], image_shape: tuple[int, int, int]) -> None:
     spec = ObservationSpec(shape, "uint8", 0.0, 255.0)
     assert (spec.image_axes, spec.image_shape, spec.channels_last) == (axes, image_shape, False)
     seen = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)

@@ -13,37 +13,10 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.runner.runs import Flag, Ticking, run_tiny, tiny_config
 
-ONE_STEP_AT_A_TIME = (
-    "env.num_envs=1", "policy.n_step=1", "collector.chunk_env_steps=10", "buffer.min_rows=4",
-    "learner.batch_size=4", "evaluator.interval_env_steps=1000000",
-)  # fmt: skip
-
 
 def env_steps_in_progress(run: RunFolder) -> list[int]:
     header, *rows = (line.split("\t") for line in run.progress.read_text().splitlines())
     return [int(row[header.index("TotalEnvInteracts")]) for row in rows]
-
-
-def test_five_stretches_of_ten_steps_with_intervals_of_10_and_20(user: Path, tmp_path: Path) -> None:
-    config = tiny_config(
-        user, *ONE_STEP_AT_A_TIME, "stop.max_env_steps=50", "checkpoint={interval_env_steps: 10, keep: 0}",
-        "log.progress_interval_env_steps=20",
-    )  # fmt: skip
-    run = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
-    assert [record.env_step for record in CheckpointIndex(run.ckpt).records] == [0, 10, 20, 30, 40, 50]
-    assert env_steps_in_progress(run) == [0, 20, 40, 50]
-    assert {path.name for path in run.ckpt.glob("iteration_*")} == {
-        record.file for record in CheckpointIndex(run.ckpt).records
-    }
-
-
-@pytest.mark.parametrize(("interval", "rows"), [(35, [0, 35, 70, 97]), (4, [0, 8, 20, 28, 40, 48, 60, 68, 80, 88, 97])])
-def test_rows_stand_at_multiples_of_their_interval_whatever_the_chunk(
-    interval: int, rows: list[int], user: Path, tmp_path: Path
-) -> None:
-    settings = (*ONE_STEP_AT_A_TIME, "stop.max_env_steps=97", f"log.progress_interval_env_steps={interval}")
-    run = RunFolder(run_tiny(tiny_config(user, *settings), Start(tmp_path / "run")).run_dir)
-    assert env_steps_in_progress(run) == rows
 
 
 def test_training_episodes_evaluate_a_run_without_evaluations_also_over_a_resume(user: Path, tmp_path: Path) -> None:

@@ -75,9 +75,7 @@ def test_what_a_callback_asks_for_is_done_and_outlives_a_resume(user: Path, tmp_
     assert since
 
 
-def test_killed_at_any_moment_each_event_counts_once(
-    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_anywhere_each_event_counts_once(user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, killer = noted(user), Killer(at=0)
     run_to_its_death(config, tmp_path / "whole", killer, monkeypatch)
     moments = [*range(killer.moments)] if LONG else [12, *range(25, killer.moments, 45)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.load import LoadedConfig, load_config, load_settings
+from remuda.config.load import load_config, load_settings
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
 from remuda.policy.files.functions import load_policy, load_value
@@ -73,18 +73,6 @@ def test_code_that_has_changed_what_it_declares_is_refused_by_its_workers(folder
     code.write_text(code.read_text().replace("n_step=1", "n_step=13"))
     with pytest.raises(UnknownAlgorithmError, match="its code has changed"):
         make_policy(config, *SPACES)
-
-
-def variant(folder: Path, *, env_steps: int, **policy: object) -> LoadedConfig:
-    settings = {
-        "name": "variant",
-        "env": {"id": "CartPole-v1", "num_envs": 2},
-        "policy": {"type": "clipped:ClippedPpo", "horizon_steps": 16, "minibatches": 2, "epochs": 2, **policy},
-        "collector": {"count": 1},
-        "evaluator": {"episodes": 1},
-        "stop": {"max_env_steps": env_steps},
-    }
-    return load_settings(settings, folder=folder)
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")

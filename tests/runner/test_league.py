@@ -51,9 +51,7 @@ def evaluations(run_dir: Path) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
-def test_a_league_killed_at_any_save_goes_on_with_its_pool_ratings_and_lineage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_league_killed_at_any_save_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = tmp_path / "run"
     run_to_its_death(config_of(tmp_path / "user"), run_dir, Killer(at=120), monkeypatch)
     before = json.loads((run_dir / "league.json").read_text())

@@ -131,8 +131,7 @@ def as_it_was(folder: RunFolder) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "has_replay"),
-    [(as_it_was, True), (without_a_journal, False), (with_a_damaged_journal, False)],
+    ("change", "has_replay"), [(as_it_was, True), (without_a_journal, False), (with_a_damaged_journal, False)]
 )
 def test_updates_go_on_from_the_replay_that_is_left_and_the_log_says_so(
     user: Path, tmp_path: Path, change: Callable[[RunFolder], str], has_replay: bool
@@ -150,9 +149,7 @@ def test_updates_go_on_from_the_replay_that_is_left_and_the_log_says_so(
     assert ("replay is back: " in log) is has_replay
 
 
-def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
-    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_any_save_a_run_has_no_gap(user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killer, short = Killer(at=0), tiny_config(user, "stop.max_env_steps=200")
     run_to_its_death(short, tmp_path / "whole", killer, monkeypatch)
     assert killer.moments > 60
@@ -186,9 +183,7 @@ def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
     assert 0 < lost < len(moments) / 2
 
 
-def test_another_task_begins_a_new_best_though_its_returns_are_lower(
-    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_task_begins_a_new_best(user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(EvaluationResult, "reward_mean", 1000.0)  # nothing on the new task can beat it
         first = interrupted(user, tmp_path / "run")
@@ -237,25 +232,7 @@ def killed(*given: Any, **named: Any) -> None:
     raise Killed
 
 
-def test_the_link_to_an_interrupted_checkpoint_is_made_by_the_next_incarnation_if_it_was_not(
-    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = RunFolder(tmp_path / "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointIndex, "link_interrupt", killed)
-        with pytest.raises(Killed):
-            interrupted(user, folder.root)
-    assert not folder.interrupt.exists()
-    last = CheckpointIndex(folder.ckpt).last
-    assert last is not None
-    inode = folder.checkpoint(last.train_iter).stat().st_ino
-    run_tiny(tiny_config(user), Start(folder.root, "resume"))
-    assert folder.interrupt.stat().st_ino == inode
-
-
-def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_incarnation(
-    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_committed_evaluation_is_shown_later(user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And entered in index.json, and not played again."""
     folder, emit, evaluated = RunFolder(tmp_path / "run"), Logbook.emit, list[EvaluationReport]()
 

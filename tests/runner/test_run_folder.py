@@ -253,9 +253,7 @@ def run_of(
     return algorithm, config, RunFolder(result.run_dir)
 
 
-def test_the_same_seed_gives_the_same_numbers_and_weights_twice(
-    run_of: tuple[str, ExperimentConfig, RunFolder], tmp_path: Path
-) -> None:
+def test_equal_seeds_give_equal_numbers(run_of: tuple[str, ExperimentConfig, RunFolder], tmp_path: Path) -> None:
     _, config, first = run_of
     second = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
     assert first.progress.read_bytes() == second.progress.read_bytes()

@@ -29,7 +29,7 @@ from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
-from remuda.tests.runner.runs import GAVE_WAY, Flag, Ticking, forget_steps, run_tiny, steps_really_taken, tiny_config
+from remuda.tests.runner.runs import GAVE_WAY, Flag, Ticking, run_tiny, tiny_config
 from remuda.wire.messages import ExperimentStatus
 
 
@@ -72,19 +72,6 @@ def test_a_run_that_goes_on_is_neither_resumed_nor_moved_away(user: Path, tmp_pa
     assert run_tiny(config, Start(tmp_path / "run", "force")).reason == "max_env_steps"
 
 
-def test_an_interrupt_saves_what_was_learned_and_links_it(user: Path, tmp_path: Path) -> None:
-    forget_steps()
-    result = run_tiny(tiny_config(user), Start(tmp_path / "run"), stop=Flag(looks=100))
-    folder = RunFolder(result.run_dir)
-    last = CheckpointIndex(folder.ckpt).last
-    assert not result.failed
-    assert (result.reason, result.explanation) == ("stopped", "interrupted: the test says so")
-    assert last is not None
-    assert 0 < last.train_iter == result.counters.train_iter
-    assert last.env_step == steps_really_taken()
-    assert folder.interrupt.read_bytes() == (folder.ckpt / last.file).read_bytes()
-
-
 def test_an_interrupt_does_not_wait_for_an_evaluation(user: Path, tmp_path: Path) -> None:
     result = run_tiny(tiny_config(user), Start(tmp_path / "run"), stop=Flag(looks=2))
     folder = RunFolder(result.run_dir)
@@ -106,9 +93,7 @@ def test_an_interrupt_does_not_wait_for_an_evaluation(user: Path, tmp_path: Path
         ),
     ],
 )
-def test_an_environment_that_fails_or_calls_sys_exit_ends_the_run_and_loses_nothing_counted(
-    user: Path, tmp_path: Path, ends_by: str, reason: str, said: str
-) -> None:
+def test_a_failed_environment_loses_nothing(user: Path, tmp_path: Path, ends_by: str, reason: str, said: str) -> None:
     config = tiny_config(user, f"env.kwargs={{fails_at: 40, ends_by: {ends_by}}}", "env.restarts_per_hour=0")
     result = run_tiny(config, Start(tmp_path / "run"))
     folder = RunFolder(result.run_dir)
@@ -134,9 +119,7 @@ MUZERO = (
     ("policy", "log_interval"),
     [("{type: dqn, hidden: [8]}", 10), ("{type: ppo, horizon_steps: 8}", 100_000), (MUZERO, 100_000)],
 )
-def test_a_run_that_diverges_fails_and_keeps_what_was_finite(
-    user: Path, tmp_path: Path, policy: str, log_interval: int
-) -> None:
+def test_a_run_that_diverges_keeps_finite_weights(user: Path, tmp_path: Path, policy: str, log_interval: int) -> None:
     config = tiny_config(
         user, f"policy={policy}", "learner.learning_rate=1e30", f"log.interval_train_iters={log_interval}"
     )
@@ -170,9 +153,7 @@ def test_what_cannot_be_run_leaves_no_folder(user: Path, tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
-def test_a_new_run_from_old_weights_starts_at_0_with_the_best_of_them_and_is_resumed_with_its_own(
-    user: Path, tmp_path: Path
-) -> None:
+def test_a_new_run_begins_with_old_weights_and_is_resumed_with_its_own(user: Path, tmp_path: Path) -> None:
     """Also where the new run takes the place of the old one."""
     old = RunFolder(run_tiny(tiny_config(user), Start(tmp_path / "run")).run_dir)
     best = torch.load(old.best, weights_only=True)
@@ -202,9 +183,7 @@ def test_inference_learns_nothing_and_explores_as_little_as_it_ever_would(user: 
     assert saved.progress.exploration == {"epsilon": config.policy.epsilon_end}  # type: ignore[union-attr]
 
 
-def test_a_secret_stands_in_the_files_that_a_resume_needs_and_in_no_other(
-    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_is_only_where_a_resume_needs_it(user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # no repository, whose changes might name it
     config = tiny_config(user, "env.kwargs={token: hunter2}", "stop.max_env_steps=100")
     result = run_tiny(config, Start(tmp_path / "runs" / "a"))
@@ -275,9 +254,7 @@ def shown(root: Path) -> dict[str, list[tuple[int, float]]]:
     return {name: tags[name] for name in ("cur_lr_avg", RATE, CLIP)}
 
 
-def test_updates_follow_the_schedule_to_the_last_digit_and_go_on_with_it_when_resumed(
-    user: Path, tmp_path: Path
-) -> None:
+def test_updates_follow_the_schedule_to_the_last_digit(user: Path, tmp_path: Path) -> None:
     config = tiny_config(user, *OVERRIDES)
     first = run_tiny(config, Start(tmp_path / "parts"), stop=Flag(looks=40))
     assert 100 < first.counters.env_step < 350

@@ -156,9 +156,7 @@ def test_all_agents_may_share_one_policy_in_an_ordinary_run_folder(tmp_path: Pat
     assert float(rows(folder.progress)[0]["AverageTestEpRet"]) > 0
 
 
-def test_killed_at_any_moment_all_policies_go_on_from_the_same_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_anywhere_all_policies_go_on_from_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killer, user = Killer(at=0), tmp_path / "user"
     short = several_config(user, "stop.max_env_steps=200")
     run_to_its_death(short, tmp_path / "whole", killer, monkeypatch)

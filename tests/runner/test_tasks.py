@@ -128,9 +128,7 @@ def test_tasks_are_stepped_played_and_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "callbacks", [pytest.param((), marks=pytest.mark.faults_long), ("remuda.tests.callbacks:Climbs",)]
 )
-def test_a_run_killed_anywhere_goes_on_in_the_same_task_with_the_same_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callbacks: Sequence[str]
-) -> None:
+def test_a_killed_run_keeps_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callbacks: Sequence[str]) -> None:
     """Tasks of a schedule, and those that a callback asks for."""
     config, killer = level_config(tmp_path / "user", () if callbacks else SCHEDULE, callbacks), Killer(at=0)
     run_to_its_death(config, tmp_path / "whole", killer, monkeypatch)
@@ -159,9 +157,7 @@ def test_a_run_killed_anywhere_goes_on_in_the_same_task_with_the_same_numbers(
         ([{"env_step": 9, "kwargs": {"width": 5}}], {}, r"env\.schedule\[0\]: its observation space is .* \(5,\)"),
     ],
 )
-def test_environments_that_do_not_fit_the_policy_end_a_run_before_it_begins(
-    tmp_path: Path, schedule: object, evaluator: dict[str, Any], why: str
-) -> None:
+def test_misfit_environments_end_the_run(tmp_path: Path, schedule: object, evaluator: dict[str, Any], why: str) -> None:
     config = level_config(tmp_path / "user", schedule, (), **evaluator)
     with pytest.raises(EnvironmentBuildError, match=why):
         run_tiny(config, Start(tmp_path / "run"))

@@ -114,8 +114,6 @@ def _read_exported(path: Path) -> None:
 
 
 # --- messages ---
-
-
 def packed(frames: list[bytes]) -> bytes:
     """The frames of a message as one string of bytes, each behind its length."""
     return b"".join(len(frame).to_bytes(LENGTH_BYTES, "big") + frame for frame in frames)
@@ -183,8 +181,6 @@ def _read_ask(path: Path) -> None:
 
 
 # --- keys and connections ---
-
-
 def _rank_columns(path: Path) -> None:
     columns: dict[str, np.ndarray] = {
         "obs": np.ones((3, 2), np.float32),
@@ -216,8 +212,6 @@ def _authorized(path: Path) -> None:
 
 
 # --- configs ---
-
-
 YAML = "name: small\nenv: {id: CartPole-v1, kwargs: {a: [1, null, 'x']}}\npolicy: {hidden: [1, 2]}\nseed: 0x1f\n"
 SETTINGS = '{"name": "small", "env": {"id": "E", "kwargs": {"a": [1, "]", {"b": null}]}}, "seed": 1}'
 PYTHON = "exp_config = {'name': 'small', 'env': {'id': 'E', 'kwargs': {'a': (1, -2.5)}}, 'seed': 1}"
@@ -253,8 +247,6 @@ def _former_config(path: Path) -> None:
 
 
 # --- files of a run ---
-
-
 STATE: dict[str, np.ndarray] = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(3, np.int64)}
 
 

@@ -21,10 +21,7 @@ from remuda.tests.patience import HANG_S, until
 from remuda.tests.security.other_user import NOBODY
 from remuda.wire.connection_file import read
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user"),
-]
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")]
 
 
 def as_nobody(*arguments: object) -> Any:

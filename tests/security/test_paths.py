@@ -31,9 +31,7 @@ def tree(folder: Path) -> set[str]:
 
 
 @pytest.mark.processes
-def test_a_run_folder_outside_of_the_runs_folder_is_not_made(
-    herds: Herds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_folder_is_made_outside(herds: Herds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # no repository, which would be asked for its state each time
     herd = herds()
     herd.coordinator()
@@ -110,13 +108,7 @@ def test_a_log_is_one_of_the_run_and_no_link_out_of_it(tmp_path: Path, herds: He
     with herd.client() as client:
         for source in ("collector", "learner"):
             assert "secret" not in "".join(piece.text for piece in _logs(client, source))
-        for source in (
-            "../../secret.txt",
-            "/etc/passwd",
-            "collector/../../x",
-            "learner/learner_logger.txt",
-            "0123",
-        ):
+        for source in ("../../secret.txt", "/etc/passwd", "collector/../../x", "learner/learner_logger.txt", "0123"):
             with pytest.raises(RefusedError, match="there is no log"):
                 _logs(client, source)
         client.stop("horse")

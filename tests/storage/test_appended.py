@@ -34,9 +34,7 @@ def partly(patch: pytest.MonkeyPatch, count: int) -> None:
 
 @pytest.mark.parametrize("room", [0, 1, 5])
 @pytest.mark.parametrize("cutting_fails", [False, True])
-def test_part_of_a_record_is_cut_off_at_the_latest_before_the_next(
-    tmp_path: Path, room: int, cutting_fails: bool
-) -> None:
+def test_part_of_a_record_is_cut_off_before_the_next(tmp_path: Path, room: int, cutting_fails: bool) -> None:
     file = AppendedFile(tmp_path / "f")
     file.append(b"first\n")
     with pytest.MonkeyPatch.context() as patch:

@@ -69,9 +69,7 @@ def shipper_of(store: Store, root: Path, name: str = "one") -> Shipper:
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.0, 0.05, 0.2]))
-def test_any_store_gives_back_the_last_generation_that_it_took(
-    seed: int, rate: float, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_store_gives_back_the_newest_moment(seed: int, rate: float, tmp_path_factory: pytest.TempPathFactory) -> None:
     """503s, lost answers, torn objects that nobody is told of, late reads and listings, and a shipper that is killed:
     counters and files are those of the last shipped moment, or of a newer one whose answer was lost."""
     folder = tmp_path_factory.mktemp("bucket")

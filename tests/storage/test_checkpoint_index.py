@@ -48,8 +48,6 @@ def saved(folder: Path, *train_iters: int) -> CheckpointIndex:
 
 
 # --- what may go ----------------------------------------------------------------------------------------------------
-
-
 @given(
     iters=st.lists(st.integers(0, 40), unique=True, max_size=30),
     keep=st.integers(0, 12),
@@ -86,8 +84,6 @@ def test_with_all_checkpoints_kept_the_index_lists_the_newest(tmp_path: Path, mo
 
 
 # --- the file -------------------------------------------------------------------------------------------------------
-
-
 def test_saving_the_best_iteration_again_keeps_it_the_best_and_its_link_the_very_file(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 100)
     index.set_reward(100, 195.5, task="walk", best=True)
@@ -235,8 +231,6 @@ def test_a_record_listed_twice_or_pointing_elsewhere_is_damage(tmp_path: Path) -
 
 
 # --- the files beside it --------------------------------------------------------------------------------------------
-
-
 def test_best_is_that_very_file_and_follows_it(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10)
     for train_iter in (0, 10, 10):

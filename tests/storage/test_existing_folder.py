@@ -143,9 +143,7 @@ def test_force_starts_over_where_a_run_died_before_it_had_a_config(tmp_path: Pat
 
 
 @pytest.mark.parametrize("half", [1, 2, 6, 11])
-def test_force_goes_on_where_moving_away_was_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: int
-) -> None:
+def test_force_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: int) -> None:
     run = a_run(tmp_path / "run", "parallel")
     moved = 0
     rename = os.rename
@@ -173,9 +171,7 @@ def test_a_submitted_folder_elsewhere_is_refused(run_dir: str) -> None:
 
 
 @pytest.mark.parametrize("on_exists", ["error", "resume", "force", "rename"])
-def test_a_full_disk_is_found_before_anything_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: OnExists
-) -> None:
+def test_a_full_disk_is_found_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: OnExists) -> None:
     root = a_run(tmp_path / "a" / "run").root if on_exists != "error" else tmp_path / "a" / "run"
     before = tree(tmp_path)
 
@@ -197,9 +193,7 @@ def test_rename_leaves_the_old_run_alone(tmp_path: Path) -> None:
     assert tree(old.root) == before
 
 
-def test_of_two_runs_that_start_on_one_folder_at_once_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_runs_at_once_on_one_folder_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both saw an empty folder; the second arrives after the first has made its log folder."""
     first = prepare(tmp_path / "run", "error", mode="serial", now=NOW)
 

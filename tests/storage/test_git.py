@@ -154,9 +154,7 @@ def test_a_repository_cannot_make_us_run_its_programs(repository: Path, run_dir:
     assert "the second commit" in (run_dir / "git_log.txt").read_text()
 
 
-def test_a_filter_that_no_option_can_blank_means_that_nothing_is_asked(
-    repository: Path, run_dir: Path, tmp_path: Path
-) -> None:
+def test_a_filter_that_cannot_be_blanked_means_no_question(repository: Path, run_dir: Path, tmp_path: Path) -> None:
     evil = _evil(tmp_path)
     (repository / ".gitattributes").write_text("*.py filter=a=b\n")
     (repository / "train.py").write_text("lr = 4\n")

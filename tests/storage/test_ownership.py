@@ -48,9 +48,7 @@ def test_death_frees_it_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("age_s", "taken"), [(STALE_S / 2, True), (2 * STALE_S, False)])
-def test_an_owner_on_a_host_whose_locks_are_not_seen_here(
-    tmp_path: Path, age_s: float, taken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_on_another_host(tmp_path: Path, age_s: float, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / ".owner"
     path.write_text("process 77 on elsewhere\n")
     now_s = path.stat().st_mtime + age_s
@@ -65,9 +63,7 @@ def test_an_owner_on_a_host_whose_locks_are_not_seen_here(
 
 @pytest.mark.skipif(not BOOT_ID.exists(), reason="only Linux names the start of a machine")
 @pytest.mark.parametrize(("boot", "taken"), [(None, False), ("01234567-another-start", True)])
-def test_a_container_that_was_started_again_under_another_name_takes_over_at_once(
-    tmp_path: Path, boot: str | None, taken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_name_takes_over(tmp_path: Path, boot: str | None, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is free, and it is the same machine's: so its owner is dead, however lately it confirmed."""
     path = tmp_path / ".owner"
     path.write_text(f"process 7 on 3f2a77\nboot {boot or BOOT_ID.read_text().strip()} at 1\n")
@@ -81,9 +77,7 @@ def test_a_container_that_was_started_again_under_another_name_takes_over_at_onc
 
 
 @pytest.mark.parametrize("other", ["process 8 on elsewhere\nboot x at 2\n", None])
-def test_an_owner_whom_the_file_names_no_more_says_so_once_and_leaves_it_alone(
-    tmp_path: Path, other: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unnamed_owner_says_so_once(tmp_path: Path, other: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / ".owner"
     owner = Ownership(path)
     owner.confirm()

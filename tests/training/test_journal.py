@@ -80,9 +80,7 @@ def read(path: Path) -> Recovered | None:
 
 
 @pytest.mark.parametrize("together", [2, 1_000])
-def test_turns_that_share_a_commit_are_read_as_if_each_had_its_own(
-    tmp_path: Path, entries: list[JournalEntry], together: int
-) -> None:
+def test_turns_in_one_commit_are_read_as_apart(tmp_path: Path, entries: list[JournalEntry], together: int) -> None:
     with closing(RunJournal(tmp_path / "apart.sqlite")) as apart, closing(RunJournal(tmp_path / "one.sqlite")) as one:
         for turn in entries:
             apart.write(turn)
@@ -133,9 +131,7 @@ def write_state(path: Path, entries: list[JournalEntry], state: ExperimentState,
         journal.write(JournalEntry("x", replace(snapshot, experiment=replace(snapshot.experiment, state=state))))
 
 
-def test_a_journal_that_is_closed_tells_whether_its_run_waits_for_workers(
-    tmp_path: Path, entries: list[JournalEntry]
-) -> None:
+def test_a_closed_journal_tells_whether_its_run_waits(tmp_path: Path, entries: list[JournalEntry]) -> None:
     path = tmp_path / "a # journal?.sqlite"  # characters that mean something in a URI
     assert not is_queued(path), "there is none"
     write_state(path, entries, "queued")
@@ -151,9 +147,7 @@ def test_a_journal_that_is_closed_tells_whether_its_run_waits_for_workers(
     assert not is_queued(path)
 
 
-def test_a_run_with_several_policies_waits_while_all_of_them_do_and_before_anything_is_written(
-    tmp_path: Path, entries: list[JournalEntry]
-) -> None:
+def test_a_run_with_several_policies_waits_while_all_wait(tmp_path: Path, entries: list[JournalEntry]) -> None:
     path, policies = tmp_path / "journal.sqlite", ["hare", "owl_2"]
     assert read_policies(path) == {}, "there is no journal"
     ((first, _), *_), _ = open_for_policies(path, policies)
@@ -179,9 +173,7 @@ def reanalysis(first_row: int, number: int) -> IndexedReanalysis:
     )
 
 
-def test_what_was_computed_again_and_deaths_of_workers_are_read_by_the_next_one(
-    tmp_path: Path, entries: list[JournalEntry]
-) -> None:
+def test_reanalyses_and_deaths_are_read_by_the_next(tmp_path: Path, entries: list[JournalEntry]) -> None:
     snapshot = entries[-1].snapshot
     asked = AskedSnapshot(9, 3, IndexedChunk(16, meta_of(16, 8)), PolicyRef(1, 4, 40), reanalysis(16, 4).meta)
     book = ReanalysisSnapshot([PolicyRef(1, 4, 40)], 3, 24, PolicyRef(1, 3, 30), 32, 0.5, [(9, 3)], [asked])
@@ -198,9 +190,7 @@ def test_what_was_computed_again_and_deaths_of_workers_are_read_by_the_next_one(
     assert found.snapshot.experiment.deaths == deaths
 
 
-def test_a_journal_from_before_deaths_and_reanalyses_were_written_is_read(
-    tmp_path: Path, entries: list[JournalEntry]
-) -> None:
+def test_a_journal_without_deaths_and_reanalyses_is_read(tmp_path: Path, entries: list[JournalEntry]) -> None:
     with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
         book.write(entries[-1])
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
@@ -295,9 +285,7 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, entries: list[Jo
         assert {chunk.first_row for chunk in found.chunks} >= set(range(0, acknowledged + 1, 10))
 
 
-def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damaged(
-    tmp_path: Path, entries: list[JournalEntry]
-) -> None:
+def test_a_resumed_run_begins_another_journal_after_damage(tmp_path: Path, entries: list[JournalEntry]) -> None:
     """The old one is kept, and nothing of it is read; one that another process has, or another version wrote, stays."""
     path = tmp_path / "journal.sqlite"
     first, found, damage = open_or_begin(path)
@@ -326,9 +314,7 @@ def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damag
     assert [each.name for each in sorted(tmp_path.iterdir())] == ["journal.sqlite", "journal.sqlite.damaged"]
 
 
-def test_a_turn_writes_what_changed_however_many_collectors_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_writes_what_changed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn in which one chunk came wrote ten KiB with sixty of them."""
     stop = {"max_env_steps": 1_000_000}
     world = World(config(collector={"count": 20, "chunk_env_steps": 64}, stop=stop))
@@ -497,9 +483,7 @@ def fail_after(one: RunJournal, two: RunJournal, entries: list[JournalEntry]) ->
         raise OSError("the disk is full")
 
 
-def test_what_is_written_together_is_committed_together_or_not_at_all(
-    tmp_path: Path, entries: list[JournalEntry]
-) -> None:
+def test_what_is_written_together_is_committed_together(tmp_path: Path, entries: list[JournalEntry]) -> None:
     path = tmp_path / "journal.sqlite"
     with closing(of_one_policy("one", path)) as one:
         two = of_one_policy("two", path, one)

@@ -23,10 +23,7 @@ def league_of(matching: str = "hard", exploiters: dict[str, Any] | None = None) 
             "name": "league",
             "env": {"kind": "pettingzoo", "make": "game:make", "agents": ["cross", "nought"]},
             "policies": {name: {"agents": ["*"]} for name in names} if exploiters else {},
-            "self_play": {
-                "share": 0.5,
-                "league": {"pool": POOL, "matching": matching, "exploiters": exploiters or {}},
-            },
+            "self_play": {"share": 0.5, "league": {"pool": POOL, "matching": matching, "exploiters": exploiters or {}}},
             "evaluator": {"episodes": GAMES},
         }
     )

@@ -82,9 +82,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 @pytest.mark.parametrize(("policy", "best"), [(MuZeroConfig(players=2), 10), (MuZeroConfig(), 0)])
-def test_the_best_comes_back_also_where_its_return_is_that_of_the_former(
-    folder: RunFolder, policy: MuZeroConfig, best: int
-) -> None:
+def test_the_best_comes_back_also_with_an_equal_return(folder: RunFolder, policy: MuZeroConfig, best: int) -> None:
     """In self-play the newest is the best, and returns are often equal."""
     checkpoints = CheckpointIndex(folder.ckpt)
     commander = Commander(ExperimentConfig(name="x", env=EnvConfig(id="CartPole-v1"), policy=policy))

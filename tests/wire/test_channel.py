@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from remuda.wire.channel import NOT_RESENT, Channel, Received
 from remuda.wire.codec import Envelope
-from remuda.wire.messages import (
-    Ack,
-    AnyMessage,
-    Beat,
-    Done,
-    Drain,
-    Leave,
-    Ready,
-)
+from remuda.wire.messages import Ack, AnyMessage, Beat, Done, Drain, Leave, Ready
 
 
 def returned(channel: Channel, envelope: Envelope, now_s: float = 0.0) -> AnyMessage | None:
@@ -27,8 +19,6 @@ def returned(channel: Channel, envelope: Envelope, now_s: float = 0.0) -> AnyMes
 
 
 # --- one step at a time ----------------------------------------------------------------------------------------------
-
-
 def test_a_message_is_repeated_with_doubling_pauses_up_to_the_cap() -> None:
     channel = Channel(resend_s=1.0, resend_max_s=5.0)
     posted = channel.post(Ready(1), 100.0)
@@ -110,8 +100,6 @@ def remembered(channel: Channel) -> int:
 
 
 # --- a bad network ---------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class End:
     """One end, its application (which acknowledges, answers at once or answers later), and what is on its way to it."""

@@ -87,8 +87,6 @@ def assert_equal(one: AnyMessage, other: AnyMessage) -> None:
 
 
 # --- what may be sent comes back -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", MESSAGE_TYPES, ids=lambda kind: kind.__name__)
 def test_every_message_comes_back_equal(kind: type[AnyMessage]) -> None:
     @settings(max_examples=8, deadline=None)
@@ -141,8 +139,6 @@ def test_threads_do_not_mix_up_their_arrays() -> None:
 
 
 # --- the layout ------------------------------------------------------------------------------------------------------
-
-
 def test_golden_bytes() -> None:
     """The layout between processes. If this fails, PROTOCOL_VERSION must rise."""
     assert as_bytes(
@@ -180,8 +176,6 @@ def test_another_version_is_told_apart_even_if_its_messages_are_unknown() -> Non
 
 
 # --- what is refused before it is sent -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
@@ -239,8 +233,6 @@ def test_check_finds_what_the_other_end_would_refuse(message: AnyMessage, path: 
 
 
 # --- what is refused on receipt --------------------------------------------------------------------------------------
-
-
 def header(rows: object, weights: object = (1, "<f4", (1,))) -> bytes:
     message = {"lease": 1, "request": 2, "rows": rows, "weights": weights}
     rest: dict[str, object] = {"new_chunks": [], "first_live_row": 0, "counters": {}}

@@ -70,8 +70,6 @@ def test_everything_else_is_refused_and_counted(request_: list[bytes], counts: R
 
 
 # --- real sockets ---
-
-
 @pytest.fixture(autouse=True)
 def always_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router_module, "LOOK_INTERVAL_S", 0.0)
@@ -113,11 +111,7 @@ def of_another(server: KeyPair) -> CallerKeys:
 
 def test_who_shows_no_key_gets_nothing_through() -> None:
     door = open_door()
-    with (
-        listening(door) as (router, arrived),
-        zmq.Context() as context,
-        context.socket(zmq.DEALER) as plain,
-    ):
+    with listening(door) as (router, arrived), zmq.Context() as context, context.socket(zmq.DEALER) as plain:
         plain.linger = 0
         plain.connect(router.address)
         plain.send_multipart([bytes(frame) for frame in encode(SAID)])
@@ -177,8 +171,6 @@ def test_a_key_that_is_revoked_is_not_heard_over_its_old_connection_either(tmp_p
 
 
 # --- what a client says of it ---
-
-
 @contextmanager
 def beside(door: Door) -> Generator[str]:
     """The address of a socket that lets in by `door`, and is served by a thread."""

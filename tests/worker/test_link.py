@@ -65,8 +65,6 @@ def receive(link: Link) -> AnyMessage:
 
 
 # --- coming and going ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("soon_again")
 def test_an_assignment_that_overtakes_the_lost_answer_is_kept() -> None:
     with FakeCoordinator() as coordinator:
@@ -144,8 +142,6 @@ def test_closing_does_not_wait_for_a_coordinator_that_is_silent(monkeypatch: pyt
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
-
-
 def test_while_the_main_thread_is_away_another_takes_what_comes_and_acknowledges_it() -> None:
     with FakeCoordinator() as coordinator, linked(coordinator) as link:
         coordinator.to_send.append(Leave("shutdown"))
@@ -179,8 +175,6 @@ def test_a_drain_that_has_arrived_is_known_before_it_is_received() -> None:
 
 
 # --- beats -----------------------------------------------------------------------------------------------------------
-
-
 def test_beats_go_on_while_the_main_thread_does_something_else() -> None:
     """And they say what was set last, and all progress."""
     with FakeCoordinator() as coordinator, linked(coordinator) as link:
@@ -221,12 +215,8 @@ def test_a_silent_coordinator_is_lost_and_stays_so() -> None:
 
 
 # --- a bad network ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fault", [Proxy.cut, Proxy.swallow], ids=["cut", "swallowed"])
-def test_a_broken_connection_heals_without_losing_anything(
-    fault: Callable[[Proxy], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_connection_loses_no_message(fault: Callable[[Proxy], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when nobody was told that it broke: silence is noticed, and the new connection takes over the identity."""
     with FakeCoordinator() as coordinator, Proxy(port_of(coordinator)) as proxy:
         link = Link(replace(coordinator.connection, address=proxy.address), REGISTER)

@@ -262,9 +262,7 @@ def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, hand_in
 
 
 @pytest.mark.parametrize("where", ["begin", "step", "handle", "drain", "hand in"])
-def test_work_that_another_has_taken_over_is_let_go_of_in_one_line(
-    where: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_work_that_was_taken_over_is_let_go_in_one_line(where: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No failure is reported, and the worker is free for others."""
     then: list[AnyMessage] = [] if where == "hand in" else [Drain(1, "over"), assign(2)]
     office = Office(assign(1), credit(1, 5), *then)
@@ -304,9 +302,7 @@ def test_work_that_another_has_taken_over_is_let_go_of_in_one_line(
         (OSError("bad name \udcff " + "x" * 5_000), r"OSError: bad name \? xxx", False),
     ],
 )
-def test_an_error_is_told_in_a_thousand_characters_and_whether_another_worker_would_do_better(
-    error: BaseException, said: str, hopeless: bool
-) -> None:
+def test_an_error_is_told_in_a_thousand_characters(error: BaseException, said: str, hopeless: bool) -> None:
     """An environment that asks the process to end ends its lease alone."""
     office = Office(assign(5))
 

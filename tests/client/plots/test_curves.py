@@ -27,8 +27,6 @@ def lines(draw: st.DrawFn) -> Line:
 
 
 # --- one run
-
-
 @settings(deadline=None)
 @given(arrays(np.float64, st.integers(1, 30), elements=FINITE), st.integers(1, 40))
 def test_smoothing_is_a_convolution_with_its_edges_counted_right(y: FloatArray, window: int) -> None:
@@ -39,8 +37,6 @@ def test_smoothing_is_a_convolution_with_its_edges_counted_right(y: FloatArray, 
 
 
 # --- several runs
-
-
 def test_seeds_at_other_positions_meet_on_straight_lines() -> None:
     got = combined("", [Line(array(0, 10, 20), array(0, 10, 0)), Line(array(0, 5, 20), array(2, 2, 8))])
     assert got.x.tolist() == [0, 5, 10, 20]

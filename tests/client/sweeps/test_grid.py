@@ -166,14 +166,8 @@ def test_a_whole_search(tmp_path: Path) -> None:
         ),
         ("  space: {seed: [1, 2]}\n", "seed: cannot be searched"),
         ("  space: {policy.n_step: [1, 2]}\n  sampler: grid\n", "sampler: should be 'tpe' or 'random', not \"grid\""),
-        (
-            "  space: {policy.n_step: [1, 2]}\n  trails: 3\n",
-            r"trails: no such setting; did you mean search.trials\?",
-        ),
-        (
-            "  space: {policy.n_step: [1, 2]}\n  pruning: {percentile: 0}\n",
-            "percentile: should be greater than 0",
-        ),
+        ("  space: {policy.n_step: [1, 2]}\n  trails: 3\n", r"trails: no such setting; did you mean search.trials\?"),
+        ("  space: {policy.n_step: [1, 2]}\n  pruning: {percentile: 0}\n", "percentile: should be greater than 0"),
         ("  space: {policy.n_step: [1, 2]}\ngrid: {policy.n_step: [3]}\n", "is in search.space, too"),
         ("  space: {policy.n_step: [1, 2]}\ngrid: {env.num_envs: [3, 4]}\n", "beside a search give it one"),
     ],

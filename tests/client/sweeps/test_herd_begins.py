@@ -53,9 +53,7 @@ def todo(tmp_path: Path) -> Sequence[Task]:
 
 @pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_no_answer_is_waited_for_and_what_was_accepted_is_not_submitted_again(
-    todo: Sequence[Task], when: str, adopt: bool
-) -> None:
+def test_no_answer_is_waited_for_and_nothing_submitted_twice(todo: Sequence[Task], when: str, adopt: bool) -> None:
     """Also by a sweep that starts over."""
     errors: list[Exception] = [UnreachableError("silent"), ConnectionFileError("no file")]
 

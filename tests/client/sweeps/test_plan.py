@@ -68,13 +68,7 @@ def test_every_problem_of_every_variant_is_told_once_with_its_line(tmp_path: Pat
     assert said[1].startswith(f"{grid}:7: policy.discount: should be less than or equal to 1")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "learner.learning_rate=1",
-        "seed=3",
-    ],
-)
+@pytest.mark.parametrize("text", ["learner.learning_rate=1", "seed=3"])
 def test_what_the_grid_varies_cannot_be_set_for_all(tmp_path: Path, text: str) -> None:
     (said,) = problems(tmp_path, dict(LR), [text])
     assert said.startswith(f"--set {text}: ")
@@ -82,8 +76,6 @@ def test_what_the_grid_varies_cannot_be_set_for_all(tmp_path: Path, text: str) -
 
 
 # --- what lies in a run's folder
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> PlannedRun:
     (planned_run,) = planned(tmp_path, SHORT)

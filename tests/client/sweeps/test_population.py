@@ -36,9 +36,7 @@ def fits(key: str, value: object) -> bool:
     resample=st.sampled_from([0.0, 0.3, 1.0]),
     seed=st.integers(0, 1_000),
 )
-def test_only_the_worst_are_replaced_and_only_by_better_ones(
-    returns: list[float | None], share: float, resample: float, seed: int
-) -> None:
+def test_the_worst_copy_better_members(returns: list[float | None], share: float, resample: float, seed: int) -> None:
     pbt = Population(
         population=len(returns),
         interval_env_steps=1,

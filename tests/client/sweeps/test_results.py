@@ -8,14 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.client.sweeps.record import RunRecord, SweepBook, SweepFileError
-from remuda.client.sweeps.results import (
-    best_of,
-    by_variant,
-    draw,
-    runs_table,
-    trials_table,
-    variants_table,
-)
+from remuda.client.sweeps.results import best_of, by_variant, draw, runs_table, trials_table, variants_table
 from remuda.client.sweeps.study import Trial
 
 BASE = RunRecord(name="", variant="", seed=0, settings={}, run_dir="")

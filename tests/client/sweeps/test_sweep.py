@@ -88,8 +88,6 @@ def test_when_asked_to_end_those_under_way_end_and_no_other_begins(tmp_path: Pat
 
 
 # --- the second start
-
-
 def really_run(run: PlannedRun, state: RunState = "finished") -> RunRecord:
     run_tiny(run.loaded.config, Start(run.run_dir))
     (record,), _ = tasks([run], {}, "serial")

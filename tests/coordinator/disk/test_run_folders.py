@@ -83,8 +83,6 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 
 
 # --- prepare ---
-
-
 class KilledError(Exception):
     """The coordinator's process ends here."""
 
@@ -92,9 +90,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize(
     "point", ["Ownership", "open_for_policies", "write_configs", "open_commander_logbook", "policy_file_of", ""]
 )
-def test_who_died_while_it_began_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
+def test_who_died_at_the_beginning_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """The same submission, said again to the next coordinator; to any other the folder is taken."""
 
     def die(*given: object, **named: object) -> None:
@@ -169,9 +165,7 @@ def test_an_impossible_path_is_refused(folders: RunFolders, tmp_path: Path, run_
 
 
 @pytest.mark.parametrize("on_exists", ["error", "resume", "force"])
-def test_a_run_that_is_not_over_is_not_disturbed(
-    folders: RunFolders, run: RunFolder, tmp_path: Path, on_exists: str
-) -> None:
+def test_a_run_under_way_is_not_disturbed(folders: RunFolders, run: RunFolder, tmp_path: Path, on_exists: str) -> None:
     (tmp_path / "link").symlink_to(run.root)
     carry_out(folders, recorded(run, 5))
     before = tree(run.root)
@@ -224,9 +218,7 @@ def test_who_resumes_what_is_over_waits_until_its_files_are_closed(folders: RunF
 
 
 @pytest.mark.parametrize("loss", ["gone", "damaged"])
-def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
-    folders: RunFolders, run: RunFolder, loss: str
-) -> None:
+def test_without_its_journal_a_run_goes_on_from_its_checkpoint(folders: RunFolders, run: RunFolder, loss: str) -> None:
     """Without replay, as its log says, and under an epoch that no learner before it can have had."""
     last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
     carry_out(folders, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
@@ -255,8 +247,6 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
 
 
 # --- effects ---
-
-
 def write_chunks(run: RunFolder, count: int) -> list[str]:
     return [write_chunk(run.data, meta_of(number, 4), cartpole_columns(4)).file for number in range(count)]
 
@@ -273,9 +263,7 @@ def test_closing_sweeps_what_is_not_kept_and_nothing_else(folders: RunFolders, r
     assert run.policy_file(EXPERIMENT, 0).exists()
 
 
-def test_what_comes_after_the_end_changes_nothing(
-    folders: RunFolders, run: RunFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_the_end_nothing_changes(folders: RunFolders, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     """A learner that was dismissed may still report the checkpoint it was saving."""
     late: list[RunEffect] = [
         recorded(run, 9),
@@ -395,9 +383,7 @@ def test_the_end_of_a_run_keeps_the_payloads_of_a_single_policy_with_a_name(fold
     assert (folder_of_policy(run.root, "fox").data / payload).exists()
 
 
-def test_a_journal_that_is_taken_away_is_put_back_and_said(
-    folders: RunFolders, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_journal_that_is_taken_away_is_put_back(folders: RunFolders, capsys: pytest.CaptureFixture[str]) -> None:
     turn = in_state(submitted(folders, EXPERIMENT, "small"), "running")
     run, writer = RunFolder(Path(turn.snapshot.identity.run_dir)), RunWriter(folders, None, EXPERIMENT)
     writer.journal([turn])
@@ -415,9 +401,7 @@ def test_a_journal_that_is_taken_away_is_put_back_and_said(
     assert said in capsys.readouterr().err
 
 
-def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
-    folders: RunFolders, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_effects_in_a_folder_that_is_gone_are_left(folders: RunFolders, capsys: pytest.CaptureFixture[str]) -> None:
     run = begin(folders)
     checkpoint = recorded(run, 1)
     shutil.rmtree(run.root)
@@ -450,9 +434,7 @@ def refuse(*given: object, **named: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(
-    folders: RunFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_not_swept_is_closed_later(folders: RunFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would stay open, and could not be resumed, until the coordinator ends."""
     run = begin(folders)
     carry_out(folders, recorded(run, 1))

@@ -97,9 +97,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch, run: RunFolder, error: OSError | None
         gate.set()
 
 
-def test_a_run_may_be_started_over_before_the_files_of_the_one_that_has_ended_are_closed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_may_start_over_before_its_files_are_closed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sees its end may submit it again at once, however slow its disk is just then."""
     mine = scene.prepare()
     again = replace(SUBMIT, on_exists="force")
@@ -111,9 +109,7 @@ def test_a_run_may_be_started_over_before_the_files_of_the_one_that_has_ended_ar
     assert isinstance(scene.found(), RunPrepared)
 
 
-def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_does_not_answer_holds_up_its_run_alone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = scene.prepare(), scene.prepare(OTHER, "other")
     with stuck(monkeypatch, mine) as asked:
         scene.say(EXPERIMENT)
@@ -131,9 +127,7 @@ def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(
     until(lambda: scene.disk.look() == [HeldUp(EXPERIMENT, None)], "it goes on")
 
 
-def test_a_disk_that_refuses_for_too_long_fails_its_run_with_the_reason(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_refuses_for_too_long_fails_its_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = scene.prepare()
     with stuck(monkeypatch, mine, OSError(30, "Read-only file system")) as asked:
         scene.say(EXPERIMENT)
@@ -176,9 +170,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     full.clear()
 
 
-def test_a_run_whose_workers_lack_room_is_held_up_while_its_journal_and_logs_are_written(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_workers_lack_room_is_held_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = _running(scene)
     run = RunFolder(Path(entry.snapshot.identity.run_dir))
     with no_room(monkeypatch):
@@ -195,9 +187,7 @@ def test_a_run_whose_workers_lack_room_is_held_up_while_its_journal_and_logs_are
     assert [*run.data.iterdir()] == [], "nothing is left of the looking"
 
 
-def test_a_restart_of_the_coordinator_ends_no_hold_and_begins_its_time_no_second_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_neither_ends_a_hold_nor_begins_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path)
     with no_room(monkeypatch):
         scene.disk.write([_running(scene)], [FindRoom(EXPERIMENT, 1_000_000)])
@@ -228,9 +218,7 @@ def test_a_restart_of_the_coordinator_ends_no_hold_and_begins_its_time_no_second
     herd.close()
 
 
-def test_a_run_whose_disk_is_full_is_recovered_and_its_files_are_opened_once_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_on_a_full_disk_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path)
     entry = _running(scene)
     scene.disk.write([entry], [])
@@ -283,9 +271,7 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     again.close()
 
 
-def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coordinator_that_ends_names_silent_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.coordinator.disk.disk.END_S", 0.0)
     scene = Scene(tmp_path)
     mine = scene.prepare()
@@ -335,9 +321,7 @@ def _running(scene: Scene) -> JournalEntry:
     return entry
 
 
-def test_a_turn_waits_once_for_a_slow_disk_and_not_again_for_a_while(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_waits_once_for_a_slow_disk(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     entry, gate = _running(scene), threading.Event()
     monkeypatch.setattr(RunWriter, "journal", lambda writer, turns: gate.wait(HANG_S))
     monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 0.001)

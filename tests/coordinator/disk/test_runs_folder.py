@@ -133,9 +133,7 @@ def drawn(train_iter: int) -> BufferSampleReport:
 
 
 @pytest.mark.parametrize("ready", [False, True])
-def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_died_before_it_did_so(
-    tmp_path: Path, ready: bool
-) -> None:
+def test_curves_are_rewound_for_a_learner_that_begins_after_a_restart(tmp_path: Path, ready: bool) -> None:
     """They had come to update 900 when it was lost; another begins at 500. Once that is ready, it was done, and the
     newest points are its own."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
@@ -278,32 +276,8 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
         assert not run.best.exists()
 
 
-def test_rows_of_several_turns_that_share_a_commit_are_all_shown_after_a_kill(tmp_path: Path) -> None:
-    """Where the disk is slow, several turns are committed at once, and each may have given a row of progress.txt."""
-    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    begun = submitted(folders, FIRST, "one")
-    turns: list[JournalEntry] = []
-    for given in ([0], [], [1, 2], []):
-        rows = [ProgressRow(epoch=epoch, env_step=100 * epoch, losses={}, wall_s=1.0) for epoch in given]
-        experiment = begun.snapshot.experiment
-        experiment = replace(experiment, progress=replace(experiment.progress, epoch=3, given=rows))
-        turns.append(in_state(altered(begun, snapshot=replace(begun.snapshot, experiment=experiment)), "running"))
-    herd.note(turns[-1])
-    files = folders.files(FIRST)
-    assert files is not None
-    files.journal(turns)
-    folders.close()  # killed: none of the rows was written
-    herd.close()
-    for _ in range(2):
-        recover(tmp_path)
-        _, *shown = (tmp_path / "one" / "progress.txt").read_text().splitlines()
-        assert [int(row.split("\t")[0]) for row in shown] == [0, 1, 2]
-
-
 @pytest.mark.parametrize("on_exists", [None, "resume"])
-def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_all_the_same(
-    tmp_path: Path, on_exists: OnExists | None
-) -> None:
+def test_the_last_checkpoint_of_an_interrupted_run_is_linked(tmp_path: Path, on_exists: OnExists | None) -> None:
     """Also where the coordinator was killed between its journal and index.json; whether it is started again, or the run
     resumed."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
@@ -339,9 +313,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize(("loss", "reason"), LOSSES.items())
-def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str
-) -> None:
+def test_a_lost_journal_fails_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str) -> None:
     """With the counters of its last checkpoint, and what to do; nobody has it open, and looking changes nothing."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = in_state(submitted(folders, FIRST, "one"), "running")
@@ -516,9 +488,7 @@ def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tm
     )
 
 
-def test_a_run_in_another_coordinators_hands_is_not_taken_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_another_coordinator_is_not_taken_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = in_state(submitted(folders, FIRST, "one"), "running")
     herd.note(turn)
@@ -548,10 +518,7 @@ def test_the_use_of_runs_and_quotas_outlive_the_coordinator_and_repeated_rows_ch
     folders.close()
     herd = RunsFolder(tmp_path)
     assert herd.quotas() == [Quota("user/a", workers=3)]
-    assert [(past.hour, past.used) for past in herd.past()] == [
-        (hour - 3, Used(5, env_steps=2)),
-        (hour, Used(4)),
-    ]
+    assert [(past.hour, past.used) for past in herd.past()] == [(hour - 3, Used(5, env_steps=2)), (hour, Used(4))]
     lines = herd.used(hour - 1, hour + 1, without={OTHER})
     assert [(line.name, line.experiment, line.used) for line in lines] == [("over", FIRST, Used(4))]
     assert len(herd.used(0, hour, without=())) == 2

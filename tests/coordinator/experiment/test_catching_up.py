@@ -157,10 +157,3 @@ def test_a_run_whose_last_steps_come_while_it_gives_way_catches_up_later() -> No
     assert (status.state, status.reason, status.env_step) == ("finished", "max_env_steps", budget)
     assert status.train_iter > waiting.train_iter
     assert not any("are owed" in text for run, text in world.said if run == status.id)
-
-
-def test_nothing_is_owed_where_nothing_says_how_much() -> None:
-    world, _ = at_its_end(per_insert=None)
-    _, took_s = ended(world)
-    assert took_s < 40 * STEP_S
-    assert world.logged("owed") == []

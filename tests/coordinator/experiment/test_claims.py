@@ -95,8 +95,6 @@ def test_who_speaks_is_read_off_the_identity_of_the_connection() -> None:
 
 
 # --- whose lease ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("registered", [False, True])
 def test_a_chunk_of_somebody_else_counts_for_nothing_and_ends_nobody(registered: bool) -> None:
     """A stranger announced 2^53 steps under a lease that it knew, and the run was over."""
@@ -185,8 +183,6 @@ def test_a_failure_that_is_said_again_is_one_failure() -> None:
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------
-
-
 def request(world: World, worker: Worker, **changes: object) -> BatchRequest:
     plan = world.plan
     rows, errors = np.empty(0, np.int64), np.empty(0, np.float32)

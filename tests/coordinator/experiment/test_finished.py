@@ -24,7 +24,6 @@ from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import FinishedRun
-from remuda.training.snapshot import EvaluationResult
 from remuda.wire.channel import Channel
 from remuda.wire.messages import (
     AnyMessage,
@@ -223,16 +222,6 @@ def test_boundaries_lie_beyond_the_checkpoint() -> None:
     assert commander.progressed(structs.replace(COUNTERS, env_step=3_000, train_iter=260)) == [Save("evaluation")]
 
 
-@pytest.mark.parametrize(("reward", "best"), [(79.0, False), (80.0, False), (81.0, True)])
-def test_the_best_score_must_be_beaten(reward: float, best: bool) -> None:
-    commander = Commander(resumed_config(), resumed())
-    commander.started()
-    outcome = commander.evaluated(EvaluationResult(structs.replace(LAST, train_iter=300), (reward,), (9,), 1.0))
-    assert outcome.best is best
-    assert commander.best is not None
-    assert commander.best.reward_mean == max(reward, 80.0)
-
-
 def test_the_final_evaluation_is_not_played_twice() -> None:
     commander = Commander(resumed_config(max_env_steps=2_500), resumed())
     commander.started()
@@ -241,14 +230,6 @@ def test_the_final_evaluation_is_not_played_twice() -> None:
     assert commander.save_final() == [Save("final")]
     assert commander.saved("final", LAST) == []
     assert commander.settled
-
-
-def test_rows_of_progress_go_on_with_the_next_number_and_boundary() -> None:
-    rows = ProgressRows(resumed_config(), resumed())
-    assert rows.due(COUNTERS) == rows.last(COUNTERS) == []
-    assert rows.due(structs.replace(COUNTERS, env_step=2_999)) == []
-    (row,) = rows.due(structs.replace(COUNTERS, env_step=3_001))
-    assert (row.epoch, row.env_step) == (6, 3_000)
 
 
 def test_a_progress_file_that_is_gone_is_begun_without_row_0() -> None:

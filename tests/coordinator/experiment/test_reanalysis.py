@@ -183,8 +183,6 @@ def test_files_of_chunks_that_were_evicted_and_those_that_were_replaced_go() -> 
 
 
 # --- what cannot be true
-
-
 def busy() -> tuple[World, Worker, Reanalyze]:
     """In the middle of its work: a reanalyzer with a request that it has not answered."""
     world = world_of(muzero(buffer={"capacity": 100_000, "min_rows": 200, "samples_per_insert": 4.0}))

@@ -134,9 +134,7 @@ def herd_of(counts: tuple[int, int, int]) -> Herd:
 
 
 @given(wishes=JOBS, counts=HERDS)
-def test_it_comes_to_rest_and_nobody_gives_back_more_than_is_needed(
-    wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int]
-) -> None:
+def test_sharing_comes_to_rest(wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int]) -> None:
     herd = herd_of(counts)
     for job in jobs_of(wishes):
         herd.jobs.append(job)
@@ -211,9 +209,7 @@ def test_a_later_one_begins_with_what_those_before_it_leave() -> None:
 
 @given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))
 @settings(max_examples=20)
-def test_one_that_needs_many_begins_though_small_ones_keep_coming(
-    runs_s: int, collectors: int, free_at_first: int
-) -> None:
+def test_one_that_needs_many_begins_among_small_ones(runs_s: int, collectors: int, free_at_first: int) -> None:
     """Each of them takes so many seconds; there are always more of them waiting."""
     ends_s = [10 * number % runs_s for number in range(collectors - min(free_at_first, collectors))]
     idle_s, step_s = 0, 5

@@ -14,13 +14,7 @@ from remuda.config.launching import RayConfig
 from remuda.deploy.ray.engine import BrokenError, Introduction, LostError, Order, RayEngine
 from remuda.deploy.ray.herd import AGAIN_S, FAREWELL_S, PLACING_S, Herd
 from remuda.deploy.ray.launcher import RayPlan
-from remuda.deploy.supervision import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_ORPHANED,
-    EXIT_REFUSED,
-    LONGEST_DELAY_S,
-)
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED, LONGEST_DELAY_S
 from remuda.wire.keys.secret_file import KeyFileError
 
 

@@ -41,9 +41,7 @@ def request(folder: Path, **ray: object) -> LaunchRequest:
     return LaunchRequest(folder / "runs", "horse", LaunchConfig.model_validate({"on": "ray", "ray": ray}))
 
 
-def test_a_missing_ray_is_told_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_ray_is_told_with_its_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.deploy.ray.launcher.find_spec", lambda name: None)
     with pytest.raises(LaunchError, match=r"pip install 'remuda\[ray\]'"):
         make_launcher(request(tmp_path), source_dir=None)
@@ -67,8 +65,6 @@ def test_a_dry_run_shows_what_each_role_needs(tmp_path: Path, monkeypatch: pytes
 
 
 # --- its coordinator ---
-
-
 class Launched:
     """A launch whose coordinator runs, and what it says."""
 
@@ -114,9 +110,7 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
 
 @pytest.mark.processes
-def test_a_coordinator_that_is_killed_is_started_again_at_its_address_while_its_answer_is_waited_for(
-    launched: Launched,
-) -> None:
+def test_a_killed_coordinator_is_started_again_at_its_address(launched: Launched) -> None:
     """As by `launch`, which asks for the run's status all the time. One that ends by itself ends the launch."""
     before = connection_file.read(launched.launcher.connection_file)
     with Client(launched.launcher.connection_file, answer_deadline_s=HANG_S) as client:

@@ -64,9 +64,7 @@ def test_where_the_file_cannot_be_seen_it_takes_the_copy_and_the_key_of_its_own(
     assert not played.key.exists(), "what holds the secret key is gone with the work"
 
 
-def test_what_a_killed_process_of_this_worker_left_on_this_host_is_removed(
-    tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_of_a_killed_process_go(tmp_path: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     left = tmp_path / "tmp" / f"remuda-actor-{UUID}" / "key"
     left.parent.mkdir(parents=True)

@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from remuda.deploy.slurm import commands
-from remuda.deploy.slurm.commands import (
-    JobState,
-    SlurmError,
-    parse,
-    requeue,
-    states,
-    submit,
-)
+from remuda.deploy.slurm.commands import JobState, SlurmError, parse, requeue, states, submit
 from remuda.tests.deploy.conftest import Program
 
 SQUEUE = """\

@@ -114,9 +114,7 @@ def never() -> bool:
     return False
 
 
-def test_a_job_that_asks_is_let_in_with_a_key_of_its_own_and_the_right_of_a_worker(
-    launch: Launch, slurm: Slurm
-) -> None:
+def test_a_job_that_asks_gets_a_key_with_the_right_of_a_worker(launch: Launch, slurm: Slurm) -> None:
     with RemoteJob(JOB, print) as guest:
         guest.ask(60.0, never, lambda pause_s: launch.look())
         assert guest.connection_file.read_bytes() == (launch.folder / "connection.json").read_bytes()
@@ -239,9 +237,7 @@ def test_other_comments_are_no_question_and_no_answer(text: str) -> None:
     answer_in(f"remuda-connection:{'a' * 64}:{text}")
 
 
-def test_a_job_whose_answer_was_lost_is_answered_again_and_holds_up_no_other(
-    launch: Launch, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_answer_is_given_again(launch: Launch, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm.comments = {"7_0": key_comment("a" * 64), "7_1": key_comment("b" * 64)}
     lost = ["7_0"]
 

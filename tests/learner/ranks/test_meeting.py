@@ -126,8 +126,6 @@ def test_who_does_not_come_or_is_not_ready_in_time_is_named(meeting: Meeting) ->
 
 
 # --- what somebody else writes into the store ---
-
-
 def test_a_rank_begins_nothing_that_somebody_without_the_key_names(meeting: Meeting, pool: ThreadPoolExecutor) -> None:
     served = member(pool, meeting)
     with pytest.raises(RankLostError, match="not ready within"):
@@ -150,9 +148,7 @@ def test_a_beginning_is_for_one_lease_of_one_process(meeting: Meeting, pool: Thr
         waits.result()
 
 
-def test_a_rank_that_was_started_again_is_found_though_the_store_has_its_former_word(
-    meeting: Meeting, pool: ThreadPoolExecutor
-) -> None:
+def test_a_restarted_rank_is_found_beside_its_former_word(meeting: Meeting, pool: ThreadPoolExecutor) -> None:
     former = WaitingRank(1, "two", 7, "former")
     meeting.store.set("here 1", msgspec.json.encode(former).decode())
     config = two_ranks()

@@ -72,9 +72,7 @@ def typed(user: UserFolder, name: str, changes: Mapping[str, str] | None = None)
     return f"{text}source_dir: {user.root}\n"
 
 
-def test_problems_are_shown_with_their_lines_as_a_config_is_typed(
-    stage: Stage, short: UserFolder, tab: Page, pictures: Path
-) -> None:
+def test_problems_are_shown_as_a_config_is_typed(stage: Stage, short: UserFolder, tab: Page, pictures: Path) -> None:
     wrong = typed(short, "wrong", {"batch_size: 32": "batch_sise: 32"})
     line = wrong.splitlines().index("  batch_sise: 32") + 1
     tab.open(stage.link("submit"))
@@ -164,9 +162,7 @@ def test_a_run_is_resumed_with_another_bound(stage: Stage, trained: str, tab: Pa
     assert stage.herd.experiment(trained).env_step >= 3000
 
 
-def test_who_is_next_follows_the_priority_once_a_run_is_stopped(
-    stage: Stage, endless: UserFolder, tab: Page, pictures: Path
-) -> None:
+def test_the_priority_says_who_is_next(stage: Stage, endless: UserFolder, tab: Page, pictures: Path) -> None:
     for name in ("first", "second", "third"):
         stage.herd.submit(endless, name)
     stage.herd.wait_env_step("first", 100)

@@ -108,9 +108,7 @@ def test_checkpoints_have_returns_and_films(stage: Stage, tab: Page, pictures: P
     tab.screenshot(pictures / "checkpoints.png")
 
 
-def test_charts_are_chosen_arranged_shared_and_downloaded(
-    stage: Stage, browser: Browser, tab: Page, pictures: Path, tmp_path: Path
-) -> None:
+def test_charts_can_be_arranged(stage: Stage, browser: Browser, tab: Page, pictures: Path, tmp_path: Path) -> None:
     titles = "[...document.querySelectorAll('.charts h3')].map((one) => one.innerText)"
     tab.open(f"{stage.link('compare')}?run=done_1&run=done_2")
     tab.until(f"{CANVAS} && {titles}.join() === 'return of evaluations'")
@@ -229,10 +227,7 @@ def test_everything_is_reached_by_keys(stage: Stage, tab: Page, pictures: Path) 
         tab.until(f"document.querySelector('.tabs a:nth-child({key})')?.ariaCurrent === 'page'")
 
 
-@pytest.mark.parametrize(
-    ("look", "width", "scheme"),
-    [("light", 1280, "light"), ("phone_dark", 360, "dark")],
-)
+@pytest.mark.parametrize(("look", "width", "scheme"), [("light", 1280, "light"), ("phone_dark", 360, "dark")])
 def test_every_view_looks_well(stage: Stage, tab: Page, pictures: Path, look: str, width: int, scheme: str) -> None:
     """People look at the pictures; a machine sees that nothing sticks out, and which scheme it is."""
     tab.scheme(scheme)

@@ -118,9 +118,7 @@ def test_the_stream_is_read_wherever_its_pieces_end(modules: Page) -> None:
     for size in (1, 2, 7, 1000):
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         found = call(
-            modules,
-            "api",
-            f"((parser) => {json.dumps(pieces)}.flatMap((piece) => parser.feed(piece)))(new Parser())",
+            modules, "api", f"((parser) => {json.dumps(pieces)}.flatMap((piece) => parser.feed(piece)))(new Parser())"
         )
         assert found == whole
 

@@ -107,9 +107,7 @@ COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(tuple)
 
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(0, 8), counts=COUNTS, by_entropy=st.sampled_from([0.0, -0.7]), masks=st.booleans(), seed=seeds)
-def test_several_indices_are_independent(
-    rows: int, counts: tuple[int, ...], by_entropy: float, masks: bool, seed: int
-) -> None:
+def test_indices_are_independent(rows: int, counts: tuple[int, ...], by_entropy: float, masks: bool, seed: int) -> None:
     """Log probabilities and entropies are the sums of torch's over the components; gradients are autograd's."""
     rng = np.random.default_rng(seed)
     outputs, indices = rng.normal(size=(rows, sum(counts))), rng.integers(0, counts, (rows, len(counts)))
@@ -169,8 +167,6 @@ def test_gradients_are_those_of_autograd(rows: int, n: int, by_entropy: float, s
 
 
 # --- correlated noise
-
-
 def test_two_draws_by_hand() -> None:
     noise, rng, same = CorrelatedNoise(0.6), np.random.default_rng(0), np.random.default_rng(0)
     first, second = noise.draw((2, 3), rng), noise.draw((2, 3), rng)
@@ -206,8 +202,6 @@ def test_another_number_of_environments_begins_a_new_process() -> None:
 
 
 # --- normal numbers after tanh
-
-
 def log_density(units: np.ndarray, mean: float, log_std: float) -> np.ndarray:
     """Log density of numbers in -1 … 1, by the learning side."""
     noise = torch.from_numpy((np.arctanh(units) - mean) / math.exp(log_std))[:, None]

@@ -97,8 +97,6 @@ def test_acting_is_the_same_with_an_offset_as_without(dtype: str, tmp_path: Path
 
 
 # --- from the environment to the learner, and to the evaluator
-
-
 class Far(gymnasium.ObservationWrapper[np.ndarray, int, np.ndarray]):
     """CartPole a long way off."""
 

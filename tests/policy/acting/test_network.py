@@ -189,8 +189,6 @@ def test_others_are_left_to_torch(modules: tuple[nn.Module, ...]) -> None:
 
 
 # --- states
-
-
 def test_a_state_without_programs_is_read_by_the_modules() -> None:
     def make() -> Network:
         return Network(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -230,8 +228,6 @@ def test_a_state_that_does_not_fit_is_refused_and_the_old_one_stays(how: str, wi
 
 
 # --- which form
-
-
 SPEC = frames((3, 10, 12))
 
 

@@ -10,15 +10,7 @@ from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.policy.algorithms.segments import (
-    PUSH,
-    SEVERAL,
-    batch,
-    experiment,
-    numbers,
-    on_policy,
-    one_slot,
-)
+from remuda.tests.policy.algorithms.segments import PUSH, SEVERAL, batch, experiment, numbers, on_policy, one_slot
 from remuda.tests.policy.cases import ACTION
 
 POLICIES = [
@@ -63,8 +55,6 @@ def same(first: Algorithm, second: Algorithm) -> bool:
 
 
 # --- acting
-
-
 @both
 @actions
 def test_right_after_acting_the_learner_finds_no_divergence(policy: OnPolicy, action: ActionSpec) -> None:
@@ -122,8 +112,6 @@ def test_correlated_noise_changes_the_order_of_actions_and_not_their_probabiliti
 
 
 # --- masks and normalisation
-
-
 @both
 @actions
 def test_what_a_reset_slot_holds_changes_nothing(policy: OnPolicy, action: ActionSpec) -> None:
@@ -155,8 +143,6 @@ def test_observations_are_counted_once_each_and_published(policy: OnPolicy) -> N
 
 
 # --- they learn
-
-
 @pytest.mark.parametrize("kind", ["ppo", "impala"])
 def test_a_bandit(kind: str) -> None:
     """Action 1 pays 1, action 0 nothing."""

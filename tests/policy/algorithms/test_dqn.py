@@ -111,19 +111,6 @@ def test_munchausen_targets_by_hand(row: dict[str, np.ndarray], target: float) -
     assert learnt(tabular(SOFT), row)["target_q_value"] == pytest.approx(target)
 
 
-@pytest.mark.parametrize(
-    ("reward", "weight", "loss"),
-    [
-        (2.5, 1.0, 0.5 * 0.5**2),  # small error: half its square
-        (5.0, 1.0, 3.0 - 0.5),  # large error: linear
-        (5.0, 0.25, 0.25 * 2.5),  # importance weight
-        (2.0, 1.0, 0.0),
-    ],
-)
-def test_huber_loss_by_hand(reward: float, weight: float, loss: float) -> None:
-    assert learnt(tabular(), one(discount=0.0, reward=reward, weight=weight))["total_loss"] == pytest.approx(loss)
-
-
 @pytest.mark.parametrize(("max_norm", "applied"), [(0.5, 0.5), (4.0, np.sqrt(10)), (None, np.sqrt(10))])
 def test_clipping_shows_the_norm_from_before_and_never_enlarges(max_norm: float | None, applied: float) -> None:
     algorithm = tabular(learner=LearnerConfig(learning_rate=0.1, max_grad_norm=max_norm))
@@ -145,8 +132,6 @@ def test_the_target_network_is_a_copy_from_the_last_multiple_of_the_interval() -
 
 
 # --- against torch's own pieces
-
-
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("double", [False, True])
 def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: bool) -> None:

@@ -196,8 +196,6 @@ def test_a_policy_acts_by_the_learners_weights_and_keeps_them_if_others_do_not_f
 
 
 # --- minibatches
-
-
 @given(parts=st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any), data=st.data())
 def test_every_row_is_in_one_minibatch(parts: list[int], data: st.DataObject) -> None:
     whole = sum(parts)

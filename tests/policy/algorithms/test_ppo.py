@@ -76,8 +76,6 @@ def test_advantages_and_returns_of_later_passes_by_hand(recompute: bool) -> None
 
 
 # --- epochs and minibatches
-
-
 def steps_of_adam(algorithm: Algorithm) -> object:
     optimizer = algorithm.state()["optimizer"]
     assert isinstance(optimizer, dict)

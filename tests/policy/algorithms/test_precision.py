@@ -26,10 +26,7 @@ POLICIES: dict[str, Policy] = {
     "dqn": DqnConfig(hidden=HIDDEN),
     "ppo": PpoConfig(hidden=HIDDEN, epochs=1, minibatches=1),
 }
-OF_IMAGES: dict[str, Policy] = {
-    "dqn": DqnConfig(hidden=(32,)),
-    "impala": ImpalaConfig(hidden=(32,)),
-}
+OF_IMAGES: dict[str, Policy] = {"dqn": DqnConfig(hidden=(32,)), "impala": ImpalaConfig(hidden=(32,))}
 
 
 def algorithm(policy: Policy, observation: ObservationSpec, precision: Precision) -> Algorithm:

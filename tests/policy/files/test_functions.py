@@ -77,9 +77,7 @@ def test_an_environment_of_ones_own_needs_none_to_be_built(run: tuple[Path, list
     [("Pendulum-v1", r"observations are arrays of shape \(4,\), not arrays of shape \(3,\)"),
      ("Taxi-v4", "observations are arrays of shape .*, not 500 whole numbers")],
 )  # fmt: skip
-def test_an_environment_that_the_policy_does_not_fit_is_refused(
-    run: tuple[Path, list[Dqn]], env: str, said: str
-) -> None:
+def test_an_environment_that_does_not_fit_is_refused(run: tuple[Path, list[Dqn]], env: str, said: str) -> None:
     with pytest.raises(EnvironmentBuildError, match=said):
         load_policy(run[0], env=gymnasium.make(env))
 

@@ -45,9 +45,7 @@ def naming_code(path: Path, source_dir: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["run", "ckpt"])
-def test_code_beside_a_run_is_trusted_and_code_in_it_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_code_beside_a_run_is_trusted_not_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Whatever the run folder is called."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / name).mkdir()

@@ -36,8 +36,6 @@ def names(folder: Path) -> list[str]:
 
 
 # --- round trip
-
-
 def test_what_is_published_is_what_is_loaded(published: Path) -> None:
     loaded = load(published)
     assert loaded is not None
@@ -64,13 +62,9 @@ def test_only_what_is_newer_is_loaded(published: Path, known: PolicyRef, is_news
 
 
 # --- fencing
-
-
 @given(refs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_in_whatever_order_learners_publish_the_file_only_advances(
-    tmp_path_factory: pytest.TempPathFactory, refs: list[tuple[int, int]]
-) -> None:
+def test_the_file_only_advances(tmp_path_factory: pytest.TempPathFactory, refs: list[tuple[int, int]]) -> None:
     path = tmp_path_factory.mktemp("order") / "policy"
     newest: tuple[int, int] | None = None
     for epoch, version in refs:
@@ -117,13 +111,9 @@ def test_a_file_system_without_locks_is_a_warning(path: Path, monkeypatch: pytes
 
 
 # --- a failing disk (what must not be published, and files made to harm: tests/security/test_policy_files.py)
-
-
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-def test_a_failing_disk_leaves_the_old_file_and_no_litter(
-    published: Path, monkeypatch: pytest.MonkeyPatch, failing: str, number: int
-) -> None:
+def test_disk_errors_keep_the_file(published: Path, monkeypatch: pytest.MonkeyPatch, failing: str, number: int) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -138,8 +128,6 @@ def test_a_failing_disk_leaves_the_old_file_and_no_litter(
 
 
 # --- damage
-
-
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_flipped_bit_goes_unnoticed(published: Path, data: st.DataObject) -> None:
@@ -158,9 +146,7 @@ LARGE: dict[str, np.ndarray] = {"w": np.arange(20_000, dtype=np.float32), "v": n
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_nothing_overwritten_in_a_large_tensor_goes_unnoticed(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_no_overwritten_part_goes_unnoticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Up to 4 KiB of other bytes in one place, as from a bad sector or page."""
     path = tmp_path_factory.mktemp("large") / "policy"
     publish(path, LARGE, REF, warn=never)
@@ -194,8 +180,6 @@ def test_a_damaged_file_does_not_stop_the_next_publication(published: Path) -> N
 
 
 # --- waiting
-
-
 def test_a_file_that_never_comes_is_an_error_after_the_deadline(path: Path) -> None:
     assert read_ref(path) is None
     with pytest.raises(PolicyFileError, match="No such file"):
@@ -203,9 +187,7 @@ def test_a_file_that_never_comes_is_an_error_after_the_deadline(path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
-def test_a_file_replaced_under_a_readers_hands_is_opened_again(
-    published: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_file_replaced_meanwhile_is_reopened(published: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     failures = [OSError(number, "gone")] * 3
 
     def unlucky(path: Path) -> FileIO:

@@ -90,9 +90,7 @@ CASES: list[tuple[Make, ObservationSpec, int]] = [
 
 
 @pytest.mark.parametrize(("make", "observation", "features"), CASES)
-def test_features_of_each_observation_and_gradients_of_every_parameter(
-    make: Make, observation: ObservationSpec, features: int
-) -> None:
+def test_features_and_gradients_of_each_observation(make: Make, observation: ObservationSpec, features: int) -> None:
     encoder, seen = make(observation), prepared(observation)
     given = encoder(seen)
     assert (given.shape, given.dtype) == ((3, features), torch.float32)
@@ -155,8 +153,6 @@ def test_max_pools_by_numpy_are_torch_s(
 
 
 # --- the papers' networks
-
-
 def test_simba_by_hand() -> None:
     """Equations 4 to 6 of the paper."""
     network, seen = simba(ROWS, width=8, blocks=1, expansion=4), prepared(ROWS)
@@ -179,8 +175,6 @@ def test_attention_by_hand() -> None:
 
 
 # --- what cannot be
-
-
 @pytest.mark.parametrize(
     ("make", "observation", "error", "text"),
     [
@@ -196,8 +190,6 @@ def test_attention_by_hand() -> None:
         (asked(perceptron, activation="swish"), ROWS, ValueError, "activation must be one of relu, .* 'swish'"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_with_what_to_do(
-    make: Make, observation: ObservationSpec, error: type[Exception], text: str
-) -> None:
+def test_misfits_are_refused(make: Make, observation: ObservationSpec, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         make(observation)

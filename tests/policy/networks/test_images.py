@@ -39,8 +39,6 @@ def some(observation: ObservationSpec, rows: int, seed: int = 0) -> np.ndarray:
 
 
 # --- layouts
-
-
 def test_atari_and_small_images_have_layers_of_their_own() -> None:
     layout = ImageLayout.of(ObservationSpec((4, 84, 84), "uint8", 0.0, 255.0), None)
     assert layout is not None
@@ -155,9 +153,7 @@ def folding_of(channels: int, height: int, width: int, kernel: int, stride: int,
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(("channels", "height", "width", "kernel", "stride"), CASES)
-def test_a_folded_convolution_gives_the_same_sums(
-    channels: int, height: int, width: int, kernel: int, stride: int, *, last: bool
-) -> None:
+def test_folded_sums_are_equal(channels: int, height: int, width: int, kernel: int, stride: int, *, last: bool) -> None:
     folding = folding_of(channels, height, width, kernel, stride, last=last)
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.integers(0, 256, (3, channels, height, width), dtype=np.uint8))

@@ -218,8 +218,6 @@ def test_torchs_compiler_is_not_imported() -> None:
 
 
 # --- denormal numbers
-
-
 def test_results_that_small_are_zero_inside_and_exact_outside() -> None:
     tiny = torch.full((64,), 1e-20)
     with denormals_are_zero():

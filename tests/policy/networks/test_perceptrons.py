@@ -105,9 +105,7 @@ shapes = {
 
 @settings(deadline=None, derandomize=True)  # a sum that rounds to 0 would switch a unit off
 @given(**shapes)
-def test_outputs_and_gradients_are_those_of_torchs_modules(
-    shared: Widths, how: How, activation: Activation, rows: int, seed: int
-) -> None:
+def test_it_equals_torchs_modules(shared: Widths, how: How, activation: Activation, rows: int, seed: int) -> None:
     inputs = 12
     shared = shared if how not in SPLIT or not shared else (*shared[:-1], 12)  # each head reads a share
     made = network(shared, how, activation, inputs=inputs, seed=seed)

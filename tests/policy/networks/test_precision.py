@@ -12,14 +12,7 @@ from torch import nn
 from remuda.policy.networks.layouts import Convolution, ImageLayout, Pixels
 from remuda.policy.networks.one_node import Outputs
 from remuda.policy.networks.perceptrons import Perceptrons
-from remuda.policy.networks.precision import (
-    LEAST_MULTIPLICATIONS,
-    Hardware,
-    Lowering,
-    Products,
-    lowering,
-    rounding,
-)
+from remuda.policy.networks.precision import LEAST_MULTIPLICATIONS, Hardware, Lowering, Products, lowering, rounding
 from remuda.policy.networks.trunks import ConvolutionTrunk
 
 CPU = torch.device("cpu")
@@ -99,9 +92,7 @@ def test_only_large_products_are_lowered() -> None:
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
 @pytest.mark.parametrize("shared", [0, 2, 3])
 @pytest.mark.parametrize("way", WAYS)
-def test_outputs_and_gradient_are_close_to_those_in_float32(
-    activation: type[nn.Module], shared: int, way: Lowering
-) -> None:
+def test_outputs_and_gradient_are_close_to_float32(activation: type[nn.Module], shared: int, way: Lowering) -> None:
     products, widths = lower(way), (4, WIDTH, WIDTH, WIDTH, 3)
     (got, gradient), (expected, exact) = (
         learned(widths, way, activation=activation, shared=shared) for way in (products, None)
@@ -145,8 +136,6 @@ def test_a_processor_copies_only_what_onednn_does_not_round(
 
 
 # --- modules
-
-
 @pytest.mark.parametrize("way", ["float32", "bfloat16"])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])

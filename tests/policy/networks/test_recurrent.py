@@ -52,9 +52,7 @@ def test_unrolled_it_is_torchs_own_layer(kind: CoreKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(n=st.integers(1, 4), steps=st.integers(1, 9), cut=st.integers(0, 9), seed=st.integers(0, 99))
-def test_plain_arrays_torch_step_by_step_and_unrolled_agree(
-    kind: CoreKind, n: int, steps: int, cut: int, seed: int
-) -> None:
+def test_arrays_steps_and_unrolled_torch_agree(kind: CoreKind, n: int, steps: int, cut: int, seed: int) -> None:
     """With episodes that begin anywhere, and a sequence cut anywhere: states continue from chunk to chunk."""
     ours = core(kind, seed)
     encoded, state = sequences(seed, n, steps, kind)

@@ -39,9 +39,7 @@ def test_each_is_a_perceptron_of_linear_layers_and_relu(count: int, sizes: list[
 
 @settings(deadline=None)
 @given(count=st.integers(1, 3), sizes=widths, rows=st.integers(1, 12), flat=st.booleans(), seed=st.integers(0, 1000))
-def test_gradients_are_those_of_the_layers_by_themselves(
-    count: int, sizes: list[int], rows: int, flat: bool, seed: int
-) -> None:
+def test_gradients_are_those_of_single_layers(count: int, sizes: list[int], rows: int, flat: bool, seed: int) -> None:
     """Gradients of a loss that uses the network twice, by the inputs and all parameters, which may be one vector."""
     network = made(count, sizes, seed)
     plain = copy.deepcopy(network).eval()

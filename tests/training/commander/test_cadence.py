@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.training.commander.commander import Commander, EvaluateByTraining, Save
 from remuda.wire.messages import CheckpointRecord, Counters
 
@@ -61,9 +59,7 @@ def stretches(*lengths: int, s: float = 0.0) -> list[Counters]:
         (7, 1, [7, 14]),
     ],
 )
-def test_a_save_per_boundary_and_one_for_a_stretch_that_crosses_several(
-    length: int, interval: int, expected: list[int]
-) -> None:
+def test_a_save_per_boundary_and_one_for_several_crossed(length: int, interval: int, expected: list[int]) -> None:
     moments = stretches(*[length] * (expected[-1] // length))
     commander = begun(config(checkpoint={"interval_env_steps": interval}))
     assert [counters.env_step for counters in saves(commander, moments)] == expected
@@ -88,26 +84,3 @@ def test_the_next_boundary_outlives_the_coordinator() -> None:
     again.restore(begun(settings).snapshot())
     assert saves(again, stretches(*[10_000] * 5)) == []
     assert again.snapshot().next_checkpoint is None
-
-
-SNAPSHOTS = {
-    "all": ({"interval_env_steps": 20, "keep": 0}, [0, 20, 40, 60, 80, 100, 120]),
-    "last": ({"interval_env_steps": 20, "keep": 1}, [0, 120]),
-    "gap": ({"interval_env_steps": 60, "keep": 0}, [0, 60, 120]),
-    "none": ({"interval_env_steps": None}, [0, 120]),
-}
-"""What rlpyt calls snapshot modes, with a row of its log every 20 steps and a gap of 3. Its last+gap is gap here: the
-last checkpoint is always kept."""
-
-
-@pytest.mark.parametrize("mode", SNAPSHOTS)
-def test_snapshot_modes_are_intervals_and_numbers_to_keep(mode: str, tmp_path: Path) -> None:
-    settings, left = SNAPSHOTS[mode]
-    config_ = config(checkpoint=settings, stop={"max_env_steps": 120})
-    commander, index = begun(config_), CheckpointIndex(tmp_path)
-    index.add(record(Counters()))
-    for counters in saves(commander, stretches(*[10] * 12)):
-        index.add(record(counters), keep=config_.checkpoint.keep)
-    commander.save_final()
-    index.add(record(Counters(env_step=120, train_iter=12)), keep=config_.checkpoint.keep)
-    assert [known.env_step for known in index.records] == left

@@ -59,8 +59,6 @@ class Run:
 
 
 # --- when a task begins ---
-
-
 def test_by_steps_a_task_begins_at_its_step_and_several_at_once_where_a_chunk_crosses_them() -> None:
     run = Run(config(BY_STEPS))
     assert [run.at(step) for step in (0, 99, 100, 150, 200, 10_000)] == [[0], [0], [1], [1], [2], [2]]
@@ -132,8 +130,6 @@ def test_after_a_crash_anywhere_it_goes_on_as_if_nothing_had_been(moves: list[tu
 
 
 # --- what a new task means for evaluations ---
-
-
 def test_with_a_new_task_a_new_best_begins_and_is_looked_for_at_once() -> None:
     run = Run(config(BY_STEPS))
     commander = run.commanders[0]
@@ -205,8 +201,6 @@ def test_a_resumed_run_is_at_its_task_and_has_it_evaluated_if_nothing_was() -> N
 
 
 # --- settings ---
-
-
 @pytest.mark.parametrize(
     ("schedule", "why"),
     [

@@ -15,7 +15,7 @@ from remuda.training.commander.end import End, evaluation_is_too_late, longer_s
 from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, Happened, LogLine, RecordCheckpoint, RecordReward
-from remuda.wire.messages import Counters, ExperimentState
+from remuda.wire.messages import Counters
 
 RUN = "a run"
 
@@ -86,22 +86,6 @@ def test_the_end_is_said_and_is_an_event_with_the_counters_of_its_moment() -> No
     assert (event.kind, event.env_step, event.train_iter, event.wall_s) == ("run_ends", 10, 3, 0.5)
     text = "the run is over after 1.2 s: max_env_steps; env_step 10 has reached max_env_steps 10"
     assert outcomes.run_is_over(end, 1.23) == LogLine(RUN, text)
-
-
-@pytest.mark.parametrize(
-    ("reason", "state"),
-    [
-        ("stop_value", "finished"),
-        ("max_wall_s", "finished"),
-        ("stopped", "stopped"),
-        ("ValueError: the floor gave way", "failed"),
-        ("5 failures in a row; workers fail: no", "failed"),
-    ],
-)
-def test_each_reason_has_its_state(reason: str, state: ExperimentState) -> None:
-    end = End(reason, "as the log says")
-    assert end.state == state
-    assert end.on_request == (state == "stopped")
 
 
 @pytest.mark.parametrize(

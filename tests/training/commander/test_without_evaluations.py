@@ -8,9 +8,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator import configs
 from remuda.tests.coordinator.simulation import World
-from remuda.training.commander.commander import Commander, EvaluateByTraining, Save
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
+from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, PolicyRef
 
 UUID = "00000000-0000-4000-8000-000000000001"
 
@@ -43,22 +42,6 @@ def test_the_newest_episodes_evaluate_once_there_are_enough() -> None:
     restarted = again.evaluated_by_training(record(500))
     assert restarted is not None
     assert restarted.returns == evaluated.returns
-
-
-def test_the_commander_asks_for_an_evaluation_and_stops_by_it() -> None:
-    commander = Commander(config(stop={"stop_value": 5.0}))
-    commander.started()
-    assert commander.saved("initial", record(0)) == [EvaluateByTraining(record(0))]
-    commander.not_evaluated()
-    assert commander.progressed(Counters(env_step=500, train_iter=50)) == [Save("evaluation")]
-    assert commander.saved("evaluation", record(500)) == [EvaluateByTraining(record(500))]
-    rows = ProgressRows(config(window=1))
-    rows.chunk(chunk(0, 5.5))
-    evaluated = rows.evaluated_by_training(record(500))
-    assert evaluated is not None
-    assert commander.evaluated(evaluated).best
-    assert commander.ending is not None
-    assert commander.ending.reason == "stop_value"
 
 
 def test_a_run_in_parallel_needs_no_evaluator_and_knows_its_best() -> None:

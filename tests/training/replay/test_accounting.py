@@ -119,47 +119,6 @@ def test_a_chunk_the_ledger_refuses_is_not_sampled_either() -> None:
     assert totals(held) == before
 
 
-def test_the_oldest_make_room_and_their_files_may_go_once_the_learner_has_them() -> None:
-    held = accounting(capacity=2 * ROWS)
-    metas = [meta_of(sequence, ROWS) for sequence in range(4)]
-    for meta in metas[:2]:
-        held.accept(meta, LEASE)
-    assert [chunk.meta for chunk in held.hand_out_new()] == metas[:2]
-    assert held.hand_out_new() == []
-    assert held.accept(metas[2], LEASE).deletable == ()  # the learner may be about to read the first
-    assert held.index.first_live_row == ROWS
-    assert held.confirm_loaded(2 * ROWS) == [metas[0].file]
-    assert held.accept(metas[3], LEASE).deletable == (metas[1].file,)
-    assert held.live_files() == {metas[2].file, metas[3].file}
-    assert held.ledger.env_step == 4 * ROWS  # what was counted stays counted
-
-
-def test_a_new_learner_is_told_of_every_live_chunk() -> None:
-    held = accounting(capacity=2 * ROWS)
-    metas = [meta_of(sequence, ROWS) for sequence in range(3)]
-    for meta in metas:
-        held.accept(meta, LEASE)
-        held.hand_out_new()
-    chunks, deletable = held.replay_for_new_learner()
-    assert [(chunk.first_row, chunk.meta) for chunk in chunks] == [(ROWS, metas[1]), (2 * ROWS, metas[2])]
-    assert deletable == [metas[0].file]
-    assert held.hand_out_new() == []
-
-
-def test_batches_come_from_live_rows_once_there_are_enough() -> None:
-    held = accounting(min_rows=2 * ROWS)
-    held.accept(meta_of(0, ROWS), LEASE)
-    assert held.sampleable_batches(8) == 0
-    assert held.samples_per_insert is None
-    held.accept(meta_of(1, ROWS), LEASE)
-    assert held.sampleable_batches(8) > 0
-    sampled = held.sample(2, 8, train_iter=0)
-    assert sampled.rows.shape == (2, 8)
-    assert ((sampled.rows >= 0) & (sampled.rows < 2 * ROWS)).all()
-    held.accept(meta_of(2, ROWS), LEASE)  # the first after the warm-up
-    assert held.samples_per_insert == pytest.approx(16 / ROWS)
-
-
 def test_policy_lag_counts_versions_within_an_epoch() -> None:
     held = accounting()
     held.accept(replace(meta_of(0, ROWS), policy=PolicyRef(2, 5, 50)), LEASE)

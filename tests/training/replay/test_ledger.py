@@ -101,9 +101,7 @@ def test_a_chunk_that_comes_late_under_a_lease_that_is_over_counts_once_whatever
 
 
 @given(st.data())
-def test_what_lies_in_the_data_folder_is_never_counted_twice_and_not_missed_while_its_lease_is_known(
-    data: st.DataObject,
-) -> None:
+def test_files_of_known_leases_are_neither_counted_twice_nor_missed(data: st.DataObject) -> None:
     """Whatever a worker wrote for this run and others, in whatever order its words came, late ones too, and over
     restarts from the journaled changes."""
     ledger, number, written = Ledger(), 0, dict[int, list[int]]()
@@ -243,25 +241,3 @@ def test_a_huge_hole_is_one_gap() -> None:
     assert sequence.add(2**53)
     assert sequence.missing == (range(0, 2**53),)
     assert sequence.high_water == 2**53
-
-
-@given(st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)))
-def test_one_restored_goes_on_as_the_one_it_was(before: list[int], after: list[int]) -> None:
-    sequence = SequenceSet()
-    for number in before:
-        sequence.add(number)
-    restored = SequenceSet.of(sequence.high_water, sequence.missing)
-    assert [restored.add(number) for number in after] == [sequence.add(number) for number in after]
-    assert (restored.high_water, restored.missing) == (sequence.high_water, sequence.missing)
-
-
-def test_too_many_gaps_leave_the_set_as_it_was() -> None:
-    sequence = SequenceSet(max_gaps=2)
-    for number in (1, 3):
-        sequence.add(number)
-    with pytest.raises(TooManyGapsError, match="the most is 2"):
-        sequence.add(5)
-    assert sequence.high_water == 3
-    assert sequence.add(4)
-    assert sequence.add(0)
-    assert sequence.add(6), "a gap was filled, so there is room for another"

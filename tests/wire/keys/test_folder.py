@@ -63,9 +63,7 @@ def test_a_folder_that_others_can_look_into_is_refused(folder: KeysFolder) -> No
         ("alice", "a" * 64, "king", "no right"),
     ],
 )
-def test_what_cannot_be_added_changes_nothing(
-    folder: KeysFolder, name: str, public: str, right: str, reason: str
-) -> None:
+def test_what_cannot_be_added_is_left_out(folder: KeysFolder, name: str, public: str, right: str, reason: str) -> None:
     before = folder.authorized.read_bytes()
     with pytest.raises(KeyFileError, match=reason):
         folder.add(name, public, right)

@@ -38,9 +38,7 @@ def test_who_does_not_see_it_has_a_key_of_its_own(tmp_path: Path, monkeypatch: p
     assert keys_again(elsewhere, "worker").own == pair
 
 
-def test_a_folder_of_the_same_name_on_another_host_is_another_coordinators(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_that_name_elsewhere_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = KeysFolder(tmp_path / FOLDER)
     other.save()
     monkeypatch.delenv(KEY_FILE, raising=False)
@@ -59,9 +57,7 @@ def test_a_refusal_says_what_to_ask_for_and_shows_no_secret() -> None:
         assert repr(keys.own.secret) not in shown
 
 
-def test_who_was_invited_has_the_key_in_the_file_and_needs_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invited_user_needs_nothing_but_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = new_pair("two")
     invited = replace(CONNECTION, own_key=HandedKey("two", pair.secret.hex()), keys_dir=str(tmp_path / "not here"))
     monkeypatch.delenv(KEY_FILE, raising=False)

@@ -6,15 +6,7 @@ import pytest
 
 from remuda.wire.codec import CodecError, Frame
 from remuda.wire.messages import Grant
-from remuda.wire.streams.messages import (
-    WHOLE_BYTES,
-    WHOLE_PARTS,
-    Cancel,
-    FromWorker,
-    LogAppend,
-    Piece,
-    Put,
-)
+from remuda.wire.streams.messages import WHOLE_BYTES, WHOLE_PARTS, Cancel, FromWorker, LogAppend, Piece, Put
 from remuda.wire.streams.sockets import LIMITS, decode, encode, of_workers
 
 GRANT = Grant("runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")

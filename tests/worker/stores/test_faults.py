@@ -20,15 +20,7 @@ from remuda.tests.worker.stores.served import WORKER, Ranch, chunk
 from remuda.tests.worker.stores.test_ports import at_last
 from remuda.wire.codec import Frame
 from remuda.wire.messages import Grant, PolicyRef
-from remuda.wire.streams.messages import (
-    PIECE_BYTES,
-    WHOLE_BYTES,
-    WHOLE_PARTS,
-    WINDOW_BYTES,
-    Begin,
-    Piece,
-    Put,
-)
+from remuda.wire.streams.messages import PIECE_BYTES, WHOLE_BYTES, WHOLE_PARTS, WINDOW_BYTES, Begin, Piece, Put
 from remuda.wire.streams.sockets import decode, encode, of_workers
 from remuda.worker.stores import client as client_module
 from remuda.worker.stores.server import uploads
@@ -71,9 +63,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, pause_s: float = 0.05) -> None:
 
 
 @pytest.mark.parametrize("break_it", ["cut", "swallow"])
-def test_a_transfer_goes_on_after_the_connection_broke(
-    ranch: Ranch, monkeypatch: pytest.MonkeyPatch, break_it: str
-) -> None:
+def test_a_transfer_goes_on_after_a_break(ranch: Ranch, monkeypatch: pytest.MonkeyPatch, break_it: str) -> None:
     """Either cut, or kept open while nothing passes any more, as when a cable is pulled out."""
     slow_disk(monkeypatch)
     with ranch.serve(), Proxy(ranch.port) as proxy:
@@ -109,9 +99,7 @@ def test_bytes_that_were_changed_on_their_way_are_not_believed(ranch: Ranch, mon
     check()
 
 
-def test_a_server_that_is_killed_leaves_no_file_and_the_next_one_gets_the_whole(
-    ranch: Ranch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_server_leaves_no_file(ranch: Ranch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process dies without a word: what it had written of a file stays under a temporary name, and is swept."""
     slow_disk(monkeypatch)
     monkeypatch.setattr(uploads.Uploads, "close", lambda self: None)  # so that it does not tidy up

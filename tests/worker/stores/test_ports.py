@@ -55,9 +55,7 @@ def stores(ranch: Ranch, kind: Kind) -> Generator[Callable[..., RunStores]]:
 
 
 @pytest.mark.parametrize("rows", [1, 200_000])
-def test_a_chunk_that_was_written_is_in_data_as_announced(
-    ranch: Ranch, stores: Callable[..., RunStores], rows: int
-) -> None:
+def test_a_written_chunk_is_in_data_as_announced(ranch: Ranch, stores: Callable[..., RunStores], rows: int) -> None:
     """Of one piece, or of many."""
     meta, columns = chunk(0, rows)
     store = stores().payloads

@@ -127,8 +127,6 @@ def test_the_portable_form_is_the_network_without_a_search(observation: Observat
 
 
 # --- the declaration
-
-
 @pytest.mark.parametrize(
     ("settings", "env_step", "temperature"),
     [

@@ -44,9 +44,7 @@ KEEPS = 1.0 / np.sqrt(1.0 + BatchNorm(1).epsilon)
         ((1, 1), 0, (1, 1)),
     ],
 )
-def test_images_are_halved_until_no_side_is_longer_than_eight(
-    image: tuple[int, int], times: int, latent: tuple[int, int]
-) -> None:
+def test_images_are_halved_until_eight_or_less(image: tuple[int, int], times: int, latent: tuple[int, int]) -> None:
     pixels = replace(PIXELS, height=image[0], width=image[1])
     assert (halvings(pixels), latent_size(pixels)) == (times, latent)
     network = made(pixels).eval()

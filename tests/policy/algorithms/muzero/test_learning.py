@@ -20,15 +20,7 @@ from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, Support
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.networks.batch_norm import BatchNorm
 from remuda.policy.spaces import ObservationSpec
-from remuda.tests.policy.algorithms.muzero.cases import (
-    ACTION,
-    OBSERVATION,
-    SMALL,
-    batch,
-    changed,
-    config,
-    muzero,
-)
+from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, batch, changed, config, muzero
 from remuda.tests.policy.algorithms.muzero.networks import KINDS, Kind
 from remuda.tests.policy.algorithms.segments import numbers
 
@@ -50,8 +42,6 @@ def updated(algorithm: MuZero, seeds: range) -> MuZero:
 
 
 # --- what it returns
-
-
 def test_how_much_is_in_use_is_told_with_every_report() -> None:
     often = config().model_copy(update={"log": LogConfig(interval_train_iters=3)})
     algorithm = MuZero(often, OBSERVATION, ACTION, 0)
@@ -92,8 +82,6 @@ def test_priorities_are_those_of_the_rows_in_their_order() -> None:
 
 
 # --- what it must not depend on
-
-
 @settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
 def test_what_lies_after_the_end_of_a_row_changes_nothing(seed: int) -> None:
@@ -121,8 +109,6 @@ def test_a_batch_of_nothing_but_cut_rows() -> None:
 
 
 # --- the target network, and Reanalyse
-
-
 def test_values_come_from_the_target_network() -> None:
     algorithm = muzero(changed(target_update_iters=1))
     updated(algorithm, range(20))
@@ -170,8 +156,6 @@ def test_what_was_illegal_has_no_share_and_is_not_searched_again() -> None:
 
 
 # --- state
-
-
 def test_images_are_searched_with_the_running_moments() -> None:
     rng, frames = np.random.default_rng(0), ObservationSpec((1, 3, 4), "uint8", 0.0, 255.0)
     algorithm, rows = muzero(changed(channels=6), observation=frames), batch(rng)
@@ -185,8 +169,6 @@ def test_images_are_searched_with_the_running_moments() -> None:
 
 
 # --- analysis
-
-
 def test_dormant_units_by_hand() -> None:
     layer = torch.tensor([[4.0, 0.0, -0.06], [4.0, 0.0, 0.04]])  # sizes 4, 0 and 0.05; 0.025 of their mean is 0.034
     assert float(dormant_ratio([layer])) == pytest.approx(1 / 3)

@@ -11,15 +11,7 @@ from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.algorithms.muzero.search.search import SearchResult
 from remuda.policy.algorithms.muzero.targets import ROOT_VALUE, SEARCH_POLICY, Positions
 from remuda.tests.policy import cases
-from remuda.tests.policy.algorithms.muzero.cases import (
-    ACTION,
-    OBSERVATION,
-    SMALL,
-    Batch,
-    batch,
-    changed,
-    muzero,
-)
+from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, Batch, batch, changed, muzero
 
 K = SMALL.unroll_steps
 POLICY = changed(reanalyze_ratio=1.0, simulations=25, target_update_iters=1)
@@ -85,8 +77,6 @@ def test_an_observation_that_several_rows_hold_is_searched_once(monkeypatch: pyt
 
 
 # --- the learning side
-
-
 def test_the_target_network_has_a_version_that_rises_when_it_changes() -> None:
     algorithm = muzero(changed(target_update_iters=3))
     seen: list[tuple[int, float]] = []

@@ -70,15 +70,6 @@ def test_returns_by_hand(discount: float, expected: list[float]) -> None:
     assert returns.bootstrapped.tolist() == [0, 2, 3, 6]  # nobody asks the network what would come to nothing
 
 
-def test_an_episode_that_terminates_with_the_window_is_not_bootstrapped_from_its_end() -> None:
-    steps, terminated = ints(4), flags(True)
-    places = Positions.of(steps, terminated, unroll_steps=2)
-    reward = np.array([[1, 2, 3, 4]], np.float32)
-    returns = Returns.of(places, reward, steps, terminated, n_step=2, discount=0.5)
-    assert returns.bootstrapped.tolist() == [0, 1]
-    np.testing.assert_allclose(returns.with_values(np.array([8, 8], np.float32)), [1 + 1 + 2, 2 + 1.5 + 2, 3 + 2])
-
-
 def by_loops(
     reward: np.ndarray, steps: int, terminated: bool, values: np.ndarray, position: int, *, n_step: int, discount: float
 ) -> float:
@@ -167,13 +158,6 @@ def test_a_two_hot_distribution_means_its_number(numbers: list[float]) -> None:
     np.testing.assert_allclose(  # and by its logarithm, where that is no infinity
         support.expectation((distribution + 1e-300).log()).numpy(), np.array(numbers), rtol=1e-9, atol=1e-9
     )
-
-
-def test_beyond_the_support_is_its_end() -> None:
-    support = Support(2)
-    most = float(unscaled(doubles(2.0)))
-    means = support.mean(two_hot(support, doubles(1e9, -1e9)))
-    np.testing.assert_allclose(means.numpy(), [most, -most])
 
 
 def test_cross_entropy_is_that_of_the_two_hot_distribution() -> None:

@@ -163,8 +163,6 @@ def test_collectors_and_the_learner_see_the_same(kind: str) -> None:
 
 
 # --- priorities and rescaled values
-
-
 def test_priorities_mix_the_largest_and_the_mean() -> None:
     errors = torch.tensor([[1.0, -3.0, 2.0], [4.0, 9.0, 0.0], [5.0, 5.0, 5.0]])
     valid = torch.tensor([[True, True, True], [True, False, True], [False, False, False]])

@@ -54,8 +54,6 @@ def assert_same_networks(
 
 
 # --- against torch's own pieces
-
-
 @pytest.mark.parametrize("temperature", [None, 0.3])
 def test_an_update_of_sac_equals_the_textbook_in_plain_torch(temperature: float | None) -> None:
     policy = SacConfig(hidden=SMALL, temperature=temperature, target_share=0.1, actor_learning_rate=3e-3)
@@ -288,8 +286,6 @@ def test_an_update_of_td3_equals_the_textbook_in_plain_torch() -> None:
 
 
 # --- gradients
-
-
 def losses(algorithm: TwinCriticLearner[Any], action: ActionSpec) -> dict[str, Callable[[], torch.Tensor]]:
     """Loss of each part, with the same rows and noise in float64."""
     given = algorithm._rows(batch(np.random.default_rng(0), action))
@@ -348,8 +344,6 @@ def test_a_loss_gives_its_part_the_gradient_of_finite_differences_and_others_non
 
 
 # --- targets by hand: critics and targets that give constants, and an actor of known entropy
-
-
 @each_kind
 def test_each_part_is_clipped_by_its_own_norm(kind: str) -> None:
     policy, action = KINDS[kind]

@@ -148,9 +148,7 @@ def test_both_trees_are_one_and_the_same(
     considered=st.integers(1, 20),
     seed=st.integers(0, 2**32),
 )
-def test_actions_are_tried_as_often_as_sequential_halving_says(
-    roots: int, actions: int, simulations: int, considered: int, seed: int
-) -> None:
+def test_sequential_halving_is_followed(roots: int, actions: int, simulations: int, considered: int, seed: int) -> None:
     told, rng = SearchSettings(simulations, gumbel=GumbelSettings(considered)), np.random.default_rng(seed)
     legal = rng.random((roots, actions)) < 0.6
     legal[:, 0] = True

@@ -21,9 +21,7 @@ from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, Tab
     mask=st.booleans(),
     noisy=st.booleans(),
 )
-def test_visits_add_up_and_illegal_actions_have_none(
-    roots: int, actions: int, simulations: int, seed: int, mask: bool, noisy: bool
-) -> None:
+def test_visits_add_up(roots: int, actions: int, simulations: int, seed: int, mask: bool, noisy: bool) -> None:
     rng, told = np.random.default_rng(seed), SearchSettings(simulations)
     legal = rng.random((roots, actions)) < 0.5
     legal[np.arange(roots), rng.integers(0, actions, roots)] = True
@@ -54,9 +52,7 @@ def test_visits_add_up_and_illegal_actions_have_none(
     rule=st.sampled_from([None, GumbelSettings()]),
     seed=st.integers(0, 2**32),
 )
-def test_a_root_is_searched_as_if_it_were_alone(
-    roots: int, actions: int, simulations: int, rule: GumbelSettings | None, seed: int
-) -> None:
+def test_roots_are_separate(roots: int, actions: int, simulations: int, rule: GumbelSettings | None, seed: int) -> None:
     rng, told, model = (
         np.random.default_rng(seed),
         SearchSettings(simulations, gumbel=rule),

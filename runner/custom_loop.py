@@ -67,7 +67,7 @@ class Run:
         """
         env_step, train_iter = int(env_step), int(train_iter)
         returns, lengths, info = _floats(returns), _integers(lengths), _floats_by_name(info)
-        metrics = {name: float(value) for name, value in (metrics or {}).items()}
+        averages = {name: float(value) for name, value in (metrics or {}).items()}
         before, now_s = self._counters, time.monotonic()
         self._reach(env_step, train_iter, episodes=len(returns))
         test_returns, test_lengths, test_info, test_env_step = self._test
@@ -84,8 +84,8 @@ class Run:
                 test_lengths=test_lengths,
                 test_info=test_info,
                 test_env_step=test_env_step,
-                losses=metrics,
-                metrics=metrics,
+                losses=averages,
+                metrics=averages,
                 wall_s=self._counters.wall_s,
             )
         )
@@ -97,7 +97,7 @@ class Run:
             episode_lengths=lengths,
             episode_info=info,
         )
-        self._emit(window, metrics)
+        self._emit(window, averages)
         self._test, self._logged_s = _NOTHING, now_s
 
     def save(self, state: Mapping[str, object], *, env_step: SupportsInt, train_iter: SupportsInt) -> CheckpointRecord:

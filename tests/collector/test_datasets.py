@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from remuda.buffer.chunk import Columns
 from remuda.buffer.episodes import Episodes, counted_episodes
@@ -124,7 +125,7 @@ def test_minari_reads_every_array_as_written_and_a_second_dataset_needs_another_
 
 @pytest.mark.parametrize(("env", "reward"), [({}, [1.0, -1.0, 0.5]), ({"reward_clipping": False}, [5.0, -7.0, 0.5])])
 def test_rewards_of_atari_are_clipped_as_collectors_clip_them(
-    env: dict[str, bool], reward: list[float], monkeypatch: pytest.MonkeyPatch
+    env: dict[str, JsonValue], reward: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ale_py", reason="needs pip install 'remuda[atari]'")
     seen, ends = np.zeros((4, 4, 84, 84), np.uint8), np.array([False, False, True])

@@ -19,7 +19,7 @@ ABORTED = "signal 6 (SIGABRT)"
 
 
 def lease_of(worker: str, ready_s: float = math.inf) -> Lease:
-    lease = Lease(LeaseHolder(1, worker, 0, "collector", "host", 1), 0)
+    lease = Lease(LeaseHolder(1, worker, 0, "collector", "host", 1), 0, 0)
     lease.ready_s = ready_s
     return lease
 

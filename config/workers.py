@@ -240,7 +240,8 @@ class StopConfig(Section):
     max_env_steps: Positive = 1_000_000
     """Environment steps in accepted chunks."""
     max_train_iters: Positive | None = None
-    """Gradient updates; PPO and PQN make `policy.epochs` times `policy.minibatches` updates per batch."""
+    """Gradient updates; PPO and PQN make `policy.epochs` times `policy.minibatches` updates per batch, IMPALA
+    `policy.epochs`."""
     max_wall_s: PositiveFloat | None = None
     """Seconds since the run got its first worker, over restarts and resumes. Time in the queue does not count; time of
     waiting for a worker counts. A running evaluation, and the evaluation of the last checkpoint, may take a tenth of

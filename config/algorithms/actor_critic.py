@@ -186,7 +186,14 @@ class ImpalaConfig(ActorCriticConfig):
     type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
     horizon_steps: Horizon = 20
-    """Steps of one environment per segment. A batch is learner.segments_per_update segments and one gradient step."""
+    """Steps of one environment per segment. A batch is learner.segments_per_update segments."""
+    epochs: Annotated[Positive, MayChange()] = 1
+    """Gradient steps on each batch; several need `clip`."""
+    clip: Annotated[PositiveFloat | None, MayChange()] = None
+    """Null is the paper's loss. Otherwise actions whose probability has grown or fallen by more than this share, in the
+    direction of their advantage, are left out of the policy's loss, as in PPO (APPO, Luo et al. 2020)."""
+    normalize_advantages: bool = False
+    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
     rho_clip: Annotated[PositiveFloat, MayChange()] = 1.0
     """Largest importance weight of a step (rho in V-trace). A larger value brings the learned values closer to the
     values of the newest policy."""
@@ -209,11 +216,19 @@ class ImpalaConfig(ActorCriticConfig):
 
     @classmethod
     def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
-        """See AlgorithmConfig. For images as in examples/pong_impala.yaml."""
+        """See AlgorithmConfig. For images as in examples/pong_impala.yaml, with half the learning rate for the larger
+        network."""
         if spaces != "images":
             return {}
         return {
             "env.num_envs": 16,
+            "policy.horizon_steps": 32,
+            "policy.epochs": 3,
+            "policy.clip": 0.1,
+            "policy.c_clip": 0.95,
+            "policy.normalize_advantages": True,
+            "policy.normalize_rewards": False,
+            "policy.value_coefficient": 0.25,
             "learner.learning_rate": [[0, 5e-4], [10_000_000, 0]],
             "learner.segments_per_update": 8,
             "collector.count": 1,

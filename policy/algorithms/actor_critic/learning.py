@@ -24,7 +24,7 @@ from remuda.policy.networks.recurrent_networks import RecurrentNetwork, Unrolled
 from remuda.policy.networks.tensors import masked, to_tensor, weights_from
 from remuda.policy.networks.torch_networks import ActorCriticNetwork, PolicyAndValue, RewardScale
 from remuda.policy.ranks import Ranks
-from remuda.policy.returns import Outcome
+from remuda.policy.returns import Floats, Outcome
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 from remuda.policy.torch_distributions import Distribution, Gaussian, categorical
 
@@ -120,6 +120,8 @@ class Losses(NamedTuple):
     values: torch.Tensor
     """float32 [n]: values of the observations before the actions; `targets` likewise."""
     targets: torch.Tensor
+    advantages: torch.Tensor
+    """float32 [n]: advantages of the actions, in the policy's loss."""
 
     @property
     def means(self) -> tuple[torch.Tensor, ...]:
@@ -209,6 +211,12 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
     def _values(self, seen: Seen) -> torch.Tensor:
         """The values [n] alone, without a graph."""
         return cast("Callable[[Seen], torch.Tensor]", self._online.values)(seen)
+
+    def _normalised(self, advantages: Floats) -> Floats:
+        """Shift and scale the advantages [n] to mean 0 and standard deviation 1 over the batches of all ranks."""
+        whole = Moments.of_all(self.ranks, advantages[:, None])
+        normalised: Floats = ((advantages - whole.mean) / (np.sqrt(whole.variance) + 1e-8)).astype(np.float32)
+        return normalised
 
     def _mean_entropy(self, entropies: torch.Tensor) -> torch.Tensor:
         """Mean entropy; has a graph only if the loss contains it."""

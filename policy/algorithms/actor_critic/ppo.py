@@ -20,7 +20,6 @@ from remuda.policy.algorithms.actor_critic.learning import (
 )
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.network_learner import shuffled
-from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.recurrent_networks import Unrolled
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.returns import Floats, generalized_advantages
@@ -136,7 +135,8 @@ class Ppo(ActorCritic):
         of_values = value_loss(values, steps.returns, steps.values, clip=self._policy.value_clip)
         entropy = self._mean_entropy(entropies)
         total = self._total(of_policy, of_values, entropy)
-        return Losses(total, of_policy, of_values, entropy, log_ratio, values.detach(), steps.returns)
+        known = (values.detach(), steps.returns, steps.advantages)
+        return Losses(total, of_policy, of_values, entropy, log_ratio, *known)
 
     def _step(self, steps: Steps, *, clip: float) -> _GradientStep | None:
         """Take one gradient step on a minibatch; None if the policy has already moved too far."""
@@ -176,8 +176,7 @@ class Ppo(ActorCritic):
         of_steps = values[:, :-1][valid]
         returns = advantages + of_steps
         if config.normalize_advantages:
-            whole = Moments.of_all(self.ranks, advantages[:, None])
-            advantages = ((advantages - whole.mean) / (np.sqrt(whole.variance) + 1e-8)).astype(np.float32)
+            advantages = self._normalised(advantages)
         return advantages, returns, of_steps
 
     def _minibatches(self, steps: Steps, segments: Segments, rng: np.random.Generator) -> Iterator[Steps]:

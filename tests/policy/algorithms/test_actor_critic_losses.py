@@ -22,6 +22,7 @@ from remuda.tests.policy.algorithms.segments import PUSH, SEVERAL, Batch, batch,
 Activation = Literal["tanh", "relu"]
 OnPolicy = PpoConfig | ImpalaConfig
 
+CLIPPED_IMPALA = ImpalaConfig(clip=0.3, normalize_advantages=True, normalize_rewards=False)
 HIDDEN = st.lists(st.integers(1, 24), max_size=3).map(tuple)
 ACTIVATION = st.sampled_from(["tanh", "relu"])
 SEED = st.integers(0, 2**32 - 1)
@@ -33,12 +34,12 @@ def values_of(algorithm: ActorCritic, rows: Batch) -> torch.Tensor:
     return values.reshape(len(rows["valid"]), -1)
 
 
-def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Of all steps of a batch at once, differentiable; `old_values` are from before the first step."""
+def log_ratio_and_entropy(algorithm: ActorCritic, rows: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log ratios of the actions (learning policy to acting policy) and entropies, [n] each."""
     made = cast("ActorCriticNetwork", algorithm.network)
     valid = rows["valid"]
-    features, values = made.features(torch.tensor(rows["obs"]).reshape(-1, 4)), values_of(algorithm, rows)
-    outputs = made.policy(features).reshape(*values.shape, -1)[:, :-1][torch.tensor(valid)]
+    features = made.features(torch.tensor(rows["obs"]).reshape(-1, 4))
+    outputs = made.policy(features).reshape(*rows["obs"].shape[:2], -1)[:, :-1][torch.tensor(valid)]
     actions, spec = torch.tensor(rows["action"][valid]), algorithm.action
     if "legal" in rows:  # a finite number, which autograd can work with
         outputs = torch.where(torch.tensor(rows["legal"][:, :-1][valid]), outputs, -1e9)
@@ -49,9 +50,17 @@ def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: to
         log_prob, entropy = categorical(outputs, actions - spec.start)
     else:
         log_prob, entropy = gaussian(outputs, made.log_std, actions)
+    return log_prob - torch.tensor(rows["log_prob"][valid]), entropy
+
+
+def losses(
+    algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: torch.Tensor, old_log_ratio: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Of all steps of a batch at once, differentiable; old values and log ratios are from before the first step."""
+    valid = rows["valid"]
+    values, (log_ratio, entropy) = values_of(algorithm, rows), log_ratio_and_entropy(algorithm, rows)
     outcome = Outcome(rows["reward"], rows["terminated"], rows["done"], valid)
     known = old_values.detach().numpy()
-    log_ratio = log_prob - torch.tensor(rows["log_prob"][valid])
     chosen = values[:, :-1][torch.tensor(valid)]
     if isinstance(policy, PpoConfig):
         advantages = torch.tensor(
@@ -71,9 +80,17 @@ def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: to
         value_loss = squares.mean()
     else:
         full = np.zeros(valid.shape, np.float32)
-        full[valid] = log_ratio.detach().numpy()
+        full[valid] = old_log_ratio.detach().numpy()
         trace = vtrace(outcome, known, full, discount=policy.discount, rho_clip=policy.rho_clip, c_clip=policy.c_clip)
-        policy_loss = -(torch.tensor(trace.advantages[valid]) * log_prob).mean()
+        advantages = torch.tensor(trace.advantages[valid])
+        if policy.normalize_advantages:
+            advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+        policy_loss = -(advantages * (log_ratio + torch.tensor(rows["log_prob"][valid]))).mean()
+        if policy.clip is not None:  # has the gradient of PPO's loss; advantages hold the weight already
+            ratio = log_ratio.exp()
+            per_ratio = advantages / ratio.detach()
+            clipped = ratio.clamp(1 - policy.clip, 1 + policy.clip)
+            policy_loss = -torch.minimum(ratio * per_ratio, clipped * per_ratio).mean()
         value_loss = (chosen - torch.tensor(trace.targets[valid])).square().mean()
     total = policy_loss + policy.value_coefficient * value_loss - policy.entropy_coefficient * entropy.mean()
     return {"total_loss": total, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy.mean()}
@@ -132,7 +149,8 @@ def test_an_update_descends_the_loss_of_the_paper(
     if masks and not action.is_box:
         rows["legal"] = legal_besides_taken(rng, rows, action)
     algorithm = cast("ActorCritic", on_policy(policy, LearnerConfig(max_grad_norm=None), action=action, seed=seed % 99))
-    of_the_paper = losses(algorithm, rows, policy, values_of(algorithm, rows))
+    log_ratio, _ = log_ratio_and_entropy(algorithm, rows)
+    of_the_paper = losses(algorithm, rows, policy, values_of(algorithm, rows), log_ratio)
     expected = gradient_of(of_the_paper["total_loss"], algorithm)
 
     got = numbers(algorithm.learn(rows).metrics)
@@ -154,17 +172,20 @@ def legal_besides_taken(rng: np.random.Generator, rows: Batch, action: ActionSpe
 
 
 @pytest.mark.parametrize("action", [ActionSpec(3), SEVERAL, PUSH], ids=["discrete", "several", "box"])
-@pytest.mark.parametrize("value_clip", [None, 0.003, 0.02, 10.0])
-def test_a_second_step_descends_the_loss_that_the_first_left(value_clip: float | None, action: ActionSpec) -> None:
+@pytest.mark.parametrize(
+    "policy",
+    [*(PpoConfig(minibatches=1, clip=0.3, value_clip=clip) for clip in (None, 0.003, 0.02, 10.0)), CLIPPED_IMPALA],
+    ids=["whole", "0.003", "0.02", "10", "impala"],
+)
+def test_a_second_step_descends_the_loss_that_the_first_left(policy: OnPolicy, action: ActionSpec) -> None:
     """Ratios and values have moved: some are clipped, some are not."""
-    settings_of_both = {"hidden": (8,), "minibatches": 1, "clip": 0.3, "value_clip": value_clip}
-    one, two = (PpoConfig.model_validate(settings_of_both | {"epochs": epochs}) for epochs in (1, 2))
+    one, two = (policy.model_copy(update={"hidden": (8,), "epochs": epochs}) for epochs in (1, 2))
     learner = LearnerConfig(learning_rate=0.01, max_grad_norm=None)
     rows = batch(np.random.default_rng(0), segments=12, action=action)
     once, twice = (cast("ActorCritic", on_policy(policy, learner, action=action)) for policy in (one, two))
-    old_values = values_of(once, rows).detach()
+    old_values, (old_log_ratio, _) = values_of(once, rows).detach(), log_ratio_and_entropy(once, rows)
     once.learn(rows)
     first = mean_gradient(once)
-    expected = gradient_of(losses(once, rows, one, old_values)["total_loss"], once)
+    expected = gradient_of(losses(once, rows, one, old_values, old_log_ratio)["total_loss"], once)
     twice.learn(rows)
     assert_close(10.0 * (mean_gradient(twice) - 0.9 * first), expected)

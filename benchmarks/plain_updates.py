@@ -17,8 +17,9 @@ import torch
 from torch.distributions import Categorical, Normal
 from torch.nn.functional import smooth_l1_loss
 
-from remuda.config.algorithms.actor_critic import PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.distributions import LOG_STD_MAX, LOG_STD_MIN
 from remuda.policy.algorithms.actor_critic.ppo import Ppo

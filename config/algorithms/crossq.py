@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from remuda.config.algorithms.actor_critic import TemperedConfig
 from remuda.config.algorithms.base import EXAMPLES, Actions
+from remuda.config.algorithms.twin_critics import TemperedConfig
 from remuda.config.section import Hidden, MayChange, Positive, PositiveFloat, Share, no_bool
 
 

@@ -21,11 +21,12 @@ from pydantic import (
     model_validator,
 )
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, IqlConfig, PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.section import REFERENCE, all_finite, as_json
 

@@ -11,10 +11,11 @@ from gymnasium import spaces
 
 from remuda.buffer.episodes import Episodes
 from remuda.buffer.minari_files import DatasetError, write_dataset
-from remuda.config.algorithms.actor_critic import IqlConfig, PpoConfig, SacConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.algorithms.registry import PolicyConfig
+from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig

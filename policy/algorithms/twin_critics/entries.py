@@ -10,9 +10,9 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.actor_critic import IqlConfig, SacConfig, Td3Config, TemperedConfig, TwinCriticConfig
 from remuda.config.algorithms.base import EncodedConfig
 from remuda.config.algorithms.crossq import CrossQConfig
+from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config, TemperedConfig, TwinCriticConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Schedule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from remuda.config.algorithms.actor_critic import IqlConfig
+from remuda.config.algorithms.twin_critics import IqlConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.entries import unit_layout
 from remuda.policy.algorithms.twin_critics.learning import (

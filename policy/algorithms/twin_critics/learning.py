@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from remuda.config.algorithms.actor_critic import TargetConfig, TemperedConfig, TwinCriticConfig
 from remuda.config.algorithms.crossq import CrossQConfig
+from remuda.config.algorithms.twin_critics import TargetConfig, TemperedConfig, TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.entries import FEATURES, NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
 from remuda.policy.base import Arrays, LearnResult, Loss

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from remuda.config.algorithms.actor_critic import SacConfig, TemperedConfig
+from remuda.config.algorithms.twin_critics import SacConfig, TemperedConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.twin_critics.entries import sac_layout
 from remuda.policy.algorithms.twin_critics.learning import (

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.learner.loop import on_host
 from remuda.learner.ranks.group import RankGroup

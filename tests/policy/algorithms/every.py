@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remuda.config.algorithms.actor_critic import ImpalaConfig, IqlConfig, PpoConfig, SacConfig, Td3Config
+from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
+from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.config.algorithms.actor_critic import TwinCriticConfig
+from remuda.config.algorithms.twin_critics import TwinCriticConfig
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policies import model_actor

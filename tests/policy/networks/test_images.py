@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from remuda.config.algorithms.actor_critic import PpoConfig, SacConfig
+from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.packed_part import PackedPart
 from remuda.policy.algorithms import make_policy

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from remuda.config.algorithms.actor_critic import IqlConfig, SacConfig, Td3Config
 from remuda.config.algorithms.crossq import CrossQConfig
+from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig

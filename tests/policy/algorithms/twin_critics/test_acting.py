@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.config.algorithms.actor_critic import SacConfig, Td3Config
 from remuda.config.algorithms.crossq import CrossQConfig
+from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.twin_critics.entries import RANDOM

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.actor_critic import IqlConfig, SacConfig, Td3Config
 from remuda.config.algorithms.crossq import CrossQConfig
+from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.policy.algorithms.twin_critics.iql import Iql
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner, TwinCriticNetwork

@@ -207,7 +207,7 @@ def require_own_optimizer(learner: LearnerConfig, *, source_dir: str | None) -> 
 
 
 def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
-    """Validate the settings by their class, with its defaults. Raises UserCodeError, CustomSettingsError."""
+    """Validate the settings of an algorithm and fill in defaults. Raises UserCodeError, CustomSettingsError."""
     kind = _class_of(entry, policy.type)
     try:
         with NoExit():

@@ -171,7 +171,7 @@ def _which(some: Sequence[str], kinds: Sequence[str]) -> str:
 
 
 def _by_kind(defaults: Mapping[str, Sequence[str]]) -> str:
-    """List the most common default first, then the other defaults with the algorithms that have them."""
+    """List the most common default, then each other default behind the names of its algorithms."""
     usual, *others = sorted(defaults, key=lambda value: -len(defaults[value]))
     return "; ".join([usual, *(f"{', '.join(defaults[value])}: {value}" for value in others)])
 

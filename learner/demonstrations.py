@@ -39,8 +39,8 @@ def with_demonstrations(
 
 
 def joined(batch: Arrays, shown: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the batch with these rows of the demonstrations, of weight 1, behind its own. Columns that demonstrations
-    lack, such as legal actions, are 1 there."""
+    """Append rows of the demonstrations, with weight 1, to the batch. A column without demonstrations, such as legal
+    actions, gets 1 in the appended rows."""
     columns: dict[str, np.ndarray] = {}
     for name, own in batch.items():
         added = shown[name][rows] if name in shown else np.ones((len(rows), *own.shape[1:]), own.dtype)

@@ -220,7 +220,7 @@ class ActionSpec:
 
     @property
     def is_bounded(self) -> bool:
-        """True for a Box whose numbers all have finite bounds that differ."""
+        """True for a Box with finite bounds, the lower below the upper, for every number."""
         bounds = zip(self.low, self.high, strict=True)
         return self.is_box and all(low is not None and high is not None and low < high for low, high in bounds)
 

@@ -81,6 +81,7 @@ class HerdRuns:
             self._records[experiment] = news[-1]
             if news[-1].over:
                 del self._records[experiment]
+                del self._run_dirs[experiment]
         return news
 
     def stop_runs(self, names: Collection[str]) -> None:

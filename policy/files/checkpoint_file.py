@@ -58,7 +58,7 @@ class _Value:
         self.unfolded = 1
         self.depth = 1
         self.held = False
-        """True once another value contains this value, whose size is counted there."""
+        """True once another value contains this value and counts its size."""
 
 
 _PLAIN = _Value()

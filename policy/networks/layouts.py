@@ -135,7 +135,7 @@ class PartsLayout:
 
 
 def image_of(part: PackedPart) -> ObservationSpec | None:
-    """Describe a part that is an image, as a separate observation; None for other parts."""
+    """Describe an image part as an observation of its own. Return None for other parts."""
     own = ObservationSpec(part.shape, part.dtype, part.low, part.high)
     return own if own.is_image and not part.counts else None
 

@@ -103,6 +103,7 @@ def test_workers_of_a_run_that_is_over_do_not_wait_for_the_next_look_at_a_long_q
     world = World(config()).started(name="first")
     world.submit("second")
     world.run()
+    assert [world.experiment(position).state for position in (0, 1)] == ["finished", "finished"]
 
 
 def test_workers_that_beat_are_not_looked_at_in_every_look() -> None:

@@ -26,6 +26,7 @@ class Catalog:
         self._finished: dict[str, None] = {}
         """Finished and retired runs, in the order of their ends."""
         self._newest_submission = -1
+        """Largest number of a submission, also of forgotten runs."""
         self.held_up: set[str] = set()
         """Experiments whose disks accept no writes at the moment."""
         self.preparing: set[str] = set()
@@ -59,8 +60,7 @@ class Catalog:
 
     def next_submission(self) -> int:
         """Return the number of a new submission."""
-        newest = max((each.identity.submitted for each in self), default=-1)
-        self._newest_submission = max(newest, self._newest_submission) + 1
+        self._newest_submission += 1
         return self._newest_submission
 
     def add(self, experiment: Experiment) -> None:
@@ -73,13 +73,18 @@ class Catalog:
         ]
         for each in replaced:
             del self.known[each.identity.id]
-        self.known[experiment.identity.id] = self._experiments[experiment.identity.id] = experiment
+        self._experiments[experiment.identity.id] = experiment
+        self._know(experiment)
 
     def add_finished(self, run: FinishedRun) -> None:
         """Add a finished run."""
-        self.known[run.identity.id] = run
+        self._know(run)
         if not run.unrecoverable:  # an unrecoverable run stays: a person has to look at it
             self._note_finished(run.identity.id)
+
+    def _know(self, run: Experiment | FinishedRun) -> None:
+        self.known[run.identity.id] = run
+        self._newest_submission = max(self._newest_submission, run.identity.submitted)
 
     def retire(self, id: str, now_s: float) -> FinishedRun:
         """Replace a finished and journaled experiment by the result, to free memory."""

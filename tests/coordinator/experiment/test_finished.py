@@ -66,15 +66,16 @@ def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
     assert isinstance(finished, FinishedRun)
     experiments = Catalog()
 
-    def other(id: str, *, unrecoverable: bool = False) -> FinishedRun:
-        identity = structs.replace(finished.identity, id=id)
+    def other(id: str, submitted: int, *, unrecoverable: bool = False) -> FinishedRun:
+        identity = structs.replace(finished.identity, id=id, submitted=submitted)
         return structs.replace(finished, identity=identity, unrecoverable=unrecoverable)
 
-    experiments.add_finished(other("lost", unrecoverable=True))
+    experiments.add_finished(other("lost", 5_000, unrecoverable=True))
     for number in range(FINISHED_KEPT + 20):
-        experiments.add_finished(other(f"{number}"))
+        experiments.add_finished(other(f"{number}", number))
     assert [each.identity.id for each in experiments] == ["lost", *map(str, range(20, FINISHED_KEPT + 20))]
     assert experiments.known.get("19") is None
+    assert [experiments.next_submission() for _ in range(2)] == [5_001, 5_002], "above all earlier submissions"
 
 
 def test_its_replay_is_let_go_and_status_stays() -> None:

@@ -158,24 +158,26 @@ def examples(name: ExampleName = None, copy_to: CopyTo = None, as_json: AsJson =
     try:
         found = stored.find(name)
         if copy_to is None:
-            print(found.file.read_text(encoding="utf-8"), end="")
+            text = found.file.read_text(encoding="utf-8")
+            print(json.dumps({**_described(found), "text": text}, indent=2) + "\n" if as_json else text, end="")
             return
-        copies = stored.copy(found, copy_to)
+        copies = [str(path) for path in stored.copy(found, copy_to)]
     except OSError as error:
         raise InputError(f"--copy: {error}") from error
-    print("\n".join(str(path) for path in copies))
+    print(json.dumps(copies, indent=2) if as_json else "\n".join(copies))
+
+
+def _described(one: Example) -> dict[str, str]:
+    needs = f"remuda[{one.extra}]" if one.extra else ""
+    return dict(zip(COLUMNS, (one.name, one.algorithm, one.environment, needs, one.ends), strict=True))
 
 
 def _list(found: list[Example], *, as_json: bool) -> None:
-    rows = [
-        (one.name, one.algorithm, one.environment, f"remuda[{one.extra}]" if one.extra else "", one.ends)
-        for one in found
-    ]
+    described = [_described(one) for one in found]
     if as_json:
-        import json
-
-        print(json.dumps([dict(zip(COLUMNS, row, strict=True)) for row in rows], indent=2))
+        print(json.dumps(described, indent=2))
         return
+    rows = [tuple(one.values()) for one in described]
     widths = [max(len(row[column]) for row in (COLUMNS, *rows)) for column in range(len(COLUMNS) - 1)]
     for row in (COLUMNS, *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]

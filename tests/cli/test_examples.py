@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -25,7 +26,10 @@ def test_every_example_is_listed(terminal: Terminal) -> None:
 
 
 def test_one_is_printed_and_nothing_else(terminal: Terminal) -> None:
-    assert terminal.remuda("examples", "cartpole_dqn").out == (EXAMPLES / "cartpole_dqn.yaml").read_text("utf-8")
+    text = (EXAMPLES / "cartpole_dqn.yaml").read_text("utf-8")
+    assert terminal.remuda("examples", "cartpole_dqn").out == text
+    as_json = json.loads(terminal.remuda("examples", "cartpole_dqn", "--json").out)
+    assert (as_json["algorithm"], as_json["text"]) == ("dqn", text)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,8 @@ def test_a_copy_is_whole_and_overwrites_nothing(name: str, files: set[str], tmp_
     assert terminal.remuda("examples", name, "--copy", tmp_path).code == 0
     copied = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert copied == files
+    other = terminal.remuda("examples", name, "--copy", tmp_path / "other", "--json")
+    assert {Path(path).relative_to(tmp_path / "other").as_posix() for path in json.loads(other.out)} == files
     again = terminal.remuda("examples", name, "--copy", tmp_path)
     assert (again.code, "would be overwritten" in again.err) == (2, True)
 

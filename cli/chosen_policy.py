@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -19,6 +21,8 @@ if TYPE_CHECKING:  # they import torch, which wrong options do not need
     from remuda.config.schema import ExperimentConfig
     from remuda.policy.files.playable import Playable
     from remuda.wire.messages import CheckpointRecord
+
+_TRAIN_ITER = re.compile(r"[0-9]{1,18}")
 
 RunDirArgument = Annotated[
     Path, typer.Argument(metavar="RUN_DIR", help="A run folder, its model/ folder, or an exported .onnx file.")
@@ -225,7 +229,7 @@ def _checkpoint(options: EvaluateOptions, policy: str, which: str, option: str) 
     from remuda.policy.files.playable import checkpoint_playable
 
     ckpt = folder_of_policy(options.run_dir, policy).ckpt
-    path = ckpt / named_checkpoint(ckpt, which, option).file
+    path, _ = named_checkpoint(ckpt, which, option)
     return checkpoint_playable(
         path, run_dir=options.run_dir, trust_code=options.trust_code, search=not options.no_search
     )
@@ -241,8 +245,8 @@ def _only(options: EvaluateOptions) -> tuple[Playable, CheckpointRecord | None]:
         return exported_playable(run_dir, trust_code=trust_code, search=search), None
     if iteration == "model":
         return of_run(exported_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
-    record = named_checkpoint(run_dir / "ckpt", iteration, also=", and model (model/)")
-    playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
+    path, record = named_checkpoint(run_dir / "ckpt", iteration, also=", and model (model/)")
+    playable = checkpoint_playable(path, trust_code=trust_code, search=search)
     return of_run(playable, run_dir), record
 
 
@@ -258,29 +262,29 @@ def several_agents(run_dir: Path) -> ExperimentConfig | None:
     return config if config.env.kind == "pettingzoo" else None
 
 
-def named_checkpoint(ckpt: Path, iteration: str, option: str = "-i", *, also: str = "") -> CheckpointRecord:
-    """Return the checkpoint named by this option. `also` lists further values of the option. Raises InputError,
-    CheckpointIndexError."""
-    from remuda.storage.checkpoint_index import CheckpointIndex
+def named_checkpoint(
+    ckpt: Path, iteration: str, option: str = "-i", *, also: str = ""
+) -> tuple[Path, CheckpointRecord | None]:
+    """Return the checkpoint named by this option, with its record if index.json lists it. `also` lists further values
+    of the option. Raises InputError, CheckpointIndexError."""
+    from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 
     index, iteration = CheckpointIndex(ckpt), iteration.removeprefix("iteration_")
+    records = {str(record.train_iter): record for record in index.records}
+    if _TRAIN_ITER.fullmatch(iteration):
+        with suppress(CheckpointIndexError):
+            return index.path(int(iteration)), records.get(iteration)
     if index.last is None:
         raise InputError(f"{ckpt} has no checkpoint yet: {index.folder / 'index.json'} lists none")
-    if iteration == "best":
-        if index.best is None:
-            raise InputError(
-                f"{ckpt} has no best checkpoint, since none was evaluated yet; play the newest: {option} -1"
-            )
-        return index.best
-    if iteration == "-1":
-        return index.last
-    for record in index.records:
-        if str(record.train_iter) == iteration:
-            return record
-    listed = ", ".join(str(record.train_iter) for record in index.records)
-    raise InputError(
-        f"{option} {iteration}: {ckpt} has no such checkpoint; there are: {listed}, -1 (newest), best{also}"
-    )
+    if iteration not in ("best", "-1"):
+        raise InputError(
+            f"{option} {iteration}: {ckpt} has no such checkpoint; there are: {', '.join(records)}, -1 (newest), "
+            f"best{also}"
+        )
+    record = index.last if iteration == "-1" else index.best
+    if record is None:
+        raise InputError(f"{ckpt} has no best checkpoint, since none was evaluated yet; play the newest: {option} -1")
+    return ckpt / record.file, record
 
 
 def newest_if_none_is_best(ckpt: Path) -> str:

@@ -108,7 +108,7 @@ def _policy(run_dir: Path, iteration: str | None, verify: int, *, trust_code: bo
     from remuda.policy.files.playable import load_checkpoint_sides, of_run
 
     ckpt = run_dir / "ckpt"
-    source = ckpt / named_checkpoint(ckpt, iteration or newest_if_none_is_best(ckpt)).file
+    source, _ = named_checkpoint(ckpt, iteration or newest_if_none_is_best(ckpt))
     trained, algorithm = load_checkpoint_sides(source, trust_code=trust_code)
     try:
         played = of_run(trained.playable(source), run_dir)

@@ -126,6 +126,11 @@ class CheckpointIndex:
                 return record
         raise CheckpointIndexError(f"{self.folder / _INDEX} lists no checkpoint of iteration {train_iter}")
 
+    def path(self, train_iter: int) -> Path:
+        """Find the file of the checkpoint of this train_iter, listed or not. Raises CheckpointIndexError if missing."""
+        path = self.folder / f"iteration_{train_iter}.pth.tar"
+        return path if path.is_file() else self.folder / self.record(train_iter).file
+
     def add(self, record: CheckpointRecord, *, keep: int = 0, in_use: Collection[int] = ()) -> list[CheckpointRecord]:
         """Add a checkpoint with a complete file, and remove the checkpoints that `to_prune` then chooses; returns the
         removed.

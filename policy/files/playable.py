@@ -150,13 +150,14 @@ def find_checkpoint(run_dir: str | Path, which: Which = "best", *, policy: str =
     """Look up a run's checkpoint: the best (without evaluations the last), the last, or that of an iteration; `policy`
     names one of several policies.
 
-    Raises CheckpointError for a run without checkpoints, CheckpointIndexError for an unlisted iteration.
+    Raises CheckpointError for a run without checkpoints, CheckpointIndexError for a missing iteration.
     """
     if not Path(run_dir).is_dir():
         raise CheckpointError(f"{run_dir}: no such run folder")
     index = CheckpointIndex(folder_of_policy(Path(run_dir), policy).ckpt)
-    listed = index.record(which) if isinstance(which, int) else index.best if which == "best" else index.last
-    record = listed or index.last
+    if isinstance(which, int):
+        return index.path(which)
+    record = (index.best if which == "best" else None) or index.last
     if record is None:
         names = sorted(path.parent.name for path in RunFolder(Path(run_dir)).ckpt.glob("*/index.json"))
         several = f": the run has the policies {', '.join(names)}; give policy=" if names else ""

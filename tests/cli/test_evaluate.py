@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import playing
+from remuda.cli.chosen_policy import named_checkpoint
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.imports import imported_by
@@ -53,6 +54,13 @@ def test_without_a_display_it_plays_on(terminal: Terminal, tiny_run: Path, monke
     ended = terminal.remuda("evaluate", tiny_run, "-n", 2)
     assert ended.code == 0
     assert ended.err.count("no display: ") == 1
+
+
+def test_a_checkpoint_outside_the_index_is_found(tmp_path: Path) -> None:
+    """index.json lists the newest 20,000."""
+    unlisted = tmp_path / "iteration_100.pth.tar"
+    unlisted.touch()
+    assert named_checkpoint(tmp_path, "100") == (unlisted, None)
 
 
 @pytest.mark.parametrize(("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest), best, and")])

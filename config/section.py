@@ -96,8 +96,13 @@ def _not_too_large(units: tuple[int, ...]) -> tuple[int, ...]:
     return units
 
 
-def _filters_not_too_large(layers: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """Refuse a network too large for memory, with optimizer and copies."""
+def _filters_fit(layers: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    """Refuse a network without layers, or too large for memory, with optimizer and copies."""
+    if not layers:
+        raise ValueError(
+            "has no layer: null takes the usual layers; to read images without convolutions, flatten them "
+            "(gymnasium.wrappers.FlattenObservation)"
+        )
     filters = [1, *(layer[0] for layer in layers)]
     kernels = [layer[1] for layer in layers]
     _check_weights(sum(a * b * kernel**2 for (a, b), kernel in zip(pairwise(filters), kernels, strict=True)))
@@ -129,7 +134,7 @@ UnrollSteps = Annotated[int, Field(gt=0, le=1_000), BeforeValidator(no_bool)]
 Workers = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(no_bool)]
 ConvolutionLayer = tuple[Pixels, Pixels, Pixels]
 """Filters, kernel and stride in pixels."""
-Convolution = Annotated[tuple[ConvolutionLayer, ...], Field(max_length=16), AfterValidator(_filters_not_too_large)]
+Convolution = Annotated[tuple[ConvolutionLayer, ...], Field(max_length=16), AfterValidator(_filters_fit)]
 Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(no_bool)]
 Kwargs = Annotated[dict[str, JsonValue], BeforeValidator(as_json), AfterValidator(all_finite)]

@@ -222,6 +222,11 @@ def test_a_network_that_would_take_the_machine_s_memory_is_refused(tmp_path: Pat
         load_config(write(tmp_path, SMALL), overrides=[override])
 
 
+def test_convolutions_without_a_layer_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.convolution: has no layer: null takes the usual layers"):
+        load_config(write(tmp_path, SMALL), overrides=["policy.convolution=[]"])
+
+
 STORED = [
     (name, env_id, path) for name, one in BUILT_IN.items() for env_id, path in one.settings.stored_configs.items()
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class LocalCopies:
         self._most_steps = max_episode_steps
         self._steps = [0] * self.num_envs
         self._over = [True] * self.num_envs
-        self._actors = [_actor(group.action) for group in groups]
+        self._actors = [_actor(group.action, one_agent=one_agent) for group in groups]
 
     @classmethod
     def of_one_agent(cls, envs: Sequence[ReplaceableEnv] | Sequence[SingleEnv]) -> LocalCopies:
@@ -81,8 +82,7 @@ class LocalCopies:
             if self._over[index]:
                 self.reset_copy(index, None)
                 continue
-            # A copy: some environments scale or clip their action in place, and the row needs what the policy chose.
-            if self._step_one_agent(index, actions[0][index].copy()) if one else self._step(index, actions):
+            if self._step_one_agent(index, self._actors[0](actions[0][index])) if one else self._step(index, actions):
                 stepped += 1
             else:
                 self.begun[index] = self.replaced[index] = self.any_replaced = self._marked = True
@@ -287,6 +287,13 @@ def agents_of(env: EnvConfig, *, source_dir: str | None) -> tuple[str, ...]:
             built.close()
 
 
-def _actor(space: Space) -> Callable[[Array], object]:
-    """Converts an action of an array to an action of the environment."""
-    return int if isinstance(space, spaces.Discrete) else lambda action: action.copy()
+_copy = methodcaller("copy")
+
+
+def _actor(space: Space, *, one_agent: bool) -> Callable[[Array], object]:
+    """Converts an action of an array to an action of the environment: a copy, since some environments scale or clip
+    their action in place, and the row needs the action of the policy."""
+    if isinstance(space, spaces.Discrete) and not one_agent:
+        return int
+    is_number = isinstance(space, spaces.Box) and not space.shape
+    return np.array if is_number else _copy  # gymnasium warns of actions of a Box that are no array

@@ -127,3 +127,20 @@ def test_an_environment_may_change_its_action_and_the_row_keeps_what_the_policy_
     actions = np.full((2, 2), 0.5, np.float32)
     copies.step([actions])
     assert (actions == 0.5).all()
+
+
+class OfOneNumber(TickingEnv):
+    """Checks its action, as gymnasium's checker does."""
+
+    action_space = spaces.Box(-1, 1, ())
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        assert action in self.action_space
+        return super().step(action)
+
+
+def test_an_action_of_one_number_is_an_array_without_axes() -> None:
+    """gymnasium warned at each step."""
+    copies = LocalCopies.of_one_agent([OfOneNumber(iter([0.0]))])
+    copies.reset([0])
+    copies.step([np.full(1, 0.5, np.float32)])

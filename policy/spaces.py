@@ -59,7 +59,10 @@ class ObservationSpec:
         if isinstance(space, Box) and space.dtype.kind in "fiub" and space.shape and 0 not in space.shape:
             low, high = float(np.min(space.low)), float(np.max(space.high))
             return cls(tuple(space.shape), str(space.dtype), _finite(low), _finite(high))
-        raise UnsupportedSpaceError(f"observation space {_shown(space)} is not supported; supported: {_OBSERVATIONS}")
+        text = f"observation space {_shown(space)} is not supported; supported: {_OBSERVATIONS}"
+        if isinstance(space, Box) and not space.shape:
+            text += ". Wrap the environment in gymnasium.wrappers.FlattenObservation, for an array of one number"
+        raise UnsupportedSpaceError(text)
 
     @property
     def features(self) -> int:
@@ -232,7 +235,8 @@ class ActionSpec:
         if not self.is_bounded:
             raise UnsupportedSpaceError(
                 f"action space Box{self.shape} is not supported by {by}, since some number has no finite bounds that "
-                "differ: wrap the environment in gymnasium.wrappers.RescaleAction or bound its action space"
+                "differ: give the space such bounds by gymnasium.wrappers.TransformAction, with a function from "
+                "actions of the new space to actions of the old"
             )
         return _unit_box(self)
 

@@ -44,7 +44,7 @@ def counted(count: int, one: str, several: str = "") -> str:
     return f"{count} {one if count == 1 else several or one + 's'}"
 
 
-_STDLIB = sysconfig.get_path("stdlib")
+_PYTHON = (sysconfig.get_path("stdlib"), "<frozen importlib.")
 
 
 class UserExitError(Error, RuntimeError):
@@ -68,16 +68,15 @@ class NoExit:
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             return
         raise UserExitError(
-            f"{error!r} was raised{_place(trace)}: user code must not end the process that it runs in"
+            f"{error!r} was raised{place(trace)}: user code must not end the process that it runs in"
         ) from error
 
 
-def _place(trace: TracebackType | None) -> str:
-    """Return the last line of code outside Python's own libraries."""
-    frames = traceback.extract_tb(trace)
-    users = [frame for frame in frames if not frame.filename.startswith(_STDLIB) or "-packages" in frame.filename]
-    for frame in (users or frames)[-1:]:
-        return f" in {frame.filename}, line {frame.lineno}, in {frame.name}"
+def place(trace: TracebackType | None) -> str:
+    """Return the last line of code outside Python's own libraries; empty if there is none."""
+    for frame in reversed(traceback.extract_tb(trace)):
+        if "-packages" in frame.filename or not frame.filename.startswith(_PYTHON):
+            return f" in {frame.filename}, line {frame.lineno}, in {frame.name}"
     return ""
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from remuda.config.errors import Error, NoExit
+from remuda.config.errors import Error, NoExit, UserExitError, place
 
 # A worker works for many experiments. Two of them may name different modules `my_env`, or the same one edited in
 # between. So the versions of modules from users' folders are kept here, and Python imports them again when a file has
@@ -48,9 +48,7 @@ def user_object(reference: str, *, setting: str, source_dir: str | None, kind: s
         with NoExit():
             module = importlib.import_module(module_name)
     except Exception as error:  # anything that the user's module raises while it is imported
-        raise UserCodeError(
-            setting, f"{where}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        raise UserCodeError(setting, f"{where}: {why_not_imported(module_name, error)}") from error
     finally:
         if folder is not None:
             _remember(folder, set(sys.modules) - before)
@@ -63,6 +61,14 @@ def user_object(reference: str, *, setting: str, source_dir: str | None, kind: s
             "if it is another one of that name)",
         )
     return found
+
+
+def why_not_imported(module: str, error: Exception) -> str:
+    """Return a sentence about an error raised by the import of a module, with the line; called where the error was
+    caught."""
+    raised = error.__traceback__
+    where = place(raised.tb_next) if raised is not None and not isinstance(error, UserExitError) else ""
+    return f"module {module!r} cannot be imported: {type(error).__name__}: {error}{where}"
 
 
 def offered(group: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 import gymnasium
@@ -19,7 +20,7 @@ from remuda.config.current import evaluated, kwargs_of_stage, on_task
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.config.user_code import UserCodeError, user_object
+from remuda.config.user_code import UserCodeError, user_object, why_not_imported
 from remuda.environments.atari import NAMESPACE, AtariGame, AtariSettings, atari_settings, is_atari, register_atari
 from remuda.environments.dm_env import DmEnv, is_dm_env
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
@@ -151,14 +152,24 @@ def known_spec(env: EnvConfig) -> EnvSpec:
     module, _, name = env.id.rpartition(":")
     try:
         if module:
-            with NoExit():
-                importlib.import_module(module)
+            _imported(module, env.id)
         _register_namespace(name.rpartition("/")[0])
         return gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
         near = get_close_matches(name, registry, n=1)
         hint = f"did you mean {near[0]}?" if near else "install the package that registers it (or write module:Name-v0)"
         raise EnvironmentBuildError(f"env.id = {env.id!r} is not a known environment: {hint} ({error})") from error
+
+
+def _imported(module: str, env_id: str) -> ModuleType:
+    """Import a module named by `env.id`. Raises ImportError, and EnvironmentBuildError for all other errors."""
+    try:
+        with NoExit():
+            return importlib.import_module(module)
+    except ImportError:
+        raise
+    except Exception as error:  # anything that the module raises while it is imported
+        raise EnvironmentBuildError(f"env.id = {env_id!r}: {why_not_imported(module, error)}") from error
 
 
 def _register_namespace(namespace: str) -> None:
@@ -263,8 +274,7 @@ def _check_spaces(env: ParallelEnv, agent: str) -> None:
 
 def _pettingzoo(name: str) -> Callable[..., object]:
     try:
-        with NoExit():
-            module = importlib.import_module(name)
+        module = _imported(name, name)
     except ImportError as error:
         raise EnvironmentBuildError(f"env.id = {name!r} cannot be imported ({error}): {_advice(name)}") from error
     function = next((getattr(module, each) for each in ENTRY_POINTS if hasattr(module, each)), None)

@@ -195,6 +195,15 @@ def test_errors_name_module_function_and_folder(tmp_path: Path, make: str, messa
         assert str(tmp_path) in str(caught.value)
 
 
+def test_a_module_of_an_id_that_raises_is_named_with_the_line(tmp_path: Path) -> None:
+    """The command ended with a traceback."""
+    write_module(tmp_path, "raising_env", "size = 1\nsize / 0\n")
+    sys.path.insert(0, str(tmp_path))
+    said = "env.id = 'raising_env:Big-v0': module 'raising_env' cannot be imported: ZeroDivisionError: division by zero"
+    with pytest.raises(EnvironmentBuildError, match=rf"{said} in {tmp_path}/raising_env\.py, line 2, in <module>"):
+        make_single(EnvConfig(id="raising_env:Big-v0"), source_dir=None)
+
+
 def longest_of(folder: Path) -> int:
     env = make_single(EnvConfig(make="same_name:make_env"), source_dir=str(folder)).unwrapped
     assert isinstance(env, ScriptedEnv)

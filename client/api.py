@@ -154,7 +154,7 @@ def launch(
     Raises:
         ConfigError: A setting is wrong; the text names the setting, and the most similar valid setting.
         UnusableError: The config cannot run here; nothing was started.
-        UserCodeError: Your algorithm, launcher or log sink cannot be used; nothing was started.
+        UserCodeError: Your algorithm, launcher, callback or log sink cannot be used; nothing was started.
         RunFolderError: The run folder does not permit `on_exists`; nothing was started.
         RefusedError: The coordinator refused the run, for example because another process has the run folder open.
         BucketError: As for `remuda.train`.

@@ -31,7 +31,8 @@ def check_address(address: str | None, launch_on: str) -> None:
 
 
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Check a run with own workers; devices only for workers on this machine. Raises UnusableError, RunFolderError."""
+    """Check a run with own workers; devices only for workers on this machine. Raises RunFolderError, and as
+    `check_run`."""
     if loaded.config.launch.runs_dir_here:  # elsewhere only the coordinator sees the run folder, and checks it
         check(run_dir, on_exists, mode="parallel")
     if loaded.config.launch.on == LOCAL:
@@ -40,8 +41,8 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
 
 
 def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Build the environment once, and check that the policies can act there and that the initial weights fit, and
-    the dataset of an offline run. Raises UnusableError, DatasetError."""
+    """Build the environment once, and check that the policies can act there and that the initial weights fit, the
+    classes of callbacks, and the dataset of an offline run. Raises UnusableError, DatasetError, UserCodeError."""
     from remuda.environments.assignment import configs_of_policies
     from remuda.environments.copies import agents_of, local_copies
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
@@ -63,6 +64,11 @@ def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
             check_tasks(own, (group.observation, group.action))
     except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, SmallBufferError) as error:
         raise UnusableError(f"{path}: {error}") from error
+    if config.callbacks:
+        from remuda.learner.callbacks import check_class
+
+        for one in config.callbacks:
+            check_class(one, source_dir)
     if config.env.kind == "pettingzoo":
         return
     observation, action = groups[0].observation, groups[0].action

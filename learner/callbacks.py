@@ -226,13 +226,26 @@ def make_callbacks(config: ExperimentConfig, given: Sequence[CallbackLike] = (),
     return [*named, *(_given(one) for one in given)]
 
 
+def check_class(one: CallbackConfig, source_dir: str | None) -> None:
+    """Check the class of a callback without making one; a function that makes one is not called. Raises
+    UserCodeError."""
+    kind = _imported(one, source_dir)
+    if inspect.isclass(kind):
+        if not issubclass(kind, Callback):
+            raise UserCodeError("callbacks", f"callbacks: {one.make} should derive from remuda.Callback")
+        _check_methods(one.make, kind)
+
+
 def _given(one: CallbackLike) -> Callback:
     return _made(one.__name__, cast("_Made", one)) if inspect.isclass(one) else _checked(repr(one), one)
 
 
 def _named_by(one: CallbackConfig, source_dir: str | None) -> Callback:
-    kind = cast("_Made", user_object(one.make, setting="callbacks", source_dir=source_dir, kind="class"))
-    return _made(one.make, kind, one.kwargs)
+    return _made(one.make, cast("_Made", _imported(one, source_dir)), one.kwargs)
+
+
+def _imported(one: CallbackConfig, source_dir: str | None) -> object:
+    return user_object(one.make, setting="callbacks", source_dir=source_dir, kind="class")
 
 
 def _made(name: str, kind: _Made, kwargs: Mapping[str, JsonValue] = MappingProxyType({})) -> Callback:
@@ -250,16 +263,21 @@ def _checked(name: str, made: object) -> Callback:
     if not isinstance(made, Callback):
         text = f"callbacks: {name} should derive from remuda.Callback, and is a {type(made).__name__}"
         raise UserCodeError("callbacks", text)
+    _check_methods(name, type(made))
+    return made
+
+
+def _check_methods(name: str, kind: type[Callback]) -> None:
+    """Raise UserCodeError for a method that no event calls."""
     events = [*_METHODS.values()]
-    for method in dir(type(made)):
-        if method.startswith("on_") and method not in events and callable(getattr(type(made), method)):
+    for method in dir(kind):
+        if method.startswith("on_") and method not in events and callable(getattr(kind, method)):
             near = get_close_matches(method, events, n=1, cutoff=0.0)[0]
             text = (
                 f"callbacks: {name} has a method {method}, which no event calls: did you mean {near}? The events are "
                 f"{', '.join(events)}; give a method of your own a name without on_"
             )
             raise UserCodeError("callbacks", text)
-    return made
 
 
 def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:

@@ -17,6 +17,10 @@ from remuda.tests.imports import imported_by
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
 MODULE = """
 import gymnasium
+import remuda
+class Misspelt(remuda.Callback):
+    def on_evaluate(self, event, run):
+        run.stop("never")
 class Continuous(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (3,))
     action_space = gymnasium.spaces.Box(-1, 1, (2,))
@@ -67,6 +71,14 @@ def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: 
     assert message in ended.err
     assert "Traceback" not in ended.err
     assert listing(folder) == before
+
+
+@pytest.mark.parametrize("command", ["launch", "submit"])
+def test_a_misspelt_method_of_a_callback(terminal: Terminal, folder: Path, command: str) -> None:
+    """The learner found it, after processes were started."""
+    ended = terminal.remuda(command, "good.yaml", "--set", "callbacks=['launch_test_env:Misspelt']")
+    assert ended.code == 2
+    assert "did you mean on_evaluation?" in ended.err
 
 
 @pytest.mark.parametrize("setting", ["learner.device", "collector.device"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from remuda.deploy.nanny_process import NannyProcess
 
 INTERRUPTED = 130
+CLOSED_PIPE = 141
+"""Nobody reads the output any more, as in `remuda logs RUN | head`: the exit code of programs that SIGPIPE ends."""
 
 
 def run() -> NoReturn:
@@ -30,6 +32,28 @@ def main(*, starts_early: bool = False) -> None:
     """Run the command line; ends with SystemExit, or with an unexpected exception.
 
     `starts_early`: a process that this command will need is started before the command line is read."""
+    try:
+        _run_command(starts_early=starts_early)
+    except BrokenPipeError:
+        sys.exit(CLOSED_PIPE)
+    except SystemExit as end:
+        # typer and rich make such an end of the error
+        if isinstance(end.__context__, BrokenPipeError) or (not end.code and not _is_read()):
+            sys.exit(CLOSED_PIPE)
+        raise
+
+
+def _is_read() -> bool:
+    """Flush standard output; return False if its pipe is closed. `exit_now` notices all other errors."""
+    with suppress(OSError, ValueError, AttributeError):
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return False
+    return True
+
+
+def _run_command(*, starts_early: bool) -> None:
     try:
         from remuda.cli.errors import InputError
 

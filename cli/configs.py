@@ -159,12 +159,13 @@ def examples(name: ExampleName = None, copy_to: CopyTo = None, as_json: AsJson =
         found = stored.find(name)
         if copy_to is None:
             text = found.file.read_text(encoding="utf-8")
-            print(json.dumps({**_described(found), "text": text}, indent=2) + "\n" if as_json else text, end="")
-            return
-        copies = [str(path) for path in stored.copy(found, copy_to)]
+            shown = json.dumps({**_described(found), "text": text}, indent=2) + "\n" if as_json else text
+        else:
+            copies = [str(path) for path in stored.copy(found, copy_to)]
+            shown = (json.dumps(copies, indent=2) if as_json else "\n".join(copies)) + "\n"
     except OSError as error:
         raise InputError(f"--copy: {error}") from error
-    print(json.dumps(copies, indent=2) if as_json else "\n".join(copies))
+    print(shown, end="")
 
 
 def _described(one: Example) -> dict[str, str]:

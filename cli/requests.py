@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -167,11 +168,8 @@ def logs(
     if not connection_path(connection_file, runs_dir).exists() and (run := _stored_run(runs_dir, experiment, follow)):
         _show_stored(run, source, last_lines)
         return
-    with connected(connection_file, runs_dir) as client:
-        try:
-            show(client.logs(experiment, source, last_lines=last_lines, follow=follow))
-        except (KeyboardInterrupt, BrokenPipeError):
-            return  # the user, or the program that reads our output, ends it
+    with connected(connection_file, runs_dir) as client, suppress(KeyboardInterrupt):  # the user ends it
+        show(client.logs(experiment, source, last_lines=last_lines, follow=follow))
 
 
 class NoSuchRunError(Exception):
@@ -193,15 +191,18 @@ def find_run(runs_dir: Path, experiment: str) -> RunFolder:
 
 
 def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator[LogPiece]:
-    """Yield the logs of a source, or the last `last_lines` lines of every file. Raises NoSuchSourceError, OSError."""
+    """Yield the logs of a source, or the last lines of every file. Raises NoSuchSourceError, InputError."""
     from remuda.logbook import tail
     from remuda.wire.messages import LogPiece
 
-    for found in tail.find(run.log, source):
-        position = tail.begin(run.log, found.file, last_lines)
-        while (piece := tail.read(run.log, position, to_the_end=True)).text:
-            position = piece.position
-            yield LogPiece(position, tail.label(found.file), piece.text)
+    try:
+        for found in tail.find(run.log, source):
+            position = tail.begin(run.log, found.file, last_lines)
+            while (piece := tail.read(run.log, position, to_the_end=True)).text:
+                position = piece.position
+                yield LogPiece(position, tail.label(found.file), piece.text)
+    except OSError as error:
+        raise InputError(str(error)) from error
 
 
 def _by_id(runs_dir: Path, known: list[KnownRun], experiment: str) -> Path:
@@ -229,16 +230,12 @@ def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | No
 
 def _show_stored(run: RunFolder, source: str, last_lines: int | None) -> None:
     print(f"no coordinator is running: reading from {run.root}", file=sys.stderr, flush=True)
-    try:
+    with suppress(KeyboardInterrupt):  # the user ends it
         pieces = stored_logs(run, source, last_lines)
         first = next(pieces, None)
         if first is None:
             raise InputError(f"{run.log} has no log of source {source}{_serial_hint(run)}")
         show(chain([first], pieces))
-    except (KeyboardInterrupt, BrokenPipeError):
-        return  # the user, or the program that reads our output, ends it
-    except OSError as error:
-        raise InputError(str(error)) from error
 
 
 def _serial_hint(run: RunFolder) -> str:

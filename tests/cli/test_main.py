@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from importlib.metadata import version
 
 import pytest
 import typer
+from rich.console import Console
 from typer.core import TyperGroup
 
 from remuda.cli import app as app_module
-from remuda.cli.__main__ import foreign_option_error
+from remuda.cli.__main__ import CLOSED_PIPE, foreign_option_error
 from remuda.cli.app import app
 from remuda.cli.errors import OF_INPUT, OF_RUNS, REFUSAL, RunFailedError
 from remuda.config.errors import ConfigError
@@ -112,6 +114,36 @@ def test_an_unforeseen_error_keeps_its_traceback(terminal: Terminal, monkeypatch
     monkeypatch.setattr(app_module, "app", _app_that_raises(ZeroDivisionError("a fault of ours")))
     with pytest.raises(ZeroDivisionError):
         terminal.remuda()
+
+
+def _prints_much(*, rich: bool) -> typer.Typer:
+    printing = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+
+    @printing.command()
+    def verb() -> None:  # pyright: ignore[reportUnusedFunction]  # typer calls it
+        say = Console().print if rich else print
+        say("a line\n" * 10_000)
+
+    return printing
+
+
+@pytest.mark.parametrize("command", ["--version", "print", "rich"])
+def test_it_ends_quietly_if_nobody_reads_its_output(
+    command: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`remuda logs RUN | head` ended with code 0, 1, 2 or 120, depending on the command and the length of the output.
+    A short output is written at the end of the command."""
+    read, written = os.pipe()
+    os.close(read)
+    if command != "--version":
+        monkeypatch.setattr(app_module, "app", _prints_much(rich=command == "rich"))
+    with open(written, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        ended = terminal.remuda(*(["--version"] if command == "--version" else []))
+        assert (ended.code, ended.err) == (CLOSED_PIPE, "")
+        null = os.open(os.devnull, os.O_WRONLY)  # for the rest of the output
+        os.dup2(null, written)
+        os.close(null)
 
 
 @pytest.mark.processes

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda.buffer.chunk import is_finite
-from remuda.buffer.episodes import Column, Episodes
+from remuda.buffer.episodes import Episodes
 from remuda.config.errors import Error
+
+if TYPE_CHECKING:
+    from remuda.environments.spaces import Space
 
 MISSING = "datasets need Minari and h5py: pip install 'remuda[datasets]'"
 _ID = re.compile(r"[-_\w]+-v[0-9]+")
@@ -32,6 +34,8 @@ class Dataset:
     """The whole content of a dataset."""
 
     episodes: Episodes
+    spaces: tuple[Space, Space]
+    """Of observations and actions."""
     about: Mapping[str, str]
     """Facts for people, by name: id, environment, spaces, algorithm, description."""
 
@@ -114,7 +118,7 @@ def read_dataset(source: Path) -> Dataset:
         "algorithm": str(metadata.get("algorithm_name") or "not named"),
         "description": str(metadata.get("description") or ""),
     }
-    return Dataset(episodes, about)
+    return Dataset(episodes, (opened.observation_space, opened.action_space), about)
 
 
 def _episode(one: Any, source: Path) -> Episodes:
@@ -130,30 +134,3 @@ def _episode(one: Any, source: Path) -> Episodes:
         )
     terminated, rewards = np.asarray(one.terminations, np.bool_), np.asarray(one.rewards, np.float32)
     return Episodes(one.observations, one.actions, rewards, terminated, np.array([steps]))
-
-
-Layout = tuple[tuple[int, ...], str | np.dtype[Any]]
-"""Shape and dtype of one observation or action."""
-
-
-def fitting_episodes(source: Path, observation: Layout, action: Layout) -> Episodes:
-    """Read a dataset with the dtypes of columns: floats become float32. Raises DatasetError if it is not of an
-    environment with such observations and actions, or has numbers that are not finite."""
-    read = read_dataset(source).episodes
-    seen = _column(source, "observations", observation, read.observations)
-    acted = _column(source, "actions", action, read.actions)
-    rewards = _column(source, "rewards", ((), "float32"), read.rewards)
-    return Episodes(seen, acted, rewards, read.terminated, read.lengths)
-
-
-def _column(source: Path, what: str, layout: Layout, values: Column) -> Column:
-    shape, dtype = layout[0], np.dtype(layout[1])
-    if values.shape[1:] != shape or (values.dtype.kind == "f") != (dtype.kind == "f"):
-        raise DatasetError(
-            f"{source} has {what} of {values.dtype}{list(values.shape[1:])}, and the environment of {dtype}"
-            f"{list(shape)}: is it a dataset of this environment?"
-        )
-    column: Column = values.astype(np.float32 if dtype.kind == "f" else dtype)
-    if not is_finite(column):
-        raise DatasetError(f"{source} has {what} that are not finite")
-    return column

@@ -12,8 +12,8 @@ from remuda.collector.collected import Collected
 from remuda.collector.recorder import Behavior
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.lanes import Copies
-from remuda.environments.spaces import Space, column_layout
-from remuda.policy.spaces import ObservationSpec
+from remuda.environments.spaces import Space
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.training.replay.dataset import dataset_rows
 
 
@@ -41,10 +41,9 @@ class StoredSteps:
 
 
 def stored_rows(config: ExperimentConfig, dataset: str, observation: Space, action: Space) -> Columns:
-    """Read the rows of an offline run, in an environment of these spaces. Raises as dataset_rows, DatasetError if the
-    buffer is too small, and UnsupportedSpaceError for observations of several parts."""
-    layouts = ObservationSpec.of(observation).of_dataset, column_layout(action, what="action")
-    columns = dataset_rows(config, dataset, *layouts)
+    """Read the rows of an offline run, in an environment of these spaces. Raises as dataset_rows, and DatasetError if
+    the buffer is too small."""
+    columns = dataset_rows(config, dataset, ObservationSpec.of(observation), ActionSpec.of(action))
     steps, capacity = len(columns["reward"]), config.buffer.capacity
     if steps > capacity:
         raise DatasetError(

@@ -19,13 +19,11 @@ def with_demonstrations(
     config: ExperimentConfig, algorithm: Algorithm, learn: Learn | None, *, epoch: int
 ) -> Learn | None:
     """Return an update like `learn` (None: the algorithm's) whose batches have rows of `buffer.demonstrations` as well;
-    without that setting, return `learn`. `epoch`: of the learner, for its draws. Raises as dataset_rows, and
-    UnsupportedSpaceError."""
+    without that setting, return `learn`. `epoch`: of the learner, for its draws. Raises as dataset_rows."""
     dataset, share = config.buffer.demonstrations, config.buffer.demonstration_share
     if dataset is None or not share:
         return learn
-    seen, acted = algorithm.observation, algorithm.action
-    shown = dataset_rows(config, dataset, seen.of_dataset, (acted.shape, acted.dtype))
+    shown = dataset_rows(config, dataset, algorithm.observation, algorithm.action)
     rng = generator(config.seed, "learner", 0, "demonstrations", incarnation=epoch)
     inner = learn or algorithm.learn
 

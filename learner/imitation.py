@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from remuda.buffer.minari_files import DatasetError, fitting_episodes
+from remuda.buffer.minari_files import DatasetError
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.policy.base import Algorithm
@@ -23,6 +23,7 @@ from remuda.policy.networks.torch_networks import RunningMoments
 from remuda.policy.networks.unit_weights import UnitWeights
 from remuda.policy.spaces import ActionSpec, OutputName
 from remuda.policy.torch_distributions import categorical
+from remuda.training.replay.dataset import fitting_episodes
 
 BATCH_ROWS = 256
 LEARNING_RATE = 1e-3
@@ -39,7 +40,7 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
         return None
     policy = _clone(algorithm)
     seen, acted = algorithm.observation, algorithm.action
-    episodes = fitting_episodes(Path(dataset), seen.of_dataset, (acted.shape, acted.dtype))
+    episodes = fitting_episodes(Path(dataset), seen, acted)
     targets, observed = targets_of(policy.output_name, acted, episodes.actions), episodes.observed
     device = next(policy.network.parameters()).device
     if policy.normalisation is not None and isinstance(moments := policy.network.observations, RunningMoments):
@@ -83,12 +84,9 @@ def _clone(algorithm: Algorithm) -> Portable:
 
 def targets_of(output: OutputName, action: ActionSpec, actions: np.ndarray) -> np.ndarray:
     """Return what the outputs are compared with: indices of counted actions, or numbers, in -1 … 1 if the outputs
-    are. Raises DatasetError for indices that there are not."""
+    are."""
     if not action.is_box:
-        found = action.indices(actions)
-        if found.min() < 0 or (found >= np.array(action.counts or action.n)).any():
-            raise DatasetError(f"the demonstrations have actions from {actions.min()} to {actions.max()}: {action}")
-        return found
+        return action.indices(actions)
     if output == "action_mean":
         return actions.reshape(len(actions), -1).astype(np.float32)
     return action.bounded(by="learner.initialize_from_demonstrations").from_environment(actions)

@@ -199,6 +199,33 @@ class ActionSpec:
         raise UnsupportedSpaceError(f"action space {_shown(space)} is not supported; supported: {_ACTIONS}")
 
     @property
+    def text(self) -> str:
+        """The space for people, as gymnasium shows spaces: Discrete(4), MultiDiscrete([3, 2]), Box(-1, 1, (2,))."""
+        if self.n is not None:
+            return f"Discrete({self.n}, start={self.start})" if self.start else f"Discrete({self.n})"
+        if self.counts:
+            starts = f", start={list(self.starts)}" if any(self.starts) else ""
+            return _cut(f"MultiDiscrete({list(self.counts)}{starts})")
+        return _cut(f"Box({_bounds_text(self.low, '-inf')}, {_bounds_text(self.high, 'inf')}, {self.shape})")
+
+    def means_the_same(self, other: ActionSpec) -> bool:
+        """True if both have the same shape, the same counted values, and the same bounds of numbers where both spaces
+        are bounded."""
+        if (self.shape, self.components) != (other.shape, other.components):
+            return False
+        if (self.start, self.starts) != (other.start, other.starts):
+            return False
+        pairs = zip((*self.low, *self.high), (*other.low, *other.high), strict=True)
+        return all(own is None or there is None or np.float32(own) == np.float32(there) for own, there in pairs)
+
+    def has(self, actions: np.ndarray) -> bool:
+        """True if all counted actions [n, *shape] of rows are values of the space; always True for a Box."""
+        if self.is_box:
+            return True
+        indices = self.indices(actions)
+        return bool((indices >= 0).all() and (indices < np.array(self.counts or self.n)).all())
+
+    @property
     def is_box(self) -> bool:
         """True if actions are a Box of floats."""
         return not self.components
@@ -308,5 +335,14 @@ def _finite(bound: float) -> float | None:
 
 
 def _shown(space: gymnasium.Space[Any]) -> str:
-    text = repr(space)
+    return _cut(repr(space))
+
+
+def _bounds_text(bounds: tuple[float | None, ...], unbounded: str) -> str:
+    """Return one number if all are equal."""
+    texts = [unbounded if bound is None else f"{bound:g}" for bound in bounds]
+    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -16,10 +17,12 @@ from remuda.buffer.minari_files import DatasetError, read_dataset, write_dataset
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.spaces import Space
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.collector.test_rollout import DISCOUNT, rollout_of
 from remuda.tests.environments.scripted import ScriptedEnv, Step
 from remuda.training.replay import dataset
-from remuda.training.replay.dataset import rows_of
+from remuda.training.replay.dataset import fitting_episodes, rows_of
 from remuda.wire.messages import ChunkId, ChunkMeta
 
 WORKER = "00000000-0000-4000-8000-000000000001"
@@ -102,8 +105,6 @@ def _made() -> Episodes:
 def test_minari_reads_every_array_as_written_and_a_second_dataset_needs_another_name(tmp_path: Path) -> None:
     minari = pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
     pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
-    from gymnasium import spaces
-
     made, folder = _made(), tmp_path / "some" / "made-v3"
     space = spaces.Box(0, 255, (32, 33), np.uint8), spaces.Box(-1, 1, (2,), np.float32)
     write_dataset(folder, made, spaces=space, env_spec=None, algorithm="sac", text="made")
@@ -123,6 +124,41 @@ def test_minari_reads_every_array_as_written_and_a_second_dataset_needs_another_
         write_dataset(folder, made, spaces=space, env_spec=None, algorithm="sac", text="made")
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "said"),
+    [
+        (
+            spaces.Discrete(6),
+            spaces.Discrete(4),
+            r"Discrete\(6\), and the environment of Discrete\(4\): take a dataset of",
+        ),
+        (
+            spaces.Discrete(4, start=1),
+            spaces.Discrete(4),
+            r"Discrete\(4, start=1\), and the environment of Discrete\(4\)",
+        ),
+        (spaces.MultiDiscrete([4, 2]), spaces.MultiDiscrete([2, 4]), r"\(\[4, 2\]\), and .* MultiDiscrete\(\[2, 4\]\)"),
+        (spaces.Box(-1, 1, (2,)), spaces.Box(-2, 2, (2,)), r"Box\(-1, 1, \(2,\)\), and .* Box\(-2, 2, \(2,\)\)"),
+        (spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(-2, 2, (2,)), None),
+        (spaces.Box(-0.4, 0.4, (2,)), spaces.Box(-0.4, 0.4, (2,), np.float64), None),
+    ],
+)
+def test_a_dataset_of_other_actions_is_refused(there: Space, here: Space, said: str | None, tmp_path: Path) -> None:
+    """Spaces of one shape passed for each other."""
+    pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
+    pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
+    seen = spaces.Box(-1, 1, (3,))
+    acted = np.array([there.sample() for _ in range(4)])
+    made = Episodes(np.zeros((5, 3), np.float32), acted, np.zeros(4, np.float32), np.zeros(4, np.bool_), np.array([4]))
+    write_dataset(tmp_path / "a-v0", made, spaces=(seen, there), env_spec=None, algorithm="by hand", text="")
+    specs = ObservationSpec.of(seen), ActionSpec.of(here)
+    if said is None:
+        assert fitting_episodes(tmp_path / "a-v0", *specs).steps == 4
+        return
+    with pytest.raises(DatasetError, match=said):
+        fitting_episodes(tmp_path / "a-v0", *specs)
+
+
 @pytest.mark.parametrize(("env", "reward"), [({}, [1.0, -1.0, 0.5]), ({"reward_clipping": False}, [5.0, -7.0, 0.5])])
 def test_rewards_of_atari_are_clipped_as_collectors_clip_them(
     env: dict[str, JsonValue], reward: list[float], monkeypatch: pytest.MonkeyPatch
@@ -132,7 +168,7 @@ def test_rewards_of_atari_are_clipped_as_collectors_clip_them(
     raw = Episodes(seen, np.zeros(3, np.int64), np.array([5.0, -7.0, 0.5], np.float32), ends, np.array([3]))
     monkeypatch.setattr(dataset, "fitting_episodes", lambda source, observation, action: raw)
     config = ExperimentConfig(name="pong", env=EnvConfig(id="ALE/Pong-v5", kwargs=env), policy=DqnConfig(n_step=1))
-    rows = dataset.dataset_rows(config, "pong-v0", ((4, 84, 84), "uint8"), ((), "int64"))
+    rows = dataset.dataset_rows(config, "pong-v0", ObservationSpec((4, 84, 84), "uint8"), ActionSpec(6))
     assert rows["reward"].tolist() == reward
 
 

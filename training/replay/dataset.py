@@ -7,21 +7,64 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.buffer.chunk import Columns
-from remuda.buffer.episodes import Episodes
-from remuda.buffer.minari_files import DatasetError, Layout, fitting_episodes
+from remuda.buffer.chunk import Columns, is_finite
+from remuda.buffer.episodes import Column, Episodes
+from remuda.buffer.minari_files import Dataset, DatasetError, read_dataset
 from remuda.config.declaration import Steps
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.atari import NAMESPACE
+from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.make import settings_of_atari
 from remuda.policy.algorithms import declaration
 from remuda.policy.returns import n_step_windows
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-def dataset_rows(config: ExperimentConfig, dataset: str, observation: Layout, action: Layout) -> Columns:
+def fitting_episodes(source: Path, observation: ObservationSpec, action: ActionSpec) -> Episodes:
+    """Read a dataset with the dtypes of columns: floats become float32. Raises DatasetError if it is not of an
+    environment with such observations and actions, or has numbers that are not finite, and UnsupportedSpaceError for
+    observations of several parts."""
+    layout = observation.of_dataset
+    dataset = read_dataset(source)
+    _require_same_actions(source, dataset, action)
+    read = dataset.episodes
+    seen = _column(source, "observations", layout, read.observations)
+    acted = _column(source, "actions", (action.shape, action.dtype), read.actions)
+    rewards = _column(source, "rewards", ((), "float32"), read.rewards)
+    if not action.has(acted):
+        raise DatasetError(f"{source} has actions from {acted.min()} to {acted.max()}, outside of {action.text}")
+    return Episodes(seen, acted, rewards, read.terminated, read.lengths)
+
+
+def _require_same_actions(source: Path, dataset: Dataset, action: ActionSpec) -> None:
+    try:
+        there = ActionSpec.of(dataset.spaces[1])
+    except UnsupportedSpaceError as error:
+        raise DatasetError(f"{source}: {error}") from error
+    if not action.means_the_same(there):
+        raise DatasetError(
+            f"{source} has actions of {there.text}, and the environment of {action.text}: take a dataset of this "
+            "environment, or make env.id, env.make or env.kwargs those of the dataset"
+        )
+
+
+def _column(source: Path, what: str, layout: tuple[tuple[int, ...], str], values: Column) -> Column:
+    shape, dtype = layout[0], np.dtype(layout[1])
+    if values.shape[1:] != shape or (values.dtype.kind == "f") != (dtype.kind == "f"):
+        raise DatasetError(
+            f"{source} has {what} of {values.dtype}{list(values.shape[1:])}, and the environment of {dtype}"
+            f"{list(shape)}: is it a dataset of this environment?"
+        )
+    column: Column = values.astype(np.float32 if dtype.kind == "f" else dtype)
+    if not is_finite(column):
+        raise DatasetError(f"{source} has {what} that are not finite")
+    return column
+
+
+def dataset_rows(config: ExperimentConfig, dataset: str, observation: ObservationSpec, action: ActionSpec) -> Columns:
     """Read a dataset as rows for the algorithm of a config, in an environment with these observations and actions.
-    Rewards of Atari are clipped like those of collectors. Raises DatasetError and EnvironmentBuildError."""
+    Rewards of Atari are clipped like those of collectors. Raises as `fitting_episodes`, and EnvironmentBuildError."""
     rows = declaration(config).rows
     if not isinstance(rows, Steps):
         raise DatasetError(

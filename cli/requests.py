@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from remuda.cli.connecting import WAIT_S, ConnectionPath, connected, connection_path
-from remuda.cli.errors import InputError
+from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import (
     DEFAULT_RUNS_DIR,
     Name,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from remuda.config.schema import ExperimentConfig
     from remuda.coordinator.disk.runs_folder import KnownRun
     from remuda.storage.run_folder import RunFolder
-    from remuda.wire.messages import LogPiece
+    from remuda.wire.messages import ExperimentStatus, LogPiece, LogPosition
 
 SUBMIT_EXAMPLE = "remuda submit examples/cartpole_dqn.yaml --set seed=3 --follow"
 STOP_EXAMPLE = "remuda stop cartpole_dqn"
@@ -119,17 +120,41 @@ def follow_to_the_end(client: Client, experiment: str, config: ExperimentConfig,
     again."""
     from remuda.client.client import RETURN_DEADLINE_S
     from remuda.client.progress import shown_progress
+    from remuda.wire.conversation import RefusedError
     from remuda.wire.patience import Patience
 
     patience = Patience(RETURN_DEADLINE_S, partial(print, file=sys.stderr, flush=True))
+    newest: list[ExperimentStatus] = []
     try:
         with shown_progress(config.stop) as show:
-            status = client.follow(experiment, show, patience=patience)
+
+            def keep(status: ExperimentStatus) -> None:
+                newest[:] = [status]
+                show(status)
+
+            status = client.follow(experiment, keep, patience=patience)
     except KeyboardInterrupt:
         stop = shlex.join(["remuda", "stop", experiment[:8], *options])
         print(f"no longer followed, still running. To stop the run, type: {stop}", file=sys.stderr)
         return
+    except RefusedError as error:
+        if error.code != "unknown" or not newest:
+            raise
+        status = _stored_end(newest[0])
     print_end(status, config, "submit", options=options, output=sys.stderr)
+
+
+def _stored_end(newest: ExperimentStatus) -> ExperimentStatus:
+    """Return the last status of a run that the coordinator has forgotten. Raises RunFailedError."""
+    from remuda.client.stored_run import last_status
+
+    found = last_status(newest)
+    if found is None:
+        raise RunFailedError(
+            f"the coordinator does not know {newest.name} ({newest.id[:8]}) any more, and the run folder "
+            f"{newest.run_dir} does not tell the end"
+        )
+    return found
 
 
 LOGS_EXAMPLE = "remuda logs cartpole_dqn -f"
@@ -162,14 +187,27 @@ def logs(
 ) -> None:
     """Print the log of a run. For a source with several files, every line names its worker or its policy.
 
-    Without a coordinator, for example after `remuda shutdown`, reads the run folders in --runs-dir.
+    Without a coordinator, for example after `remuda shutdown`, and for a run that the coordinator does not know, reads
+    the run folders in --runs-dir.
     """
+    from remuda.wire.conversation import RefusedError
+
     last_lines = FOLLOWED_LINES if follow and lines is None else lines
     if not connection_path(connection_file, runs_dir).exists() and (run := _stored_run(runs_dir, experiment, follow)):
+        print(f"no coordinator is running: reading from {run.root}", file=sys.stderr, flush=True)
         _show_stored(run, source, last_lines)
         return
+    shown: dict[str, LogPosition] = {}
     with connected(connection_file, runs_dir) as client, suppress(KeyboardInterrupt):  # the user ends it
-        show(client.logs(experiment, source, last_lines=last_lines, follow=follow))
+        try:
+            show(client.logs(experiment, source, last_lines=last_lines, follow=follow), shown)
+        except RefusedError as error:
+            forgotten = _forgotten_run(runs_dir, experiment, follow=follow) if error.code == "unknown" else None
+            if forgotten is None:
+                raise
+            text = f"the coordinator does not know this run: reading from {forgotten.root}"
+            print(text, file=sys.stderr, flush=True)
+            _show_stored(forgotten, source, last_lines, shown)
 
 
 class NoSuchRunError(Exception):
@@ -190,14 +228,17 @@ def find_run(runs_dir: Path, experiment: str) -> RunFolder:
     return RunFolder(_by_id(runs_dir, known, experiment))
 
 
-def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator[LogPiece]:
-    """Yield the logs of a source, or the last lines of every file. Raises NoSuchSourceError, InputError."""
+def stored_logs(
+    run: RunFolder, source: str, last_lines: int | None, shown: Mapping[str, LogPosition] = MappingProxyType({})
+) -> Iterator[LogPiece]:
+    """Yield the logs of a source, or the last lines of every file, and nothing before the positions `shown` (by file).
+    Raises NoSuchSourceError, InputError."""
     from remuda.logbook import tail
     from remuda.wire.messages import LogPiece
 
     try:
         for found in tail.find(run.log, source):
-            position = tail.begin(run.log, found.file, last_lines)
+            position = shown.get(found.file) or tail.begin(run.log, found.file, None if shown else last_lines)
             while (piece := tail.read(run.log, position, to_the_end=True)).text:
                 position = piece.position
                 yield LogPiece(position, tail.label(found.file), piece.text)
@@ -228,14 +269,25 @@ def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | No
     return None if follow and run.owner.exists() else run
 
 
-def _show_stored(run: RunFolder, source: str, last_lines: int | None) -> None:
-    print(f"no coordinator is running: reading from {run.root}", file=sys.stderr, flush=True)
+def _forgotten_run(runs_dir: Path, experiment: str, *, follow: bool) -> RunFolder | None:
+    """Return the folder of a run that the coordinator does not know; None for a missing run, and for a run to follow
+    that is still running."""
+    with suppress(NoSuchRunError):
+        run = find_run(runs_dir, experiment)
+        return None if follow and run.owner.exists() else run
+    return None
+
+
+def _show_stored(
+    run: RunFolder, source: str, last_lines: int | None, shown: Mapping[str, LogPosition] = MappingProxyType({})
+) -> None:
     with suppress(KeyboardInterrupt):  # the user ends it
-        pieces = stored_logs(run, source, last_lines)
+        pieces = stored_logs(run, source, last_lines, shown)
         first = next(pieces, None)
-        if first is None:
+        if first is not None:
+            show(chain([first], pieces))
+        elif not shown:
             raise InputError(f"{run.log} has no log of source {source}{_serial_hint(run)}")
-        show(chain([first], pieces))
 
 
 def _serial_hint(run: RunFolder) -> str:
@@ -243,9 +295,11 @@ def _serial_hint(run: RunFolder) -> str:
     return ": `remuda train` has no commander log; decisions are in --source evaluator" if serial else ""
 
 
-def show(pieces: Iterable[LogPiece]) -> None:
-    """Print pieces as they come."""
+def show(pieces: Iterable[LogPiece], shown: dict[str, LogPosition] | None = None) -> None:
+    """Print pieces as they come; `shown` gets the last position of each file."""
     for piece in pieces:
+        if shown is not None:
+            shown[piece.position.file] = piece.position
         head = f"[{piece.label}] " if " " in piece.label or "/" in piece.label else ""
         text = piece.text if not head else "".join(head + line for line in piece.text.splitlines(keepends=True))
         print(text, end="" if text.endswith("\n") else "\n", flush=True)

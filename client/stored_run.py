@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from remuda.logbook.tail import policies
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, NewTask
 from remuda.storage.run_folder import RunFolder, folder_of_policy, policy_of
 from remuda.storage.untrusted import open_regular
 from remuda.training.commander.end import ON_REQUEST, REACHED, End
-from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState
+from remuda.training.commander.together import mean_return
+from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState, ExperimentStatus
 
 _RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\]\[[^\]]*\]\[[A-Z]+\] ", re.MULTILINE)
 _OVER = re.compile(r"the run is over after [0-9.]+ s: (.*)", re.DOTALL)
@@ -73,6 +76,57 @@ def joined(learned: Sequence[Learned]) -> Counters:
         episode=sum(each.episode for each in last),
         policy_version=sum(each.policy.version for each in last),
         wall_s=max((each.wall_s for each in last), default=0.0),
+    )
+
+
+@dataclass(frozen=True)
+class StoredEnd:
+    """End and results of a run."""
+
+    state: ExperimentState
+    reason: str
+    counters: Counters
+    last_return: float | None
+    """Mean over several policies, as `best_return`."""
+    best_return: float | None
+
+
+def read_results(run_dir: Path) -> StoredEnd | None:
+    """Return end and results of a run that its coordinator has forgotten; None if the folder does not tell the end."""
+    members = policy_folders(RunFolder(run_dir))
+    end, learned = read_end(members[0]), [read_learned(each) for each in members]
+    return (
+        None
+        if end is None
+        else StoredEnd(
+            *end,
+            joined(learned),
+            mean_return([each.last_return for each in learned]),
+            mean_return([each.best_return for each in learned]),
+        )
+    )
+
+
+def last_status(status: ExperimentStatus) -> ExperimentStatus | None:
+    """Return the last status of a run that its coordinator has forgotten, after an earlier `status`; None if the run
+    folder does not tell the end, for instance on another machine."""
+    found = read_results(Path(status.run_dir))
+    return (
+        None
+        if found is None
+        else replace(
+            status,
+            state=found.state,
+            reason=found.reason,
+            waiting_for=None,
+            env_step=found.counters.env_step,
+            train_iter=found.counters.train_iter,
+            episode=found.counters.episode,
+            policy_version=found.counters.policy_version,
+            wall_s=found.counters.wall_s,
+            last_return=found.last_return,
+            best_return=found.best_return,
+        )
     )
 
 

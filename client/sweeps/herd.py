@@ -14,11 +14,9 @@ from msgspec.structs import replace
 
 from remuda.client.checking import with_agents
 from remuda.client.client import Client, with_retries
-from remuda.client.stored_run import joined, policy_folders, read_end, read_learned
+from remuda.client.stored_run import read_results
 from remuda.client.sweeps.plan import Task
 from remuda.client.sweeps.record import RunRecord, RunState
-from remuda.storage.run_folder import RunFolder
-from remuda.training.commander.together import mean_return
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import ExperimentState, ExperimentStatus
 
@@ -130,21 +128,19 @@ class HerdRuns:
 
 def _stored(record: RunRecord, run_dir: Path) -> RunRecord:
     """Return the end and the results of a run in its folder: a coordinator keeps only the last runs to end."""
-    members = policy_folders(RunFolder(run_dir))
-    end, learned = read_end(members[0]), [read_learned(each) for each in members]
-    if end is None:
+    found = read_results(run_dir)
+    if found is None:
         lost = "the coordinator does not know it any more, and its folder tells no end; sweep again to continue"
         return replace(record, state="failed", reason=lost)
-    counters = joined(learned)
     return replace(
         record,
-        state=_STATES[end[0]],
-        reason=end[1],
-        env_step=counters.env_step,
-        train_iter=counters.train_iter,
-        last_return=mean_return([each.last_return for each in learned]),
-        best_return=mean_return([each.best_return for each in learned]),
-        wall_s=counters.wall_s,
+        state=_STATES[found.state],
+        reason=found.reason,
+        env_step=found.counters.env_step,
+        train_iter=found.counters.train_iter,
+        last_return=found.last_return,
+        best_return=found.best_return,
+        wall_s=found.counters.wall_s,
     )
 
 

@@ -13,8 +13,11 @@ from remuda.logbook.tail import NoSuchSourceError
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
+from remuda.tests.worker.fake_coordinator import FakeCoordinator
 from remuda.training.identity import Identity
 from remuda.training.run_snapshot import FinishedRun
+from remuda.wire import connection_file
+from remuda.wire.messages import LogPiece, LogPosition, LogText, Rejected
 
 FIRST, SECOND, THIRD = (f"{digit}6f1c9c3-0d0a-4c5b-8a39-2f6f6f5c1e77" for digit in "678")
 WORKER = "01234567-0d0a-4c5b-8a39-2f6f6f5c1e77"
@@ -82,6 +85,19 @@ def test_the_verb_reads_them_where_there_is_no_coordinator(terminal: Terminal, r
         assert (ended.code, ended.out) == (0, "it was 7\nthe run is over\n")
         assert f"no coordinator is running: reading from {runs / 'pole_2'}" in ended.err
     assert terminal.remuda("logs", "pole", "--runs-dir", runs, "-n", "1").out == "the run is over\n"
+
+
+def test_the_rest_of_a_forgotten_run_comes_from_its_folder(terminal: Terminal, runs: Path) -> None:
+    log = RunFolder(runs / "pole_2").commander_log
+    first = LogPosition("commander/commander_logger.txt", log.stat().st_ino, len("it was 7\n"))
+    answers = iter([LogText([LogPiece(first, "commander", "it was 7\n")], over=False)])
+    with FakeCoordinator() as coordinator:
+        coordinator.answer = lambda message: next(answers, Rejected("unknown", "no experiment is called that"))
+        connection_file.write(runs / "connection.json", coordinator.connection)
+        ended = terminal.remuda("logs", "swing", "--runs-dir", runs, "-f")
+        assert (ended.code, ended.out) == (0, "it was 7\nthe run is over\n")
+        assert f"the coordinator does not know this run: reading from {runs / 'pole_2'}" in ended.err
+        assert terminal.remuda("logs", "swung", "--runs-dir", runs).code == 2
 
 
 def test_of_a_serial_run_the_verb_says_where_the_commander_speaks(terminal: Terminal, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir, epilog, new_group
-from remuda.cli.output import PLAIN_WIDTH, table
+from remuda.cli.output import PLAIN_WIDTH, new_console, table
 
 if TYPE_CHECKING:
     from remuda.wire.messages import AccountStatus, Quota, Used
@@ -113,15 +113,10 @@ def _amounts(used: Used, watts: tuple[float, float] | None) -> dict[str, str | f
 
 
 def _print_table(rows: Sequence[dict[str, str | float]], total: dict[str, str | float], heads: Sequence[str]) -> None:
-    from rich.console import Console
-
     lines = [[_cell(name, value) for name, value in row.items()] for row in rows]
     if len(rows) > 1:
         lines.append(["all", *[""] * len(heads), *(_cell(name, value) for name, value in total.items())])
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    console.print(table([*rows[0]], lines, narrow=False))
+    new_console().print(table([*rows[0]], lines, narrow=False))
 
 
 def _cell(name: str, value: str | float) -> str:

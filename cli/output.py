@@ -22,11 +22,12 @@ from remuda.cli.errors import RunFailedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rich.console import Console
     from rich.table import Table
 
     from remuda.config.schema import ExperimentConfig
     from remuda.training.next_command import Verb
-    from remuda.wire.messages import ExperimentStatus
+    from remuda.wire.messages import ExperimentStatus, Status
 
 
 @contextlib.contextmanager
@@ -101,6 +102,16 @@ NARROW_WITHOUT = ("/s", "cores", "heard", "memory")
 """Columns hidden on a narrow terminal; --json has all columns."""
 
 
+def new_console() -> Console:
+    """Make a console of standard output."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
     """Make a table for a terminal; a `narrow` table has fewer columns."""
     from rich.table import Table
@@ -115,6 +126,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool
     for row in rows:  # as Text: names given by others must not be read as markup or terminal commands
         made.add_row(*(Text(one_line(cell)) for cell in compress(row, shown)))
     return made
+
+
+def json_text(status: Status) -> str:
+    """Return the status as JSON, with the notes of runs in folders of this machine."""
+    import msgspec
+
+    from remuda.storage.notes import read_notes
+    from remuda.storage.run_folder import RunFolder
+
+    plain = msgspec.to_builtins(status)
+    plain.pop("type", None)
+    for each in plain["experiments"]:
+        each |= msgspec.to_builtins(read_notes(RunFolder(Path(each["run_dir"]))))
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
 
 
 def print_end(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir
-from remuda.cli.output import PLAIN_WIDTH, table
+from remuda.cli.output import json_text, new_console, table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -63,30 +64,30 @@ def status(
     if as_json:
         print(json_text(found))
     else:
-        console = _console()
+        console = new_console()
         console.print(picture(found, console.width))
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    return console
-
-
 def show_live(ask: Callable[[], Status], console: Console, pause: Callable[[float], None] = time.sleep) -> None:
-    """Show the status of this moment in place of the last, until Ctrl-C."""
+    """Show the status of this moment in place of the last, until Ctrl-C, and wait for a restarted coordinator. Raises
+    UnreachableError after RETURN_DEADLINE_S without an answer."""
+    from rich.console import Group
     from rich.live import Live
 
-    with Live(console=console, auto_refresh=False, screen=False) as live:
-        try:
-            while True:
-                live.update(picture(ask(), console.width), refresh=True)
-                pause(WATCH_S)
-        except KeyboardInterrupt:
-            return
+    from remuda.client.client import RETURN_DEADLINE_S, with_retries
+
+    with Live(console=console, auto_refresh=False, screen=False) as live, suppress(KeyboardInterrupt):
+        shown = picture(ask(), console.width)
+
+        def wait() -> None:
+            text = f"no coordinator answers: waiting for it, at most {RETURN_DEADLINE_S:g} s"
+            live.update(Group(text, "", shown), refresh=True)
+            pause(WATCH_S)
+
+        while True:
+            live.update(shown, refresh=True)
+            pause(WATCH_S)
+            shown = picture(with_retries(ask, wait), console.width)
 
 
 def picture(status: Status, width: int) -> RenderableType:
@@ -199,20 +200,6 @@ def _hosts(workers: list[WorkerStatus]) -> list[str]:
     return lines
 
 
-def json_text(status: Status) -> str:
-    """Return the status as JSON, with the notes of runs in folders of this machine."""
-    import msgspec
-
-    from remuda.storage.notes import read_notes
-    from remuda.storage.run_folder import RunFolder
-
-    plain = msgspec.to_builtins(status)
-    plain.pop("type", None)
-    for each in plain["experiments"]:
-        each |= msgspec.to_builtins(read_notes(RunFolder(Path(each["run_dir"]))))
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
-
-
 MOST_ROWS = 40
 """Rows of the table; in a longer run several intervals share a row."""
 MOST_EVENTS = 20
@@ -270,7 +257,7 @@ def _print_json(moments: Iterable[Moment]) -> None:
 def _print_table(moments: Sequence[Moment], notes: Notes) -> None:
     from rich.text import Text
 
-    console = _console()
+    console = new_console()
     for name, text in (("note", notes.note), ("tags", ", ".join(notes.tags))):
         if text:
             console.print(Text(f"{name}: {' '.join(text.split())}"))

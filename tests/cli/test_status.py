@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from remuda.cli.status import json_text, picture, show_live
+from remuda.cli.output import json_text
+from remuda.cli.status import picture, show_live
 from remuda.storage.notes import Notes, write_notes
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.client.statuses import status
+from remuda.wire.connection_file import ConnectionFileError
+from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, RefusalCounts, Status, WorkerStatus
 
 COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://127.0.0.1:5555", 7, 63.0, 1)
@@ -129,3 +133,31 @@ def test_a_watched_status_is_asked_for_again_after_each_pause_until_ctrl_c() -> 
     printed = console.file.getvalue()
     assert re.findall(r"running +(\d+)", printed)[:3] == ["2501", "2502", "2503"]
     assert printed.count("\x1b[1A") >= 2, "each status stands in place of the former"
+
+
+def test_a_watch_waits_for_a_restarted_coordinator() -> None:
+    """The command ended with the coordinator."""
+    console = Console(file=io.StringIO(), width=160, highlight=False, force_terminal=True)
+    answers: Iterator[Status | Exception] = iter(
+        [
+            Status(COORDINATOR, [], [status(env_step=2501)]),
+            UnreachableError("silent"),
+            ConnectionFileError("no file"),
+            Status(COORDINATOR, [], [status(env_step=2502)]),
+        ]
+    )
+
+    def ask() -> Status:
+        answer = next(answers, None)
+        if answer is None:
+            raise KeyboardInterrupt
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    show_live(ask, console, lambda pause_s: None)
+    assert isinstance(console.file, io.StringIO)
+    shown = re.findall(r"no coordinator answers: waiting for it, at most 60 s|running +\d+", console.file.getvalue())
+    away = "no coordinator answers: waiting for it, at most 60 s"
+    before, after = "running  2501", "running  2502"
+    assert shown[:6] == [before, away, before, away, before, after]

@@ -36,6 +36,14 @@ def test_an_experiment_that_waits_for_one_that_rests_says_so_and_takes_nothing()
     assert decided.waiting == {"a": "waits for 1 collector (1 free, 1 of them resting after a failure)"}
 
 
+def test_a_worker_that_rests_for_several_goes_to_none_of_them() -> None:
+    tired = frozenset({"c0"})
+    demands = [replace(demand(name, order, 1), resting=tired) for order, name in enumerate("ab")]
+    decided = plan([*demands, demand("c", 2, 1)], herd(3, 3, 3))
+    collectors = {grant.experiment: grant.worker for grant in decided.grants if grant.role == "collector"}
+    assert collectors == {"a": "c1", "b": "c2", "c": "c0"}
+
+
 @given(
     counts=st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 3)),
     wishes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.sets(st.integers(0, 4))), max_size=5),

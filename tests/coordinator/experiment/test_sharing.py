@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.coordinator.experiment.workers import may_be_overtaken
-from remuda.coordinator.scheduler import Demand, Holding, Plan, Return, plan
+from remuda.coordinator.scheduler import Demand, Holding, Plan, Preempt, Return, plan
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import Role
@@ -196,7 +196,7 @@ def test_what_is_not_enough_for_one_that_waits_goes_to_one_that_can_begin() -> N
 
 
 def test_a_later_one_begins_with_what_those_before_it_leave() -> None:
-    free: dict[Role, list[str]] = {"learner": [], "collector": list("abcde")}
+    free: dict[Role, list[str]] = {"learner": [], "collector": list("abcde"), "evaluator": ["e"]}
     minima: list[dict[Role, int]] = [{"learner": 1, "collector": 3}, {"collector": 2}, {"collector": 1}]
     demands = [Demand(f"x{order}", 0, order, minimum, minimum) for order, minimum in enumerate(minima)]
     decided = plan(demands, free, [], {"learner": 1, "collector": 5})
@@ -205,6 +205,59 @@ def test_a_later_one_begins_with_what_those_before_it_leave() -> None:
         "x0": "waits for 1 learner (0 free); it begins when these are free, or at once with `remuda worker learner`",
         "x2": "waits for 1 collector (3 free, kept for those before it)",
     }
+
+
+def test_nobody_is_asked_for_workers_where_the_herd_is_too_small() -> None:
+    free: dict[Role, list[str]] = {"learner": [], "collector": [], "evaluator": ["e"]}
+    spare = Holding("a", "a", 0, 0, {"learner": 1, "collector": 1}, preemptible={"learner": 1, "collector": 1})
+    urgent = Demand("b", 1, 1, {"learner": 1, "collector": 2}, {"learner": 1, "collector": 2})
+    decided = plan([urgent], free, [spare], {"learner": 1, "collector": 1})
+    assert (decided.returns, decided.preemptions) == ((), ())
+
+
+def test_a_worker_on_the_way_back_serves_one_experiment_and_the_rest_is_lent() -> None:
+    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": [], "evaluator": ["e1", "e2"]}
+    lender = Holding("a", "a", 0, 0, {"collector": 5}, {"collector": 1})
+    herd: dict[Role, int] = {"learner": 3, "collector": 8, "evaluator": 3}
+    decided = plan([demand("b", 1, collectors=2), demand("c", 2)], free, [lender], herd)
+    assert decided.returns == (Return("a", "collector", 1, "b"), Return("a", "collector", 1, "c"))
+
+
+FULL: dict[Role, int] = {"learner": 1, "collector": 2, "evaluator": 1}
+HERD: dict[Role, int] = {"learner": 3, "collector": 6, "evaluator": 3}
+
+
+def runs(name: str, order: int, *, priority: int = 0, surplus: int = 0) -> Holding:
+    """A preemptible run with two collectors."""
+    return Holding(name, name, priority, order, {"collector": surplus}, preemptible=FULL)
+
+
+def urgent(name: str, order: int, *, priority: int = 1, **changes: object) -> Demand:
+    return Demand(name, priority, order, FULL, FULL, **changes)  # type: ignore[arg-type]
+
+
+def test_the_last_run_of_the_lowest_priority_is_preempted_alone() -> None:
+    decided = plan([urgent("x", 3)], {}, [runs("a", 0), runs("b", 1), runs("c", 2, priority=-1)], HERD)
+    assert decided.preemptions == (Preempt("c", "x"),)
+    both = plan([urgent("x", 3), urgent("y", 4)], {}, [runs("a", 0), runs("b", 1)], HERD)
+    assert both.preemptions == (Preempt("b", "x"), Preempt("a", "y"))
+
+
+def test_a_preempted_run_is_not_asked_for_its_spare_workers_as_well() -> None:
+    decided = plan([urgent("x", 1)], {}, [runs("a", 0, surplus=1)], HERD)
+    assert (decided.preemptions, decided.returns) == ((Preempt("a", "x"),), ())
+
+
+def test_a_run_that_gives_one_of_the_missing_roles_is_preempted_with_others() -> None:
+    learns = Holding("a", "a", 0, 0, {}, preemptible={"learner": 1})
+    collects = Holding("b", "b", 0, 1, {}, preemptible={"collector": 2, "evaluator": 1})
+    decided = plan([urgent("x", 2)], {}, [learns, collects], HERD)
+    assert decided.preemptions == (Preempt("b", "x"), Preempt("a", "x"))
+
+
+def test_who_may_not_preempt_waits() -> None:
+    for waiting in (urgent("x", 1, priority=0), urgent("x", 1, patient=True), urgent("x", 1, preempts=False)):
+        assert plan([waiting], {}, [runs("a", 0)], HERD).preemptions == (), waiting
 
 
 @given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))

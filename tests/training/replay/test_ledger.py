@@ -55,6 +55,17 @@ def test_a_missing_chunk_belongs_to_the_newest_lease_that_may_have_it() -> None:
     assert ledger.lease_of_missing(ChunkId(WORKERS[0], 1, 1)) is None
 
 
+def test_after_a_forgotten_lease_the_first_chunk_shows_where_the_numbers_of_a_lease_begin() -> None:
+    ledger, _ = opened((0, 1))
+    ledger.accept(meta(0, 1, 0), 1)
+    ledger.forget(1)
+    ledger.open(2, WORKERS[0], 1)
+    later = [ChunkId(WORKERS[0], 1, number) for number in (2, 4)]
+    assert [ledger.lease_of_missing(chunk) for chunk in later] == [None, None]
+    ledger.accept(meta(0, 1, 3), 2)
+    assert [ledger.lease_of_missing(chunk) for chunk in later] == [None, 2]
+
+
 def test_a_chunk_counts_only_under_a_lease_of_its_worker_that_is_known() -> None:
     ledger, _ = opened((0, 1))
     with pytest.raises(UnknownLeaseError, match="lease 2 is not known"):
@@ -162,7 +173,7 @@ def too_large(meta: ChunkMeta) -> None:
 def test_how_chunks_fared_is_counted_and_restored() -> None:
     ledger, _ = opened((0, 1), (1, 1))
     for lease, chunk in ((1, meta(0, 1, 0)), (1, meta(0, 1, 1)), (2, meta(1, 1, 0))):
-        assert ledger.accept(chunk, lease, too_large)
+        assert ledger.accept(replace(chunk, payload_bytes=7), lease, too_large)
     for _ in range(3):
         assert not ledger.accept(meta(0, 1, 1), 1, too_large)
     ledger.lost_collector()
@@ -170,6 +181,7 @@ def test_how_chunks_fared_is_counted_and_restored() -> None:
     again = Ledger()
     again.restore(replace(ledger.snapshot(), counted=list(ledger.rows_of_leases())))
     assert again.counts == ledger.counts
+    assert (ledger.payload_bytes, again.payload_bytes) == (21, 21)
 
 
 def test_a_refused_chunk_counts_once_however_often_it_comes_even_after_a_restart() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-WITHOUT_MEMORY = ("dqn", "rainbow", "pqn", "ppo", "impala", "sac")
+WITHOUT_MEMORY = ("dqn", "rainbow", "bootstrapped_dqn", "pqn", "ppo", "impala", "sac")
 
 
 @dataclass(frozen=True)

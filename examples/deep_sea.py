@@ -24,7 +24,7 @@ class DeepSea(gymnasium.Env[Observation, np.int64]):
 
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, size: int = 10) -> None:
+    def __init__(self, size: int = 12) -> None:
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (size * size,), np.float32)
         self._size = size
         self._right = np.random.default_rng(0).integers(2, size=(size, size))

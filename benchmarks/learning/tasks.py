@@ -92,7 +92,7 @@ def _maze(
 
 
 def _sea(algorithm: str, *overrides: str) -> Task:
-    """A treasure that ten right actions in a row find. The environment has no chance, so an episode shows all."""
+    """A treasure that twelve right actions in a row find. The environment has no chance, so an episode shows all."""
     return Task(
         algorithm,
         "DeepSea",

@@ -43,7 +43,7 @@ _FOR_IMAGES: Mapping[str, JsonValue] = MappingProxyType(
         "stop.max_env_steps": 10_000_000,
     }
 )
-"""Settings of DQN for Atari, in tenths of the 50 million steps of Mnih et al. 2015."""
+"""Settings of Q-learning for Atari."""
 
 
 class ActionValueConfig(EncodedConfig):
@@ -223,7 +223,6 @@ class BootstrappedDqnConfig(QLearningConfig):
     defaults: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
         {
             "learner.batch_size": 128,
-            "learner.learning_rate": 1e-3,
             "learner.publish_interval_iters": 8,
             "buffer.samples_per_insert": 64.0,
             "buffer.min_rows": 128,
@@ -311,6 +310,25 @@ class R2d2Config(DuelingConfig):
     """Weight of the largest absolute error in the priority of a sequence; the mean error has the rest of the weight."""
     target_update_iters: Annotated[Positive, MayChange()] = 2_500
     """Gradient updates between hard copies of the online network into the target network."""
+
+    @classmethod
+    def settings_for(cls, spaces: Spaces, *, in_parts: bool) -> Mapping[str, JsonValue]:
+        if spaces == "images":
+            return {}
+        return {
+            "policy.recurrent": "gru",
+            "policy.burn_in_steps": 10,
+            "policy.sequence_steps": 40,
+            "policy.overlap_steps": 20,
+            "policy.n_step": 3,
+            "policy.discount": 0.99,
+            "policy.target_update_iters": 100,
+            "learner.batch_size": 32,
+            "learner.learning_rate": 1e-3,
+            "buffer.capacity": 10_000,
+            "buffer.min_rows": 100,
+            "buffer.samples_per_insert": 32.0,
+        }
 
     @property
     def lowers_products(self) -> bool:

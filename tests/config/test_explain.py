@@ -270,8 +270,8 @@ quux: 1
 {path}:5: policy.hidden[1]: should be a valid integer, not "x"
 {path}:5: policy.hidden[2]: should be greater than 0, not -64
 {path}:5: policy.discount: should be a finite number, not NaN
-{path}:5: policy.dueling: should be a valid boolean, not "maybe"
 {path}:5: policy.n_step: should be a valid integer, not 3.5
+{path}:5: policy.dueling: should be a valid boolean, not "maybe"
 {path}:7: learner.lr: no such setting; did you mean learner.learning_rate?
 {path}:8: learner.batch_size: should be greater than 0, not -1
 {path}:9: stop: should be a mapping of settings, not null

@@ -14,7 +14,7 @@ SWIMMING = -0.01
 
 
 class DeepSea(gymnasium.Env[Observation, np.int64]):
-    """A square of `size` times `size` cells. A diver begins at the top left, and sinks by a row with each step, one cell
+    """A square of `size` times `size` cells. A diver begins at the top left, and sinks by a row with each step, a cell
     to the left or to the right. The treasure lies at the bottom right, with a reward of 1: only steps to the right find
     the treasure. Each step to the right costs a little, so all other experience leads away from the treasure. Which of
     the two actions goes right is drawn once for each cell. An observation marks the cell of the diver.

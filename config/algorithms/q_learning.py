@@ -232,7 +232,7 @@ class BootstrappedDqnConfig(QLearningConfig):
     """As the agent `boot_dqn` of bsuite (Osband et al. 2020), with half as many updates, and a target network that
     changes less often: with its 4 updates, values on CartPole grew without bound."""
 
-    type: Literal["bootstrapped_dqn"] = "bootstrapped_dqn"
+    type: Literal["bootstrapped_dqn"] = "bootstrapped_dqn"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
     members: Annotated[int, Field(gt=1, le=1000), BeforeValidator(no_bool)] = 20
     """Networks of the ensemble. More members explore more evenly, and an update takes longer."""

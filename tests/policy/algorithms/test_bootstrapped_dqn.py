@@ -35,7 +35,8 @@ def by_hand(weights: dict[str, torch.Tensor], seen: np.ndarray, member: int) -> 
     def network(part: str) -> np.ndarray:
         first, second = (weights[f"{part}.0.{layer}.weight"][member].numpy() for layer in (0, 2))
         biases = [weights[f"{part}.0.{layer}.bias"][member].numpy() for layer in (0, 2)]
-        return np.maximum(seen @ first + biases[0], 0.0) @ second + biases[1]
+        values: np.ndarray = np.maximum(seen @ first + biases[0], 0.0) @ second + biases[1]
+        return values
 
     return network("learned") + 3.0 * network("prior")
 

@@ -38,7 +38,7 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
     }
 )
 """Examples that no task runs: what they are, and what runs them to their end."""
-_NAMES = {"crossq": "CrossQ", "muzero": "MuZero", "rainbow": "Rainbow"}
+_NAMES = {"bootstrapped_dqn": "Bootstrapped DQN", "crossq": "CrossQ", "muzero": "MuZero", "rainbow": "Rainbow"}
 _HEAD = """\
 <!-- Written by `python -m remuda.benchmarks.learning.page`; edit benchmarks/learning/page.py instead. -->
 # Examples

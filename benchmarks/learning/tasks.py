@@ -91,6 +91,22 @@ def _maze(
     )
 
 
+def _sea(algorithm: str, *overrides: str) -> Task:
+    """A treasure that twelve right actions in a row find. The environment has no chance, so an episode shows all."""
+    return Task(
+        algorithm,
+        "DeepSea",
+        0.98,
+        50_000,
+        seeds=10,
+        interval_env_steps=500,
+        episodes=1,
+        config="examples/deep_sea.yaml",
+        overrides=overrides,
+        solvable=algorithm != "dqn",
+    )
+
+
 def _pong(algorithm: str, max_env_steps: int) -> Task:
     """Raw points; 21 is a perfect game. The settings were chosen by runs of seeds 0 to 3."""
     return Task(
@@ -180,6 +196,8 @@ TASKS = (
         overrides=("policy.recurrent=null",),
     ),
     _maze("dqn", "benchmarks/configs/t_maze_dqn.yaml", solvable=False, max_env_steps=100_000),
+    _sea("bootstrapped_dqn"),
+    _sea("dqn", "policy={type: dqn}", "buffer.prioritized=true"),
     Task(
         "ppo",
         "SpeakerListener",

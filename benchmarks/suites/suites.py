@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-WITHOUT_MEMORY = ("dqn", "rainbow", "pqn", "ppo", "impala", "sac")
+WITHOUT_MEMORY = ("dqn", "rainbow", "bootstrapped_dqn", "pqn", "ppo", "impala", "sac")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ SUITES: Mapping[str, Suite] = {
         evaluations=1,
         episodes=1,
         settings=("env.num_envs=1", "env.vectorization=sync", "env.kwargs.overwrite=true"),
+        settings_of={"ppo": ("learner.segments_per_update=16",)},  # by default 16 environments, here one
     ),
     "minatar": Suite(
         {game: f"MinAtar/{game}-v1" for game in _GAMES},

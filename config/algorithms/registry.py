@@ -25,7 +25,7 @@ from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.q_learning import BootstrappedDqnConfig, DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.section import REFERENCE, all_finite, as_json
@@ -49,6 +49,7 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "ppo": BuiltIn(PpoConfig, f"{_FOLDER}.actor_critic.entries:PpoEntry"),
         "impala": BuiltIn(ImpalaConfig, f"{_FOLDER}.actor_critic.entries:ImpalaEntry"),
         "muzero": BuiltIn(MuZeroConfig, f"{_FOLDER}.muzero.entry:MuZeroEntry"),
+        "bootstrapped_dqn": BuiltIn(BootstrappedDqnConfig, f"{_FOLDER}.bootstrapped_dqn.entry:BootstrappedDqnEntry"),
         "pqn": BuiltIn(PqnConfig, f"{_FOLDER}.dqn.entry:PqnEntry"),
         "r2d2": BuiltIn(R2d2Config, f"{_FOLDER}.r2d2.entry:R2d2Entry"),
         "sac": BuiltIn(SacConfig, f"{_FOLDER}.twin_critics.entries:SacEntry"),

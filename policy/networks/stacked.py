@@ -38,15 +38,19 @@ class StackedLayer(nn.Module):
         return torch.baddbmm(self.bias, each, self.weight)
 
 
+def stacked_layers(count: int, widths: Sequence[int]) -> nn.Sequential:
+    """Make `count` parallel perceptrons, with relu between layers: [n, widths[0]] -> [count, n, widths[-1]]."""
+    dense = (StackedLayer(count, inputs, outputs) for inputs, outputs in itertools.pairwise(widths))
+    return nn.Sequential(*[module for layer in dense for module in (layer, nn.ReLU())][:-1])
+
+
 class StackedPerceptron(nn.Sequential):
-    """`count` parallel perceptrons of these widths on the same inputs, with relu between layers: float32 [n, widths[0]]
-    -> [count, n, widths[-1]]."""
+    """The perceptrons of `stacked_layers` with a single pass through all layers: float32 [n, widths[0]] -> [count, n,
+    widths[-1]]."""
 
     def __init__(self, count: int, widths: Sequence[int]) -> None:
-        dense = [StackedLayer(count, inputs, outputs) for inputs, outputs in itertools.pairwise(widths)]
-        layers = [module for layer in dense for module in (layer, nn.ReLU())]
-        super().__init__(*layers[:-1])
-        self._fused = _Fused([tensor for layer in dense for tensor in (layer.weight, layer.bias)])
+        super().__init__(*stacked_layers(count, widths))
+        self._fused = _Fused(list(self.parameters()))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if not self.training:

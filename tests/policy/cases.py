@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig, QLearningConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
@@ -21,7 +21,7 @@ Batch = dict[str, np.ndarray]
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
-def config(policy: DqnConfig | None = None, learner: LearnerConfig | None = None) -> ExperimentConfig:
+def config(policy: QLearningConfig | None = None, learner: LearnerConfig | None = None) -> ExperimentConfig:
     return ExperimentConfig(
         name="case",
         env=EnvConfig(id="CartPole-v1"),

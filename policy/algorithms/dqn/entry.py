@@ -94,9 +94,13 @@ class QPolicy(Policy):
         """Value the actions of observations [n, …]: float32 [n, actions]."""
 
     def exploring_values(
-        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        state: np.ndarray | None,
     ) -> NDArray[np.float32]:
-        """Action values for the choices of collectors, [n, actions]."""
+        """Action values for the choices of collectors, [n, actions]. Overwrites `state`, see Actor.act."""
         return self.q_values(observations)
 
     def take_place(self, first: int, of: int) -> None:
@@ -117,7 +121,7 @@ class QPolicy(Policy):
         otherwise the best by `exploring_values`, with a share EPSILON of random actions."""
         if deterministic:
             return self._action.to_environment(masked(self.q_values(observations), legal).argmax(axis=1))
-        values = self.exploring_values(observations, exploration, rng)
+        values = self.exploring_values(observations, exploration, rng, state)
         if EPSILON not in exploration:
             return self._action.to_environment(masked(values, legal).argmax(axis=1))
         return self._action.to_environment(self._greedy(values, exploration[EPSILON], rng, legal))

@@ -93,7 +93,11 @@ class RainbowPolicy(QPolicy):
         return self._values(observations, 0.0, np.random.default_rng(0))
 
     def exploring_values(
-        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        state: np.ndarray | None,
     ) -> _Floats:
         """See QPolicy: with noise of the size NOISE in the weights."""
         return self._values(observations, exploration.get(NOISE, 0.0), rng)

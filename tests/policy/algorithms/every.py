@@ -9,7 +9,7 @@ import numpy as np
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.crossq import CrossQConfig
-from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
+from remuda.config.algorithms.q_learning import BootstrappedDqnConfig, DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
@@ -54,6 +54,9 @@ def _twin_critics(policy: twin_critics.Policy, action: ActionSpec, *without_effe
 AIMS = ("policy.target_entropy", "policy.target_entropy_share")
 CASES: dict[str, Case] = {
     "dqn": Case(cases.config(DqnConfig(hidden=(8,), target_update_iters=2), LEARNER), cases.batch),
+    "bootstrapped_dqn": Case(
+        cases.config(BootstrappedDqnConfig(hidden=(8,), members=3, target_update_iters=2), LEARNER), cases.batch
+    ),
     "rainbow": Case(
         rainbow.experiment(RainbowConfig(hidden=(8,), atoms=11, target_update_iters=2), LEARNER), cases.batch
     ),

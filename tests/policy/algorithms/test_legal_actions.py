@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.q_learning import BootstrappedDqnConfig, DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
@@ -29,6 +29,7 @@ ONCE: dict[str, Any] = {**SMALL, "horizon_steps": 9, "epochs": 1, "minibatches":
 RECURRENT: dict[str, Any] = {"recurrent": "gru", "recurrent_units": 5}
 KINDS: dict[str, Any] = {
     "dqn": DqnConfig(**SMALL),
+    "bootstrapped_dqn": BootstrappedDqnConfig(**SMALL, members=3),
     "rainbow": RainbowConfig(**SMALL, atoms=5),
     "rainbow without noise": RainbowConfig(**SMALL, atoms=5, noisy=False),
     "r2d2": R2d2Config(**SMALL, recurrent_units=5, burn_in_steps=1, sequence_steps=4, overlap_steps=2),

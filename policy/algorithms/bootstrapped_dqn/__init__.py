@@ -1,0 +1,1 @@
+"""Bootstrapped DQN: the update rule, the acting side, the entry."""

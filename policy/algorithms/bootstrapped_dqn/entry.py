@@ -1,0 +1,82 @@
+"""Bootstrapped DQN without torch: acting side and entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.config.algorithms.q_learning import BootstrappedDqnConfig
+from remuda.config.declaration import Declaration, Steps
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.acting.network import PLAIN, Inference
+from remuda.policy.algorithms.dqn.entry import MEANINGS, QPolicy, declared
+from remuda.policy.base import Arrays
+from remuda.policy.entry import BuiltInEntry
+from remuda.policy.networks.layouts import require_readable
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+HIDDEN = (50, 50)
+"""Default units of the hidden layers of a member."""
+
+
+class BootstrappedDqnPolicy(QPolicy):
+    """Acts on the weights of an EnsembleNetwork: explores by one member per episode, and is deterministic by the mean
+    of all members."""
+
+    state_size = 1
+    """The state is the number of the episode's member, from 1 on."""
+
+    def __init__(
+        self,
+        config: BootstrappedDqnConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        inference: Inference = PLAIN,
+    ) -> None:
+        """Raises UnsupportedSpaceError."""
+        super().__init__(config, observation, action)
+        require_readable(config, observation)
+        self._members = config.members
+        self._network = inference.network("bootstrapped_dqn", config, observation, action, timed="values")
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
+        self._network.load_state(state)
+
+    def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
+        """See QPolicy: the means of the members' values."""
+        means: NDArray[np.float32] = self._values(observations).mean(axis=1)
+        return means
+
+    def exploring_values(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        state: np.ndarray | None,
+    ) -> NDArray[np.float32]:
+        """See QPolicy: the values of the episode's member, drawn at the first observation."""
+        assert state is not None, "a policy that follows a member for an episode needs its state"
+        member = state[:, 0]
+        begins = member == 0
+        member[begins] = rng.integers(1, self._members + 1, np.count_nonzero(begins))
+        return self._values(observations)[np.arange(len(member)), member.astype(np.intp) - 1]
+
+    def _values(self, observations: np.ndarray) -> NDArray[np.float32]:
+        """Values by each member: [n, members, actions]."""
+        values = self._network("values", self._observation.encode(observations))
+        return values.reshape(len(values), self._members, -1)
+
+
+class BootstrappedDqnEntry(BuiltInEntry[BootstrappedDqnConfig]):
+    """See AlgorithmEntry."""
+
+    settings = BootstrappedDqnConfig
+    acts = BootstrappedDqnPolicy
+    learner = "remuda.policy.algorithms.bootstrapped_dqn.learning:BootstrappedDqn"
+    meanings = MEANINGS
+
+    def declaration(self, config: ExperimentConfig, settings: BootstrappedDqnConfig) -> Declaration:
+        return declared(config, settings, Steps(n_step=settings.n_step, discount=settings.discount))

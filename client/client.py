@@ -88,6 +88,7 @@ class Client:
         provenance: Mapping[str, Origin] | None = None,
         notes: Sequence[str] = (),
         experiment: str | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Submitted:
         """Submit a run.
 
@@ -101,6 +102,7 @@ class Client:
             provenance: origins of the settings, by dotted name, for the run folder.
             notes: lines for the commander's log.
             experiment: id of the experiment, a UUID: submitted again, nothing happens twice; the default is a new id.
+            check: called several times a second until the coordinator answers. May raise an error of the launcher.
         """
         return self._ask(
             Submit(
@@ -116,6 +118,7 @@ class Client:
             ),
             Submitted,
             deadline_s=SUBMIT_DEADLINE_S,
+            check=check,
         )
 
     def status(self, experiment: str | None = None) -> Status:

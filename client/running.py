@@ -119,6 +119,7 @@ def launch(
                 on_exists=run.on_exists,
                 provenance=loaded.provenance,
                 notes=loaded.notes,
+                check=launcher.check,
             )
             with beside(launcher.connection_file):
                 patience = Patience(loaded.config.launch.coordinator_timeout_s, say)

@@ -18,13 +18,9 @@ from remuda.environments.assignment import AGAINST_PAST, agent_columns
 from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
 from remuda.environments.lanes import DISCOUNTED_RETURN, Lanes
 from remuda.environments.legal_actions import ACTION_MASK, Components, components_of, without_any
-from remuda.environments.spaces import Array
+from remuda.environments.spaces import Array, usable_actions
 from remuda.policy.base import Policy
 from remuda.wire.messages import MetricMean, PolicyRef
-
-
-class UnusableActionsError(ValueError):
-    """A policy gave no actions for the environments."""
 
 
 @dataclass(frozen=True)
@@ -212,17 +208,8 @@ class PolicyLanes:
         )
         if recorded:
             trace.record(recorded)
-        return self._usable(actions)
-
-    def _usable(self, given: object) -> Array:
-        """Return the actions as arrays of the space: environments would be called broken by others."""
-        actions, dtype = np.asarray(given), self._action_dtype
-        if actions.shape != self._action_shape or not np.can_cast(actions.dtype, dtype, "same_kind"):
-            raise UnusableActionsError(
-                f"{type(self._policy).__name__} gave actions of shape {actions.shape}, {actions.dtype}: the action "
-                f"space has actions of shape {self._action_shape}, {dtype}, for {len(self.lanes)} observations"
-            )
-        return actions.astype(dtype, copy=False)
+        usable = usable_actions(actions, self._action_shape, self._action_dtype, self._policy)
+        return usable.astype(self._action_dtype, copy=False)
 
     def replace(self, replaced: Bools) -> None:
         """Count the copies replaced in the newest step, bool [envs], and end their episodes right before."""

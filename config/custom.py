@@ -261,4 +261,7 @@ def _unknown(setting: str, name: str, names: list[str]) -> str:
 
 
 def _raised(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    problems = (": ".join(filter(None, (dotted(one["loc"]), one["msg"]))) for one in error.errors(include_url=False))
+    return f"{error.title}: {'; '.join(problems)}".replace("Value error, ", "").replace("Input should", "should")

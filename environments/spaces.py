@@ -15,6 +15,22 @@ Space: TypeAlias = spaces.Space[Any]
 Array: TypeAlias = npt.NDArray[Any]
 
 
+class UnusableActionsError(ValueError):
+    """A policy gave no actions for the environments."""
+
+
+def usable_actions(given: object, shape: tuple[int, ...], dtype: np.dtype[Any], policy: object) -> Array:
+    """Return the policy's actions as an array [lanes, …], of the policy's dtype. With others the environments would be
+    called broken. Raises UnusableActionsError."""
+    actions: Array = np.asarray(given)
+    if actions.shape != shape or not np.can_cast(actions.dtype, dtype, "same_kind"):
+        raise UnusableActionsError(
+            f"{type(policy).__name__} gave actions of shape {actions.shape}, {actions.dtype}: the action space has "
+            f"actions of shape {shape}, {dtype}, for {shape[0]} observations"
+        )
+    return actions
+
+
 def column_layout(space: Space, *, what: str, keeps_float64: bool = False) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return shape and dtype of one element of `space` in a column.
 

@@ -18,7 +18,7 @@ from remuda.environments.films import Camera
 from remuda.environments.lanes import AGENT, DISCOUNTED_RETURN, Bools, Lanes, of_single
 from remuda.environments.legal_actions import ACTION_MASK, Components, components_of, without_any
 from remuda.environments.seeding import replacement_seed
-from remuda.environments.spaces import Array, column_layout
+from remuda.environments.spaces import Array, column_layout, usable_actions
 from remuda.logbook.episode_reports import EpisodeReport
 from remuda.policy.base import Actor
 
@@ -336,7 +336,7 @@ class _GroupPlaying:
         state = np.stack([self._states[lane] for lane in played.lanes]) if actor.state_size else None
         greedy = player.exploration is None
         given = actor.act(seen, player.exploration or {}, self._rng, deterministic=greedy, legal=legal, state=state)
-        actions: Array = np.asarray(given)  # as collectors do for a list or tensor of a policy of the user's own
+        actions = usable_actions(given, (len(seen), *self._shape), self._dtype, actor)
         if state is not None:
             self._states.update(zip(played.lanes, state, strict=True))
         self._acted(actions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -209,6 +210,7 @@ class LearnerLoop:
         # Threads begin within the first update, and then also take denormals for zero.
         with self._timers("update"), denormals_are_zero(), threads(self._update_threads):
             result = self._learn(batch.columns)
+        _require_result(result)
         before, self.train_iter = self.train_iter, self.train_iter + result.updates
         self._metrics.add(result.metrics)
         if GRAD_NORM in result.metrics:
@@ -252,6 +254,11 @@ class LearnerLoop:
         DivergedError if a gradient was not finite."""
         self.require_finite()
         return self._metrics.take()
+
+
+def _require_result(result: object) -> None:
+    if not isinstance(result, LearnResult):  # of an algorithm of the user's own
+        raise TypeError(f"`learn` of the algorithm should return a remuda.LearnResult, not {reprlib.repr(result)}")
 
 
 def _crosses(before: int, after: int, interval: int) -> bool:

@@ -129,7 +129,7 @@ class ProgressColumns:
     collected: Sequence[str] = ()
     """Further means over the collected steps, with columns of their own."""
     evaluates: bool = True
-    """Adds columns for evaluations, also to an existing file without them."""
+    """Adds columns for evaluations."""
     has_tasks: bool = False
     """Adds a column for the number of the task, as does a row with a task."""
 
@@ -160,20 +160,22 @@ class ProgressColumns:
 class ProgressFile(Table):
     """Appends rows to progress.txt, each flushed at once.
 
-    An existing file is continued as described in Table. Raises ValueError for a file of another kind.
+    An existing file is continued as described in Table, and gets new columns except for losses. Raises ValueError for a
+    file of another kind.
     """
 
     def __init__(self, path: Path, columns: ProgressColumns, *, resumed_env_step: int | None = None) -> None:
         self._grows = columns.losses is None
-        super().__init__(path, columns.names(), separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
+        names = columns.names()
+        self._always = dict.fromkeys(name for name in names if name not in (columns.losses or ()))
+        super().__init__(path, names, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.next_epoch = int(float(self.last_row.get("Epoch", -1))) + 1
         """Epoch of the next row. Rows may be missing after a full disk."""
 
     def row(self, row: ProgressRow) -> None:
         """Append one row. Raises ValueError for an impossible name of a column."""
         values = {**row.losses, **row.values()}
-        lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self.columns
-        wanted = values if self._grows else {**row.collected, **row.tasks(), **(row.tests() if lacks_tests else {})}
+        wanted = values if self._grows else {**self._always, **row.collected, **row.tasks()}
         if new := [name for name in wanted if name not in self.columns]:
             self.widen(new)
         self.append(values)

@@ -49,7 +49,7 @@ from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal, open_for_policies
 from remuda.training.journal_entry import Recovered
 from remuda.training.recording import open_logbook
-from remuda.training.recovery import catch_up, keep_counted, resume_point, show_again, task_at
+from remuda.training.recovery import catch_up, check_rows, keep_counted, resume_point, show_again, task_at
 from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.process import bound_threads
@@ -150,6 +150,8 @@ def run(
         now = datetime.now().astimezone()
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=now, policies=names)
         stack.callback(Ownership(folder.owner).release)
+        if start.on_exists == "resume":
+            check_rows(folder, {one.name: one.config for one in built.policies})
         journals, damage = open_for_policies(folder.journal, [one.name for one in built.policies])
         stack.enter_context(closing(journals[0][0]))
         found = [

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -47,8 +48,10 @@ class Ownership:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise FolderOwnedError(f"{path.parent} belongs to {_name(_content(path))}, which is alive") from None
-        former, age_s = _content(path), time.time() - path.stat().st_mtime
-        if former and not _is_of_this_machine(former) and age_s < STALE_S:
+        former, confirmed_s = _content(path), path.stat().st_mtime
+        age_s = _now_s(path.parent) - confirmed_s
+        # an age far below 0 is of a copied file, or from before the clock was set back: no living owner confirms that
+        if former and not _is_of_this_machine(former) and abs(age_s) < STALE_S:
             self._lock.release()
             raise FolderOwnedError(
                 f"{path.parent} belongs to {_name(former)}, which confirmed it {age_s:.0f} s ago; if that process is "
@@ -103,6 +106,16 @@ class Ownership:
             if not self._named or self._is_named():
                 self._path.unlink(missing_ok=True)
             self._lock.release()
+
+
+def _now_s(folder: Path) -> float:
+    """Return the time by the clock that stamps the folder's files: the clocks of two machines may differ by more than
+    STALE_S."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:  # for instance a full disk
+        return time.time()
 
 
 def _content(path: Path) -> str:

@@ -126,6 +126,17 @@ def test_the_examples_of_pieces_run_as_they_stand() -> None:
     assert set(learning.__all__) <= set(re.findall(r"\w+", page)), "every piece is on the page"
 
 
+def test_what_a_page_shows_of_an_example_stands_there() -> None:
+    """To the indent: a block with another one is another config."""
+    shown = re.compile(r"`(examples/[\w/]+\.yaml)`:\n\n```yaml\n(.*?)```", re.DOTALL)
+    found = [block for page in PAGES for block in shown.findall(page.read_text(encoding="utf-8"))]
+    assert len(found) >= 3
+    for file, block in found:
+        there = [line.partition("#")[0].rstrip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
+        for line in block.splitlines():
+            assert line.partition("#")[0].rstrip() in there, f"{file}: {line}"
+
+
 def commands(page: Path) -> list[str]:
     """Returns what follows `remuda` in the console blocks and the code spans of a page."""
     text = page.read_text(encoding="utf-8")

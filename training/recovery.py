@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import structs
 
 from remuda.config.current import without_secrets
+from remuda.config.declaration import RowShape, Steps
+from remuda.config.errors import ConfigError
+from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.assignment import configs_of_policies
+from remuda.environments.errors import EnvironmentBuildError
 from remuda.logbook.book import Logbook
+from remuda.policy.algorithms import declaration
 from remuda.storage.atomic import write_bytes
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.untrusted import read_bounded
 from remuda.training.commander.curriculum import Curriculum
@@ -22,6 +29,31 @@ from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.training.snapshot import CommanderSnapshot, CountedSnapshot, TaskSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef
+
+
+def check_rows(run: RunFolder, policies: Mapping[str, ExperimentConfig]) -> None:
+    """Check a run to resume, before config.json is replaced: its stored rows must have the shape of new rows, since
+    both lie in the same replay. Raises RunFolderError."""
+    agents = [agent for own in policies.values() for agent in own.env.agents]
+    try:
+        former = configs_of_policies(load_config(run.config_json, import_algorithm=False).config, agents)
+    except (ConfigError, EnvironmentBuildError):  # there is no readable config.json, or the policies are others
+        return
+    for name, own in policies.items():
+        before, now = _sizes(declaration(former[name]).rows), _sizes(declaration(own).rows)
+        if before != now:
+            changed = [
+                f"{key} {value} (now {now[key]})" for key, value in before.items() if now.get(key, value) != value
+            ]
+            raise RunFolderError(
+                f"{run.root} cannot be resumed: its stored rows have {', '.join(changed)}. Resume with the former "
+                "settings of policy, or begin a new run with the weights of this one (learner.initialize_from)"
+            )
+
+
+def _sizes(rows: RowShape) -> dict[str, object]:
+    """Return the settings that determine the shape of a row. A step has one shape, over any number of steps."""
+    return {"kind": rows.kind} if isinstance(rows, Steps) else rows.model_dump(exclude={"discount", "overlap_steps"})
 
 
 def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None:

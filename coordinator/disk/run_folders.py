@@ -48,7 +48,7 @@ from remuda.training.journal import RunJournal, journaled_policies, open_for_pol
 from remuda.training.journal_database import JournalDamagedError, JournalError
 from remuda.training.journal_entry import Recovered
 from remuda.training.league import why_unrated
-from remuda.training.recovery import catch_up, keep_counted, show_again
+from remuda.training.recovery import catch_up, check_rows, keep_counted, show_again
 from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
@@ -157,6 +157,8 @@ class RunFolders:
         if resume and any(index.last is None for index in checkpoints):
             text = f"{folder.root} cannot be resumed: it has no checkpoint yet; start over with --force"
             return _refused(effect, "exists", text)
+        if resume:
+            check_rows(folder, policies)
         prepared: list[PreparedRun] = []
         with ExitStack() as files:
             ownership = Ownership(folder.owner)

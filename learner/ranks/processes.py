@@ -37,12 +37,14 @@ class RankProcesses(Followers):
     def __init__(self, config: ExperimentConfig) -> None:
         """Start the ranks from 1 on."""
         self._folder = tempfile.mkdtemp(prefix="remuda-ranks-")
-        super().__init__(_meeting(self._folder))
+        store = Path(self._folder, "store")
+        super().__init__(_meeting(store))
         self._processes: list[subprocess.Popen[bytes]] = []
         reading_end, self._lifeline = os.pipe()
         try:
-            for rank in range(1, config.learner.ranks):
-                self._processes.append(_started(rank, self._folder, reading_end))
+            with store.open("rb") as file:
+                for rank in range(1, config.learner.ranks):
+                    self._processes.append(_started(rank, self._folder, file.fileno(), reading_end))
         except BaseException:
             self.close()
             raise
@@ -72,16 +74,16 @@ class RankProcesses(Followers):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _meeting(folder: str) -> Meeting:
-    return Meeting(FileStore(str(Path(folder, "store"))))
+def _meeting(store: Path) -> Meeting:
+    return Meeting(FileStore(str(store)))
 
 
-def _started(rank: int, folder: str, lifeline: int) -> subprocess.Popen[bytes]:
-    options = ["--rank", str(rank), "--folder", folder, "--lifeline", str(lifeline)]
+def _started(rank: int, folder: str, store: int, lifeline: int) -> subprocess.Popen[bytes]:
+    options = ["--rank", str(rank), "--folder", folder, "--store", str(store), "--lifeline", str(lifeline)]
     return subprocess.Popen(
         [sys.executable, "-m", "remuda.learner.ranks.processes", *options],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        pass_fds=(lifeline,),
+        pass_fds=(store, lifeline),
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C at the terminal must reach only its owner
     )
@@ -95,14 +97,16 @@ def main() -> None:
     """Be a rank: entry point of `python -m remuda.learner.ranks.processes`."""
     parser = argparse.ArgumentParser(description="Learn with rank 0 of a learner, which starts this process.")
     parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--folder", required=True, help="where the ranks meet")
+    parser.add_argument("--folder", required=True, help="where the ranks meet; removed with rank 0")
+    parser.add_argument("--store", type=int, required=True, help="the file in the folder, open")
     parser.add_argument("--lifeline", type=int, required=True, help="the reading end of a pipe of rank 0's")
     given = parser.parse_args()
     ending = threading.Thread(target=_end_with_rank_0, args=(given.lifeline, given.folder), daemon=True)
     ending.start()
     bound_threads()
     try:
-        serve_leases(_meeting(given.folder), given.rank, local_rank=given.rank)
+        # not by name: torch waits minutes for a removed file, and meanwhile no thread can end this process
+        serve_leases(_meeting(Path(f"/proc/self/fd/{given.store}")), given.rank, local_rank=given.rank)
     except RankLostError:
         ending.join()  # rank 0 has ended, or will end this process
 

@@ -5,8 +5,10 @@ Imports no torch. Imports a built-in entry on first use, and a user's own only t
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Callable
 from functools import cache
-from typing import cast
+from typing import TypeVar, cast
 
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
 from remuda.config.algorithms.registry import CustomConfig
@@ -21,6 +23,7 @@ from remuda.policy.entry import AlgorithmEntry, ReanalyzingEntry, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Entry = AlgorithmEntry[AlgorithmConfig]
+T = TypeVar("T")
 
 
 class UnknownAlgorithmError(Error, ValueError):
@@ -37,7 +40,7 @@ def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, actio
     Raises UnsupportedSpaceError if the algorithm does not support the spaces, and UnknownAlgorithmError.
     """
     entry, setup = _of(config, observation, action)
-    return entry.make_algorithm(setup, seed)
+    return _made(entry.make_algorithm(setup, seed), Algorithm, entry.make_algorithm, setup)
 
 
 def make_policy(
@@ -65,7 +68,7 @@ def make_policy(
     if not search and not entry.searches:
         raise NoSearchError(f"{config.policy.type} acts without a search, so there is none to leave out")
     choice = None if chosen is None else Choice(chosen, lower=config.learner.precision != "float32")
-    return entry.make_policy(setup, chosen=choice, device=device)
+    return _made(entry.make_policy(setup, chosen=choice, device=device), Policy, entry.make_policy, setup)
 
 
 def searches(config: ExperimentConfig) -> bool:
@@ -84,7 +87,7 @@ def make_reanalyzer(
             f"policy.type {config.policy.type!r}: {type(entry).__name__} is not derived from remuda.ReanalyzingEntry, "
             "so it has no reanalyzer: set reanalyzer.count to 0"
         )
-    return entry.make_reanalyzer(setup, device=device)
+    return _made(entry.make_reanalyzer(setup, device=device), Reanalyzer, entry.make_reanalyzer, setup)
 
 
 def reanalyzed_by_workers(config: ExperimentConfig) -> ReanalyzedColumns | None:
@@ -108,6 +111,16 @@ def declaration(config: ExperimentConfig) -> Declaration:
             )
         return policy.declaration
     return built_in_entry(policy.type).declaration(config, policy)
+
+
+def _made(made: T, kind: type[object], by: Callable[..., T], setup: Setup[AlgorithmConfig]) -> T:
+    """Return what a method of an entry, maybe of the user, has made. Raises UnknownAlgorithmError for another kind."""
+    if isinstance(made, kind):
+        return made
+    raise UnknownAlgorithmError(
+        f"policy.type {setup.config.policy.type!r}: {by.__qualname__} should return a remuda.{kind.__name__}, not "
+        f"{reprlib.repr(made)}"
+    )
 
 
 def _of(

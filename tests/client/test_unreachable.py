@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from msgspec.structs import replace
 
 from remuda.client import Client
 from remuda.client import client as client_module
+from remuda.client.beginning import ResolvedRun
+from remuda.client.running import launch
+from remuda.config.load import load_settings
+from remuda.deploy.launcher import LaunchError
 from remuda.tests.client.statuses import status
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
@@ -108,6 +113,37 @@ def test_who_follows_a_run_looks_for_the_cause_all_the_while_that_nobody_answers
             coordinator.silent = False
             client.stop("y")
         assert coordinator.heard_from_newest == [StopExperiment("y")], "the other is not asked any more"
+
+
+DYING = """
+from pathlib import Path
+from remuda.deploy.launcher import LaunchError
+from remuda.deploy.local import LocalLauncher
+
+class Dying(LocalLauncher):
+    connection_file = Path(__file__).with_name("connection.json")
+
+    def start(self, workers, *, given_up):
+        pass
+
+    def check(self):
+        raise LaunchError("the coordinator is dead")
+"""
+
+
+def test_a_launch_whose_coordinator_dies_before_the_submission_ends_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not after the deadline of a submission, with a guess about the network."""
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    config = {"name": "horse", "env": {"id": "CartPole-v1"}, "policy": {"type": "dqn"}, "launch": {"on": "dying:Dying"}}
+    run = ResolvedRun(load_settings(config, folder=tmp_path), tmp_path / "runs" / "horse")
+    with FakeCoordinator() as coordinator:
+        coordinator.silent = True
+        connection_file.write(tmp_path / "connection.json", coordinator.connection)
+        with pytest.raises(LaunchError, match="the coordinator is dead"):
+            launch(run)
 
 
 def test_a_run_that_is_to_stop_is_asked_to_until_that_is_answered(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected, CorruptExperienceError
-from remuda.collector.recorder import Behavior, PolicySetup, UnusableActionsError
+from remuda.collector.recorder import Behavior, PolicySetup
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
 from remuda.environments.copies import LocalCopies
-from remuda.environments.spaces import Array
+from remuda.environments.spaces import Array, UnusableActionsError
 from remuda.environments.vectors import Vector
 from remuda.policy.base import Policy
 from remuda.tests.collector.rollouts import OneRollout

@@ -51,6 +51,11 @@ class Declares(Mine):
     def declaration(self, config, settings):
         return {"reuse": "once"}
 
+class Misdeclares(Mine):
+    def declaration(self, config, settings):
+        rows = remuda.Segments(horizon_steps=4, discount=0.9)
+        return remuda.Declaration(rows=rows, reuse="twice", monitored=("loss",))
+
 class Unset:
     pass
 
@@ -139,6 +144,7 @@ def test_a_written_declaration_is_taken_at_its_word_where_nothing_may_be_importe
         ("type: mine:Yours", ":4: policy.type = 'mine:Yours'"),
         ("type: mine:Exits", "SystemExit(3) was raised in"),
         ("type: mine:Declares", "Declares.declaration should return a remuda.Declaration, not {'reuse': 'once'}"),
+        ("type: mine:Misdeclares", "declaration failed: Declaration: reuse: should be 'replay' or 'once'"),
         ("type: mine:Taken", "rename the setting declaration"),
         ("type: mine:Broken", "mine:Broken cannot be made: ValueError: no"),
         ("type: mine:Unknown", "'mine:Unknown': settings cannot be read (settings are numbers, text,"),

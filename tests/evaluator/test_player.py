@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
@@ -14,7 +15,7 @@ from remuda.config.workers import EvaluatorConfig, LogConfig
 from remuda.environments import copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
-from remuda.environments.spaces import Array
+from remuda.environments.spaces import Array, UnusableActionsError
 from remuda.evaluator.evaluate import Episode
 from remuda.evaluator.player import EpisodePlayer
 from remuda.evaluator.service import cut_warning
@@ -78,6 +79,19 @@ def test_evaluations_act_best_unless_told_to_explore(deterministic: bool, explor
         player.evaluate([Asked()], 0, range(2))
     assert asked
     assert all(one == (deterministic, exploration) for one in asked)
+
+
+@pytest.mark.parametrize("actions", [np.zeros((2, 1), np.int64), np.zeros(2), None])
+def test_actions_that_are_not_of_the_space_are_the_policys_fault(actions: Any) -> None:
+    """The first evaluation comes before any training, and its environments would be called broken."""
+
+    class Answering(Still):
+        def act(self, *given: Any, **more: Any) -> Array:
+            answer: Array = actions
+            return answer
+
+    with player(2) as opened, pytest.raises(UnusableActionsError, match=r"Answering gave actions of shape"):
+        opened.evaluate([Answering()], 0, range(2))
 
 
 def test_a_player_that_cannot_be_made_leaves_no_environment_open(monkeypatch: pytest.MonkeyPatch) -> None:

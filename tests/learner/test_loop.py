@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,6 +161,16 @@ def test_an_algorithm_without_priorities_has_none_to_tell() -> None:
     learner = LearnerLoop(Echo(prioritizes=False), source, publish_interval_iters=1, report_interval_iters=1)
     assert learner.step().trained
     assert learner.take_priorities().rows.size == 0
+
+
+def test_an_update_of_the_users_own_without_a_result_is_named() -> None:
+    class Careless(Echo):
+        def learn(self, batch: Arrays) -> Any:
+            return {"x": 1}
+
+    looped = LearnerLoop(Careless(), Listed([rows(0, [1.0])]), publish_interval_iters=1, report_interval_iters=1)
+    with pytest.raises(TypeError, match=r"should return a remuda\.LearnResult, not \{'x': 1\}"):
+        looped.step()
 
 
 def test_of_what_is_told_per_row_or_minibatch_every_number_weighs_the_same() -> None:

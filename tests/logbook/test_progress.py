@@ -130,6 +130,20 @@ def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
     assert len(second.split("\t")) == len(header.split("\t"))
 
 
+def test_a_resumed_run_gets_columns_for_what_its_config_has_added(tmp_path: Path) -> None:
+    without = ProgressFile(tmp_path / "p", ProgressColumns(["LossQ"], evaluates=False))
+    without.row(ProgressRow(epoch=0, env_step=8, losses={}, wall_s=1.0, evaluates=False))
+    without.close()
+    file = ProgressFile(tmp_path / "p", ProgressColumns(["LossPi"], episode_info=["won"]))
+    file.row(ProgressRow(epoch=1, env_step=9, losses={}, wall_s=2.0, info={"won": [1.0]}, test_returns=[5.0]))
+    file.close()
+    header, *rows = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())
+    assert [row[header.index("AverageWon")] for row in rows] == ["nan", "1.0"]
+    assert [row[header.index("AverageTestEpRet")] for row in rows] == ["nan", "5.0"]
+    assert "MedianTestWon" in header
+    assert "LossPi" not in header
+
+
 def test_means_over_collected_steps_have_columns_under_their_own_names(tmp_path: Path) -> None:
     file = ProgressFile(
         tmp_path / "p", ProgressColumns(["LossQ"], episode_info=["won"], collected=["speed_mean", "height"])

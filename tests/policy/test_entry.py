@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -20,7 +22,7 @@ from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import StopConfig
 from remuda.environments.errors import UnsupportedSpaceError
-from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_policy
+from remuda.policy.algorithms import UnknownAlgorithmError, declaration, make_algorithm, make_policy
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.test_house import ROOT, product_files
@@ -95,6 +97,40 @@ def test_a_custom_algorithm_without_its_declaration_is_an_error_that_says_what_f
     """A coordinator does not import the class, and needs the declaration."""
     with pytest.raises(UnknownAlgorithmError, match=r"comes without its policy\.declaration: load the config with"):
         declaration(experiment(CustomConfig(type="mine:Mine")))
+
+
+MINE = """
+import remuda
+
+class Settings(remuda.AlgorithmConfig):
+    pass
+
+class Mine(remuda.AlgorithmEntry):
+    settings = Settings
+
+    def declaration(self, config, settings):
+        rows = remuda.Steps(n_step=1, discount=0.9)
+        return remuda.Declaration(rows=rows, reuse="replay", monitored=("loss",))
+
+    def make_policy(self, setup, *, chosen=None, device="cpu"):
+        setup.observation  # without a return
+
+    def make_algorithm(self, setup, seed):
+        return self
+"""
+
+
+def test_a_method_of_the_users_own_that_returns_another_thing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_entry.py").write_text(MINE)
+    config = experiment(CustomConfig(type="my_entry:Mine")).model_copy(update={"source_dir": str(tmp_path)})
+    spaces_ = ObservationSpec.of(spaces.Box(-1, 1, (4,))), ActionSpec.of(spaces.Discrete(2))
+    with pytest.raises(UnknownAlgorithmError, match=r"Mine\.make_policy should return a remuda\.Policy, not None"):
+        make_policy(config, *spaces_)
+    with pytest.raises(UnknownAlgorithmError, match=r"make_algorithm should return a remuda\.Algorithm, not <my_"):
+        make_algorithm(config, *spaces_, 0)
 
 
 def test_nobody_outside_the_algorithms_asks_which_one_it_is() -> None:

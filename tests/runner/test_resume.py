@@ -221,6 +221,9 @@ def test_what_cannot_be_resumed_says_why(user: Path, tmp_path: Path) -> None:
     root = interrupted(user, tmp_path / "run").run_dir
     with pytest.raises(CheckpointError, match=r"of another network: policy\.hidden is \[16, 8\] and was \[8, 8\]\."):
         run_tiny(tiny_config(user, "policy.hidden=[16, 8]"), Start(root, "resume"))
+    longer = "policy={type: ppo, hidden: [8, 8], horizon_steps: 32}"
+    with pytest.raises(RunFolderError, match=r"its stored rows have kind steps \(now segments\)\. Resume with"):
+        run_tiny(tiny_config(user, longer), Start(root, "resume"))
     assert json.loads((root / "config.json").read_text())["policy"]["hidden"] == [8, 8]
     (root / "ckpt" / "index.json").unlink()
     (root / "journal.sqlite").unlink()

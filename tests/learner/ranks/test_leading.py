@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from remuda.learner.ranks.leading import LearnerRanks
 from remuda.learner.ranks.processes import RankProcesses
 from remuda.policy.base import Algorithm
 from remuda.policy.ranks import RankLostError
-from remuda.tests.patience import until
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.policy.cases import batch
 from remuda.tests.worker.leases import algorithm_of, small_config
 
@@ -72,6 +74,23 @@ def test_one_that_hangs_is_given_up_after_its_limit_and_ended(start: Starts, mon
         ranks.learn(batch(np.random.default_rng(0), rows=9))
     ranks.close()
     assert not rank.is_running()
+
+
+def test_a_rank_that_is_still_starting_ends_with_rank_0(tmp_path: Path) -> None:
+    """Also if another rank has removed the folder: torch waits minutes for a file that is missing there."""
+    (tmp_path / "store").touch()
+    reading_end, lifeline = os.pipe()
+    with (tmp_path / "store").open() as store:
+        rank = processes._started(1, str(tmp_path), store.fileno(), reading_end)
+    shutil.rmtree(tmp_path)
+    try:
+        until(lambda: psutil.Process(rank.pid).num_threads() > 1, "rank 1 listens for the end of rank 0")
+        os.close(lifeline)
+        assert rank.wait(HANG_S) == 0
+    finally:
+        os.close(reading_end)
+        rank.kill()
+        rank.wait()
 
 
 STABLE = """

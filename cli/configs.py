@@ -61,16 +61,16 @@ def check_config(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="One or more config files.")],
     sets: Sets = None,
 ) -> None:
-    """Check configs; print every problem of every file, with its line, and warnings, as of settings without effect."""
+    """Check configs; print every problem of every file, with its line, and settings without effect."""
     from remuda.config.errors import ConfigError
-    from remuda.config.explain import warnings_of
+    from remuda.config.explain import unused_settings
 
     problems: list[str] = []
     said: list[str] = []
     for path in configs:
         try:
-            warnings = warnings_of(load(path, sets=sets, seed=None).config)
-            said += [f"{path}: valid", *(f"{path}: warning: {line}" for line in warnings)]
+            unused = unused_settings(load(path, sets=sets, seed=None).config)
+            said += [f"{path}: valid", *(f"{path}: warning: {line}" for line in unused)]
         except ConfigError as error:
             problems += error.problems
     if problems:

@@ -363,9 +363,9 @@ def print_changes(resolved: ResolvedRun) -> None:
         print(changes_sentence(changed), file=sys.stderr)
 
 
-def print_warnings(resolved: ResolvedRun) -> None:
-    """Print a line on standard error per warning about the settings."""
-    from remuda.config.explain import warnings_of
+def print_unused(resolved: ResolvedRun) -> None:
+    """Print a line on standard error per given setting without effect."""
+    from remuda.config.explain import unused_settings
 
-    for line in warnings_of(resolved.loaded.config):
+    for line in unused_settings(resolved.loaded.config):
         print(f"warning: {line}", file=sys.stderr)

@@ -24,7 +24,7 @@ from remuda.cli.options import (
     RunsDir,
     named,
     on_disk,
-    print_warnings,
+    print_unused,
     with_run_options,
 )
 from remuda.cli.output import print_end, reserved_stdout
@@ -71,7 +71,7 @@ def submit(
     resolved.loaded.require_numbers("the workers may be on other machines")
     with reserved_stdout():  # the environment is built
         check_run(resolved.loaded, resolved.run_dir, resolved.on_exists)
-    print_warnings(resolved)
+    print_unused(resolved)
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(

@@ -23,7 +23,7 @@ from remuda.cli.options import (
     named,
     parse_limits,
     print_changes,
-    print_warnings,
+    print_unused,
     with_run_options,
 )
 from remuda.cli.output import print_end, profile_folder, require_success, reserved_stdout, resume_hint
@@ -66,7 +66,7 @@ def train(
     with gc_frozen():  # what is imported stays
         asked = run.resolved(*named(name))
     print_changes(asked)
-    print_warnings(asked)
+    print_unused(asked)
     with reserved_stdout(alone=as_json) as output:
         with profile_folder(profile) as profiles:
             with asked.shipped(), profiled(profiles.folder, "serial"):
@@ -187,7 +187,7 @@ def _check(resolved: ResolvedRun) -> None:
     find_launcher(config.launch.on, source_dir=config.source_dir)
     check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
     print_changes(resolved)
-    print_warnings(resolved)
+    print_unused(resolved)
 
 
 def _planned(resolved: ResolvedRun, limits: Sequence[str]) -> str:

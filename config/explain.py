@@ -297,14 +297,10 @@ def _shown(value: object) -> str:
 _PRIORITIES = ("buffer.priority_exponent", "buffer.importance_exponent", "buffer.importance_anneal_iters")
 
 
-LEAST_BATCH_ENV_STEPS = 256
-"""PPO takes tens of gradient steps on each batch: with smaller batches these follow the noise of a few episodes."""
-
-
-def warnings_of(config: ExperimentConfig) -> list[str]:
-    """Return a line per setting that differs from its default and has no effect, with the reason, and a line for a
-    small batch of PPO. These are not errors: a sweep over algorithms gives all algorithms the same settings. For
-    several policies, which share sections, returns nothing. Ignores settings that only some environments need.
+def unused_settings(config: ExperimentConfig) -> list[str]:
+    """Return a line per setting that differs from its default and has no effect, with the reason. These are not errors:
+    a sweep over algorithms gives all algorithms the same settings. For several policies, which share sections, returns
+    nothing. Ignores settings that only some environments need.
 
     `config` is unchanged since loading. Imports the class of a custom algorithm. Raises ConfigError if the class fails.
     """
@@ -325,21 +321,7 @@ def warnings_of(config: ExperimentConfig) -> list[str]:
             default = settings.defaults.get(key, type(inside).model_fields[name].get_default(call_default_factory=True))
             if value != default:
                 lines.append(f"{key} is {json.dumps(value, default=str)} and has no effect: {why}")
-    return lines + _small_batch(config)
-
-
-def _small_batch(config: ExperimentConfig) -> list[str]:
-    horizon = config.policy.segment_steps
-    if config.policy.type != "ppo" or horizon is None:
-        return []
-    segments = config.learner.segments_per_update or config.env.num_envs * config.collector.count
-    if segments * horizon >= LEAST_BATCH_ENV_STEPS:
-        return []
-    enough = -(-4 * LEAST_BATCH_ENV_STEPS // horizon)
-    return [
-        f"a batch of ppo has {segments * horizon} environment steps, which teach little: set "
-        f"learner.segments_per_update to {enough} (segments of {horizon} steps), or raise env.num_envs"
-    ]
+    return lines
 
 
 def _of_all(config: ExperimentConfig) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -56,7 +56,6 @@ SUITES: Mapping[str, Suite] = {
         evaluations=1,
         episodes=1,
         settings=("env.num_envs=1", "env.vectorization=sync", "env.kwargs.overwrite=true"),
-        settings_of={"ppo": ("learner.segments_per_update=16",)},  # by default 16 environments, here one
     ),
     "minatar": Suite(
         {game: f"MinAtar/{game}-v1" for game in _GAMES},

@@ -12,7 +12,7 @@ import typer
 
 from remuda.cli import app as app_module
 from remuda.cli.errors import InputError
-from remuda.cli.options import RunOptions, print_warnings, resolve_beginning, resolve_run_dir, with_run_options
+from remuda.cli.options import RunOptions, print_unused, resolve_beginning, resolve_run_dir, with_run_options
 from remuda.client.beginning import ResolvedRun
 from remuda.storage.existing_folder import OnExists
 from remuda.tests.cli.terminal import Ended, Terminal
@@ -130,6 +130,6 @@ def test_a_run_begins_with_old_weights_or_continues() -> None:
 
 
 def test_a_setting_without_effect_is_named(starter: Starter, capsys: pytest.CaptureFixture[str]) -> None:
-    print_warnings(starter.start("--set", "learner.segments_per_update=4"))
+    print_unused(starter.start("--set", "learner.segments_per_update=4"))
     told = capsys.readouterr().err
     assert told == "warning: learner.segments_per_update is 4 and has no effect: dqn learns from a replay\n"

@@ -10,7 +10,7 @@ import pytest
 
 from remuda.client.beginning import choose
 from remuda.config.errors import ConfigError
-from remuda.config.explain import warnings_of
+from remuda.config.explain import unused_settings
 from remuda.config.load import load_settings
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.row_plan import row_plan
@@ -80,7 +80,7 @@ def config(folder: Path, name: str, *, policy: dict[str, Any] | None = None, **s
 
 
 def unused(folder: Path, name: str, **given: Any) -> list[str]:
-    return [line.partition(" is ")[0] for line in warnings_of(config(folder, name, **given))]
+    return [line.partition(" is ")[0] for line in unused_settings(config(folder, name, **given))]
 
 
 def test_which_settings_it_does_not_read(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -211,8 +211,13 @@ def test_nobody_is_asked_for_workers_where_the_herd_is_too_small() -> None:
     free: dict[Role, list[str]] = {"learner": [], "collector": [], "evaluator": ["e"]}
     spare = Holding("a", "a", 0, 0, {"learner": 1, "collector": 1}, preemptible={"learner": 1, "collector": 1})
     urgent = Demand("b", 1, 1, {"learner": 1, "collector": 2}, {"learner": 1, "collector": 2})
-    decided = plan([urgent], free, [spare], {"learner": 1, "collector": 1})
+    judging = Demand("c", 0, 2, {"evaluator": 1}, {"evaluator": 1})
+    wants: dict[Role, int] = {**urgent.minimum, "evaluator": 1}
+    decided = plan(
+        [replace(urgent, minimum=wants, wanted=wants), judging], free, [spare], {**spare.surplus, "evaluator": 1}
+    )
     assert (decided.returns, decided.preemptions) == ((), ())
+    assert [grant.experiment for grant in decided.grants] == ["c"], "the free evaluator is kept for nobody"
 
 
 def test_a_worker_on_the_way_back_serves_one_experiment_and_the_rest_is_lent() -> None:
@@ -253,6 +258,12 @@ def test_a_run_that_gives_one_of_the_missing_roles_is_preempted_with_others() ->
     collects = Holding("b", "b", 0, 1, {}, preemptible={"collector": 2, "evaluator": 1})
     decided = plan([urgent("x", 2)], {}, [learns, collects], HERD)
     assert decided.preemptions == (Preempt("b", "x"), Preempt("a", "x"))
+
+
+def test_workers_on_the_way_back_are_not_preempted_as_well() -> None:
+    lender = Holding("a", "a", 2, 0, {}, {"collector": 1})
+    small = Holding("b", "b", 0, 1, {}, preemptible={"learner": 1, "collector": 1, "evaluator": 1})
+    assert plan([urgent("x", 2)], {}, [lender, small], HERD).preemptions == (Preempt("b", "x"),)
 
 
 def test_who_may_not_preempt_waits() -> None:

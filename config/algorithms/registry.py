@@ -23,9 +23,10 @@ from pydantic import (
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
+from remuda.config.algorithms.bootstrapped_dqn import BootstrappedDqnConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.muzero import MuZeroConfig
-from remuda.config.algorithms.q_learning import BootstrappedDqnConfig, DqnConfig, PqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.section import REFERENCE, all_finite, as_json

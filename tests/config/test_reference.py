@@ -43,7 +43,7 @@ def test_a_setting_of_several_types_names_the_types_with_other_defaults() -> Non
     (discount,) = (row for row in rows(policy) if row[0] == "policy.discount")
     assert discount[1:4] == ["all but custom", "number > 0 ≤ 1", "`0.99`; muzero, r2d2: `0.997`"]
     (size,) = (row for row in rows(settings) if row[0] == "learner.batch_size")
-    assert size[2] == "`64`; muzero, sac, crossq, td3, iql: `256`; rainbow: `32`"
+    assert size[2] == "`64`; muzero, sac, crossq, td3, iql: `256`; rainbow: `32`; bootstrapped_dqn: `128`"
     loaded = load_settings({"name": "x", "env": {"id": "x"}, "policy": {"type": "rainbow"}}, folder=PAGE.parent)
     assert loaded.config.learner.batch_size == 32
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.algorithms.q_learning import BootstrappedDqnConfig
+from remuda.config.algorithms.bootstrapped_dqn import BootstrappedDqnConfig
 from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import PLAIN, Inference

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from remuda.config.algorithms.q_learning import BootstrappedDqnConfig
+from remuda.config.algorithms.bootstrapped_dqn import BootstrappedDqnConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.bootstrapped_dqn.entry import HIDDEN
 from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.bootstrapped_dqn import BootstrappedDqnConfig
 from remuda.config.algorithms.crossq import CrossQConfig
-from remuda.config.algorithms.q_learning import BootstrappedDqnConfig, DqnConfig, PqnConfig, RainbowConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import IqlConfig, SacConfig, Td3Config
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig

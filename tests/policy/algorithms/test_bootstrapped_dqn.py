@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.algorithms.q_learning import BootstrappedDqnConfig
+from remuda.config.algorithms.bootstrapped_dqn import BootstrappedDqnConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_policy

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
-from remuda.config.algorithms.q_learning import BootstrappedDqnConfig, DqnConfig, PqnConfig, R2d2Config, RainbowConfig
+from remuda.config.algorithms.bootstrapped_dqn import BootstrappedDqnConfig
+from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, R2d2Config, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig

@@ -74,7 +74,7 @@ NAMES: dict[str, tuple[int, ...]] = {
     "remuda.coordinator.disk.runs_folder RunsFolder.note": (1,),
     "remuda.coordinator.disk.run_folders RunFolders.recover": (1,),
     "remuda.training.journal RunJournal.read": (1,),
-    "remuda.coordinator.disk.run_folders catch_up": (1,),
+    "remuda.coordinator.disk.run_folder catch_up": (1,),
     "remuda.coordinator.disk.run_folder commander_logbook": (1,),
     "remuda.coordinator.state Coordinator.recover": (1,),
     "remuda.wire.connection_file write": (1,),

@@ -48,7 +48,7 @@ def status(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Show the coordinator, its workers and its experiments, with the reasons for waiting."""
+    """Show the coordinator, all workers, and all experiments with the reasons for waiting."""
     if watch and (as_json or history):
         raise InputError(f"give only one of {'--json' if as_json else '--history'} and --watch")
     if history:

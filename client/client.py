@@ -270,7 +270,7 @@ class Client:
         return self._conversation
 
     def _coordinator_moved(self) -> bool:
-        """True if the connection file names a coordinator that replaced a killed one."""
+        """True if the connection file names another coordinator, started after a crash."""
         with contextlib.suppress(ConnectionFileError):  # it is being started
             return read(self._connection_file).coordinator != self._connection.coordinator
         return False

@@ -201,7 +201,7 @@ def require_code(config: ExperimentConfig) -> None:
 
 
 def require_own_optimizer(learner: LearnerConfig, *, source_dir: str | None) -> None:
-    """Check that the class of a custom optimizer accepts its settings. Raises UserCodeError."""
+    """Check the settings of a custom optimizer with the optimizer's class. Raises UserCodeError."""
     if learner.optimizer not in BUILT_IN_OPTIMIZERS:
         own_optimizer(learner.optimizer, learner.optimizer_settings, source_dir=source_dir)
 

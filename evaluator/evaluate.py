@@ -257,7 +257,7 @@ class _GroupPlaying:
         self._states: dict[int, Array] = {}
         """State of the player during the episode, float32 [Actor.state_size] by lane."""
         self._known: dict[int, tuple[Player, np.dtype[Any], Components]] = {}
-        """Entries by id of the player, kept so that the id stays unique."""
+        """Entries by `id` of the player. An entry keeps the player alive, so no other object gets the same id."""
         self._player_lanes: list[_PlayerLanes] | None = None
         """None after a change of players or lanes."""
         self._over: Bools = lanes.over.copy()

@@ -227,7 +227,7 @@ def make_callbacks(config: ExperimentConfig, given: Sequence[CallbackLike] = (),
 
 
 def check_class(one: CallbackConfig, source_dir: str | None) -> None:
-    """Check the class of a callback without making one; a function that makes one is not called. Raises
+    """Check the class of a callback, without an object. Does not call a function that returns a callback. Raises
     UserCodeError."""
     kind = _imported(one, source_dir)
     if inspect.isclass(kind):

@@ -44,7 +44,7 @@ def finite(state: Mapping[str, np.ndarray], *, train_iter: int) -> Mapping[str, 
 KEPT = 1_000_000
 """Largest number of kept numbers of a metric, the newest. Reached only if reports are far apart."""
 JOINED = 1_000
-"""Number of updates after which their metrics are joined to one tensor: many small tensors take much more memory."""
+"""Updates between two joins of all kept metrics to one tensor: many small tensors take much more memory."""
 
 
 class Metrics:

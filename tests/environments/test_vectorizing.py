@@ -130,17 +130,20 @@ def test_an_environment_may_change_its_action_and_the_row_keeps_what_the_policy_
 
 
 class OfOneNumber(TickingEnv):
-    """Checks its action, as gymnasium's checker does."""
+    """Remembers its last action."""
 
     action_space = spaces.Box(-1, 1, ())
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        assert action in self.action_space
+        self.taken = action
         return super().step(action)
 
 
 def test_an_action_of_one_number_is_an_array_without_axes() -> None:
     """gymnasium warned at each step."""
-    copies = LocalCopies.of_one_agent([OfOneNumber(iter([0.0]))])
+    env = OfOneNumber(iter([0.0]))
+    copies = LocalCopies.of_one_agent([env])
     copies.reset([0])
     copies.step([np.full(1, 0.5, np.float32)])
+    assert (type(env.taken), env.taken.shape, float(env.taken)) == (np.ndarray, (), 0.5)
+    assert env.taken in env.action_space

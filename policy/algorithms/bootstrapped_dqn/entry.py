@@ -12,9 +12,7 @@ from remuda.config.declaration import Declaration, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.dqn.entry import MEANINGS, QPolicy, declared
-from remuda.policy.base import Arrays
 from remuda.policy.entry import BuiltInEntry
-from remuda.policy.networks.layouts import require_readable
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 HIDDEN = (50, 50)
@@ -22,11 +20,11 @@ HIDDEN = (50, 50)
 
 
 class BootstrappedDqnPolicy(QPolicy):
-    """Acts on the weights of an EnsembleNetwork: explores by one member per episode, and is deterministic by the mean
-    of all members."""
+    """Acts on the weights of an EnsembleNetwork. Follows one member for an episode; deterministic actions follow the
+    mean of all members."""
 
     state_size = 1
-    """The state is the number of the episode's member, from 1 on."""
+    """The state is the number of the episode's member, from 1; 0 before the first observation."""
 
     def __init__(
         self,
@@ -36,14 +34,8 @@ class BootstrappedDqnPolicy(QPolicy):
         inference: Inference = PLAIN,
     ) -> None:
         """Raises UnsupportedSpaceError."""
-        super().__init__(config, observation, action)
-        require_readable(config, observation)
+        super().__init__(config, observation, action, inference, folder="bootstrapped_dqn", timed="values")
         self._members = config.members
-        self._network = inference.network("bootstrapped_dqn", config, observation, action, timed="values")
-
-    def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
-        self._network.load_state(state)
 
     def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
         """See QPolicy: the means of the members' values."""
@@ -65,7 +57,7 @@ class BootstrappedDqnPolicy(QPolicy):
         return self._values(observations)[np.arange(len(member)), member.astype(np.intp) - 1]
 
     def _values(self, observations: np.ndarray) -> NDArray[np.float32]:
-        """Values by each member: [n, members, actions]."""
+        """Value the actions by each member: [n, members, actions]."""
         values = self._network("values", self._observation.encode(observations))
         return values.reshape(len(values), self._members, -1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.custom import reads
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.stacked import StackedLayer, StackedPerceptron, stacked_layers
-from remuda.policy.networks.tensors import masked, weights_from
+from remuda.policy.networks.tensors import masked
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.transitions import Transitions
 
@@ -25,8 +26,8 @@ class EnsembleNetwork(nn.Module):
     """Action values of each member, and of each member's prior: float32 [n, …] -> float32 [n, members, actions]."""
 
     def __init__(self, learned: nn.Sequential, prior: nn.Sequential, prior_scale: float) -> None:
-        """Both map observations [n, …] to values [members, n, actions]. The parameters of `prior` become buffers: saved
-        and copied with the network, and never trained."""
+        """`learned` and `prior` map observations [n, …] to values [members, n, actions]. The parameters of `prior`
+        become buffers: saved and copied with the network, and never trained."""
         super().__init__()
         self.learned, self.prior, self._prior_scale = learned, prior, prior_scale
         for part in prior.modules():
@@ -34,14 +35,18 @@ class EnsembleNetwork(nn.Module):
                 delattr(part, name)
                 part.register_buffer(name, parameter.detach())
 
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Value the actions of each observation by every member."""
+    def forward(self, observations: torch.Tensor, priors: torch.Tensor | None = None) -> torch.Tensor:
+        """Value the actions of each observation by every member. `priors`: already computed by `scaled_priors`."""
         values: torch.Tensor = self.learned(observations)
-        if self._prior_scale:
-            with torch.no_grad():
-                prior: torch.Tensor = self.prior(observations)
-            values = values + self._prior_scale * prior
-        return values.transpose(0, 1)
+        return (values + (self.scaled_priors(observations) if priors is None else priors)).transpose(0, 1)
+
+    @torch.no_grad()
+    def scaled_priors(self, observations: torch.Tensor) -> torch.Tensor:
+        """Compute the values of the priors times their scale: [members, n, actions]."""
+        if not self._prior_scale:
+            return torch.zeros((), device=observations.device)
+        priors: torch.Tensor = self.prior(observations)
+        return self._prior_scale * priors
 
     def acting(self) -> dict[str, nn.Module]:
         """See remuda.policy.networks.reading: `values` of all members, those of the first member first."""
@@ -50,7 +55,7 @@ class EnsembleNetwork(nn.Module):
 
 def make_network(
     config: BootstrappedDqnConfig, observation: ObservationSpec, action: ActionSpec, source_dir: str | None
-) -> nn.Module:
+) -> EnsembleNetwork:
     """See remuda.policy.algorithms.dqn.learning."""
     hidden = hidden_layers(config, observation, default=HIDDEN)
 
@@ -65,16 +70,15 @@ def make_network(
     return EnsembleNetwork(members(StackedPerceptron), members(stacked_layers), config.prior_scale)
 
 
-class BootstrappedDqn(QLearner[nn.Module]):
+class BootstrappedDqn(QLearner[EnsembleNetwork]):
     """Learns the action values of each member by bootstrapping from that member's own target network, all from the same
     rows. n-step returns come with the rows, and prioritized replay (Schaul et al. 2016) with the weights."""
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, BootstrappedDqnConfig), config.policy.type
         self._policy = config.policy
-        with weights_from(seed):
-            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
-        super().__init__(config, observation, action, online=online)
+        make = partial(make_network, config.policy, observation, action, config.source_dir)
+        super().__init__(config, observation, action, seed, make)
 
     def portable(self) -> Portable:
         return PortableEnsemble(
@@ -89,7 +93,7 @@ class BootstrappedDqn(QLearner[nn.Module]):
     # --- the update rule
 
     def loss(self, rows: Transitions) -> Loss:
-        """The weighted mean over the rows of the members' mean Huber loss."""
+        """Compute the Huber loss, a mean over all members and a weighted mean over all rows."""
         with torch.no_grad():
             target = rows.reward.unsqueeze(1) + rows.discount.unsqueeze(1) * self.next_value(rows)
         taken = rows.action.view(-1, 1, 1).expand(-1, self._policy.members, 1)
@@ -99,12 +103,13 @@ class BootstrappedDqn(QLearner[nn.Module]):
         return Loss(loss, {"q_value": values, "target_q_value": target.mean(1), "td_error": td_error}, td_error)
 
     def next_value(self, rows: Transitions) -> torch.Tensor:
-        """Each member's value of its best legal action in the next observations: [n, members]."""
+        """Value the best legal action in the next observations, by each member: [n, members]."""
         legal = None if rows.next_legal is None else rows.next_legal.unsqueeze(1)
-        values: torch.Tensor = self._target(rows.next_obs)
+        priors = self._online.scaled_priors(rows.next_obs)  # which the target network has as well
+        values: torch.Tensor = self._target(rows.next_obs, priors)
         if not self._policy.double:
             return masked(values, legal).amax(2)
-        best = masked(self._online(rows.next_obs), legal).argmax(2, keepdim=True)
+        best = masked(self._online(rows.next_obs, priors), legal).argmax(2, keepdim=True)
         return values.gather(2, best).squeeze(2)
 
 

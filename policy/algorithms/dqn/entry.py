@@ -83,11 +83,26 @@ class QPolicy(Policy):
 
     uses_legal_actions = True
 
-    def __init__(self, config: ActionValueConfig, observation: ObservationSpec, action: ActionSpec) -> None:
-        """Raises UnsupportedSpaceError where actions cannot be counted."""
+    def __init__(
+        self,
+        config: ActionValueConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        inference: Inference,
+        *,
+        folder: str,
+        timed: str,
+    ) -> None:
+        """Raises UnsupportedSpaceError. For `folder` and `timed` see Inference.network."""
         self._observation, self._action = observation, action
         self._actions = number_of_actions(config, action)
         self._greedy = EpsilonGreedy(config.epsilon_spread)
+        require_readable(config, observation)
+        self._network = inference.network(folder, config, observation, action, timed=timed)
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
+        self._network.load_state(state)
 
     @abstractmethod
     def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:
@@ -157,16 +172,14 @@ class DqnPolicy(QPolicy):
         inference: Inference = PLAIN,
     ) -> None:
         """Raises UnsupportedSpaceError."""
-        super().__init__(config, observation, action)
+        super().__init__(config, observation, action, inference, folder="dqn", timed="values")
         self._reward_std: np.float32 | None = None
         self._scaled = config.normalize_rewards
-        require_readable(config, observation)
-        self._network = inference.network("dqn", config, observation, action, timed="values")
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
+        """See QPolicy."""
         moments = Moments.stored(state, REWARDS) if self._scaled else None
-        self._network.load_state(state)
+        super().load_state(state)
         self._reward_std = None if moments is None else np.float32(1.0 / moments.scale[0])
 
     def q_values(self, observations: np.ndarray) -> NDArray[np.float32]:

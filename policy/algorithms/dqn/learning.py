@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -39,12 +40,15 @@ class QLearner(VectorLearner[Network]):
         config: ExperimentConfig,
         observation: ObservationSpec,
         action: ActionSpec,
+        seed: int,
+        make: Callable[[], Network],
         *,
-        online: Network,
         generator: torch.Generator | None = None,
     ) -> None:
-        """The network is on `config.learner.device`."""
+        """`make` makes the network, with weights drawn with `seed`."""
         assert isinstance(config.policy, QLearningConfig), config.policy.type
+        with weights_from(seed):
+            online = make().to(config.learner.device)
         self._settings, self._target = config.policy, copy.deepcopy(online)
         super().__init__(config, observation, action, online=online, target=self._target, generator=generator)
         self._target_parameters = FlatParameters(self._target)
@@ -155,10 +159,9 @@ class Dqn(QLearner[nn.Module]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, DqnConfig), config.policy.type
         self._policy = config.policy
-        with weights_from(seed):
-            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
-        super().__init__(config, observation, action, online=online)
-        self._rewards = reward_scale(online)
+        make = partial(make_network, config.policy, observation, action, config.source_dir)
+        super().__init__(config, observation, action, seed, make)
+        self._rewards = reward_scale(self._online)
 
     def portable(self) -> Portable:
         epsilon, rewards = self._policy.epsilon_end, self._rewards

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -15,7 +17,7 @@ from remuda.policy.networks.custom import reads
 from remuda.policy.networks.layouts import begins_of
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.recurrent_networks import RecurrentNetwork
-from remuda.policy.networks.tensors import legal_in, masked, scaled, to_tensor, unscaled, weights_from
+from remuda.policy.networks.tensors import legal_in, masked, scaled, to_tensor, unscaled
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.returns import Outcome, n_step_returns
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -44,9 +46,8 @@ class R2d2(QLearner[Network]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, R2d2Config), config.policy.type
         self._policy = config.policy
-        with weights_from(seed):
-            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
-        super().__init__(config, observation, action, online=online)
+        make = partial(make_network, config.policy, observation, action, config.source_dir)
+        super().__init__(config, observation, action, seed, make)
 
     def portable(self) -> Portable:
         kind = RescaledPortable if self._policy.value_rescaling else Portable

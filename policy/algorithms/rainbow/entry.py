@@ -18,7 +18,6 @@ from remuda.policy.acting.network import PLAIN, Inference
 from remuda.policy.algorithms.dqn.entry import EPSILON, MEANINGS, METRICS, QPolicy, declared
 from remuda.policy.base import Arrays
 from remuda.policy.entry import BuiltInEntry
-from remuda.policy.networks.layouts import require_readable
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.schedules import epsilon_schedule
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -69,10 +68,8 @@ class RainbowPolicy(QPolicy):
         self, config: RainbowConfig, observation: ObservationSpec, action: ActionSpec, inference: Inference = PLAIN
     ) -> None:
         """Raises UnsupportedSpaceError."""
-        super().__init__(config, observation, action)
-        require_readable(config, observation)
+        super().__init__(config, observation, action, inference, folder="rainbow", timed="features")
         self._config = config
-        self._network = inference.network("rainbow", config, observation, action, timed="features")
         self._layers: dict[str, NoisyDense] = {}
         self._names = ["streams", "advantage", *(["value"] if config.dueling else [])]
         if config.network is not None:
@@ -80,12 +77,12 @@ class RainbowPolicy(QPolicy):
         self._returns = np.linspace(config.v_min, config.v_max, config.atoms, dtype=np.float32)
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError and keeps the old weights."""
+        """See QPolicy."""
         try:
             layers = {name: NoisyDense.of(state, name) for name in self._names}
         except KeyError as error:
             raise StateMismatchError([f"policy: missing {error.args[0]}"]) from error
-        self._network.load_state(state)
+        super().load_state(state)
         self._layers = layers
 
     def q_values(self, observations: np.ndarray) -> _Floats:

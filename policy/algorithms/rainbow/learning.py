@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Lowers
-from remuda.policy.networks.tensors import masked, weights_from
+from remuda.policy.networks.tensors import masked
 from remuda.policy.networks.trunks import lowered
 from remuda.policy.return_distributions import Categorical, Quantiles, ReturnDistribution
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -163,10 +164,9 @@ class Rainbow(QLearner[nn.Module]):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, RainbowConfig), config.policy.type
         self._policy = config.policy
-        with weights_from(seed):
-            online = make_network(config.policy, observation, action, config.source_dir).to(config.learner.device)
+        make = partial(make_network, config.policy, observation, action, config.source_dir)
         generator = torch.Generator(config.learner.device).manual_seed(seed)
-        super().__init__(config, observation, action, online=online, generator=generator)
+        super().__init__(config, observation, action, seed, make, generator=generator)
         self._distribution = return_distribution(config.policy, self._device)
         self._noise: Noise = self._draw if config.policy.noisy else None
 

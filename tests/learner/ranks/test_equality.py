@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms.actor_critic import ImpalaConfig, PpoConfig
+from remuda.config.algorithms.bootstrapped_dqn import BootstrappedDqnConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig, PqnConfig, RainbowConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
@@ -19,6 +20,7 @@ from remuda.config.learning import LearnerConfig
 from remuda.learner.loop import on_host
 from remuda.learner.ranks.group import RankGroup
 from remuda.learner.ranks.parts import joined_result, result_columns, split
+from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.tests.learner.ranks.threads import in_ranks
 from remuda.tests.policy import cases
@@ -58,6 +60,11 @@ def impala(**settings: object) -> Callable[[], Algorithm]:
 
 def some_segments(rng: np.random.Generator) -> Arrays:
     return segments.batch(rng, segments=7)
+
+
+def bootstrapped_dqn() -> Algorithm:
+    policy = BootstrappedDqnConfig(hidden=(16, 8), members=3)
+    return make_algorithm(cases.config(policy, CLIPPED), cases.OBSERVATION, cases.ACTION, 0)
 
 
 def pqn() -> Algorithm:
@@ -104,6 +111,7 @@ Made = Callable[[], Algorithm]
 Draws = Callable[[np.random.Generator], Arrays]
 CASES: dict[str, tuple[Made, Draws]] = {
     "dqn": (dqn, rows),
+    "bootstrapped_dqn": (bootstrapped_dqn, rows),
     "rainbow": (rainbow, rows),
     "ppo": (ppo(), some_segments),
     "ppo with target_kl": (ppo(target_kl=0.001, epochs=6), some_segments),

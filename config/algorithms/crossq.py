@@ -38,7 +38,9 @@ class CrossQConfig(TemperedConfig):
         }
     )
 
-    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({"atoms": None, "normalization": None})
+    formerly: ClassVar[Mapping[str, JsonValue]] = MappingProxyType(
+        {"atoms": None, "normalization": None, "averaged_share": None}
+    )
 
     type: Literal["crossq"] = "crossq"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Name of the algorithm."""
@@ -61,6 +63,11 @@ class CrossQConfig(TemperedConfig):
     has a single value per critic and undivided rewards, as CrossQ's paper; `initial_temperature` is then about 1."""
     initial_temperature: PositiveFloat = 0.01
     """Initial value of a learned temperature, the weight of the entropy beside the divided rewards."""
+    averaged_share: Share | None = 0.05
+    """Average the actor's weights over about this share of its updates so far (Polyak and Juditsky 1992). Best actions,
+    those of evaluations and exports, are then the averaged actor's; collectors explore with the newest actor. Null:
+    best actions are those of the newest actor, which in Hopper-v5 stood between 1,300 and 3,600 from evaluation to
+    evaluation, where averages stayed at 3,400 to 3,560."""
     normalize_weights: bool = True
     """Scale the weights of each unit before a normalisation to length 1 after every update (Palenicek et al. 2025,
     arXiv 2502.07523). Growing weights would make later steps smaller and smaller."""
@@ -68,6 +75,10 @@ class CrossQConfig(TemperedConfig):
     def unused_settings(self) -> Mapping[str, tuple[str, ...]]:
         share = {"policy.normalization is hyperspherical": ("policy.normalization_share",)}
         return {**super().unused_settings(), **({} if self.normalization is None else share)}
+
+    @property
+    def actor_interval_iters(self) -> int:
+        return self.policy_delay
 
     @property
     def has_unit_weights(self) -> bool:

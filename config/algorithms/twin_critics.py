@@ -68,6 +68,17 @@ class TwinCriticConfig(NetworkConfig):
     """Initial environment steps with uniformly random actions: an untrained policy sees little of the environment. Null
     is buffer.min_rows."""
 
+    averaged_share: Share | None = None
+    """Average the actor's weights over about this share of its updates so far (Polyak and Juditsky 1992). Best actions,
+    those of evaluations and exports, are then the averaged actor's; collectors explore with the newest actor. A single
+    update can make the newest actor fall for some thousand steps, and the average hardly moves with it. Larger shares
+    are steadier and later. Null: best actions are those of the newest actor."""
+
+    @property
+    def actor_interval_iters(self) -> int:
+        """Updates of the critics per update of the actor."""
+        return 1
+
     @property
     def has_unit_weights(self) -> bool:
         """True to scale the weights before normalisations to length 1 after every update."""
@@ -160,6 +171,10 @@ class Td3Config(TargetConfig):
     """Largest size of the noise on actions in targets."""
     policy_delay: Annotated[Positive, MayChange()] = 2
     """Updates of the critics per update of the actor and of the target networks."""
+
+    @property
+    def actor_interval_iters(self) -> int:
+        return self.policy_delay
 
 
 class IqlConfig(TargetConfig):

@@ -10,9 +10,8 @@ import torch
 
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import VALUE_LIMIT, crossq_layout
+from remuda.policy.algorithms.twin_critics.entries import ACTOR, VALUE_LIMIT, crossq_layout
 from remuda.policy.algorithms.twin_critics.learning import (
-    ACTOR,
     CRITICS,
     TwinCriticNetwork,
     outputs_of,

@@ -86,6 +86,8 @@ def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | Non
     return layout.features if isinstance(layout, PartsLayout) else observation.features
 
 
+ACTOR, AVERAGED_ACTOR = "actor", "averaged_actor"
+"""Names of outputs: what policies explore by, and the best actions."""
 FEATURES = "critic_features"
 """Name of an output: what critics read of an observation, if modules or a normalisation come before."""
 RANDOM = "random"
@@ -113,9 +115,12 @@ class TwinCriticPolicy(Policy):
         read = None if self._numbers is None else layout.critic(self._numbers)[0]
         critics = {f"critic_{index}": read for index in range(NUMBER_OF_CRITICS)}
         temperature = 1.0 if layout.has_temperature else None
-        inputs = critics if self._numbers is None else {"actor": self._numbers, FEATURES: self._numbers, **critics}
+        self._best = ACTOR if config.averaged_share is None else AVERAGED_ACTOR
+        inputs = dict[str, int | None](critics)
+        if self._numbers is not None:
+            inputs |= dict.fromkeys((ACTOR, self._best, FEATURES), self._numbers)
         self._network = inference.network(
-            "twin_critics", config, observation, action, layout, temperature, timed="actor", inputs=inputs
+            "twin_critics", config, observation, action, layout, temperature, timed=ACTOR, inputs=inputs
         )
         self._critics = list(critics)
 
@@ -137,7 +142,7 @@ class TwinCriticPolicy(Policy):
     ) -> np.ndarray:
         """Choose actions [n, …] for the environment, counted actions among the legal: the best, or explored actions,
         with a share RANDOM drawn uniformly."""
-        outputs = masked(self.outputs(observations), legal)
+        outputs = masked(self._outputs(self._best if deterministic else ACTOR, observations), legal)
         if deterministic:
             return self._actions.to_environment(best(self._output_name, outputs))
         chosen, share = explored(self._output_name, outputs, exploration, rng), exploration[RANDOM]
@@ -159,8 +164,11 @@ class TwinCriticPolicy(Policy):
         return values
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
-        """The actor's outputs for observations [n, …], float32 [n, outputs], or actions in -1 … 1."""
-        outputs = self._network("actor", self._encoded(observations))
+        """Outputs for the best actions in observations [n, …], float32 [n, outputs], or actions in -1 … 1."""
+        return self._outputs(self._best, observations)
+
+    def _outputs(self, actor: str, observations: np.ndarray) -> NDArray[np.float32]:
+        outputs = self._network(actor, self._encoded(observations))
         return np.tanh(outputs) if self._output_name == "unit_action" else outputs
 
     def _drawn_evenly(self, like: np.ndarray, rng: np.random.Generator, legal: NDArray[np.bool_] | None) -> np.ndarray:

@@ -15,7 +15,14 @@ from torch import nn
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.twin_critics import TargetConfig, TemperedConfig, TwinCriticConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import FEATURES, NUMBER_OF_CRITICS, TwinCriticLayout, numbers_of
+from remuda.policy.algorithms.twin_critics.entries import (
+    ACTOR,
+    AVERAGED_ACTOR,
+    FEATURES,
+    NUMBER_OF_CRITICS,
+    TwinCriticLayout,
+    numbers_of,
+)
 from remuda.policy.base import Arrays, LearnResult, Loss
 from remuda.policy.network_learner import NetworkLearner
 from remuda.policy.networks.batch_norm import normalised_perceptron
@@ -50,19 +57,27 @@ class TwinCriticNetwork(nn.Module):
         *,
         scales_rewards: bool = False,
         normalized: int | None = None,
+        averages: bool = False,
     ) -> None:
         """`temperature`: initial temperature, if learned (by its logarithm). `state_value` reads observations.
         `scales_rewards`: keep moments for a RewardScale. `normalized`: numbers of an observation, all of whose readers
-        get it normalised; None: no normalisation."""
+        get it normalised; None: no normalisation. `averages`: keep an average of the actor."""
         super().__init__()
         self.observations = None if normalized is None else RunningMoments(normalized)
         self.rewards = RunningMoments(1) if scales_rewards else None
         self.log_temperature = None if temperature is None else nn.Parameter(torch.tensor([math.log(temperature)]))
         self.actor, self.critics, self.state_value = actor, critics, state_value
+        self.averaged_actor = copy.deepcopy(actor) if averages else None
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The actor's outputs for encoded observations [n, …]: [n, outputs]."""
         outputs: torch.Tensor = self.actor(observations).squeeze(0)
+        return outputs
+
+    def best(self, observations: torch.Tensor) -> torch.Tensor:
+        """The averaged actor's outputs, or those of the actor without an average."""
+        actor = self.actor if self.averaged_actor is None else self.averaged_actor
+        outputs: torch.Tensor = actor(observations).squeeze(0)
         return outputs
 
     def value_of(self, observations: torch.Tensor) -> torch.Tensor:
@@ -83,7 +98,10 @@ class TwinCriticNetwork(nn.Module):
         observations; values of each critic, by features and actions."""
         (of_actor, actor), (of_critics, critics) = _parts(self.actor), _parts(self.critics)
         first = [] if self.observations is None else [self.observations]
-        outputs: dict[str, nn.Module] = {"actor": nn.Sequential(*first, *of_actor, _one(actor, 0))}
+        outputs: dict[str, nn.Module] = {ACTOR: nn.Sequential(*first, *of_actor, _one(actor, 0))}
+        if self.averaged_actor is not None:
+            of_average, average = _parts(self.averaged_actor)
+            outputs[AVERAGED_ACTOR] = nn.Sequential(*first, *of_average, _one(average, 0))
         if first or of_critics:
             outputs[FEATURES] = nn.Sequential(*first, *of_critics)
         return outputs | {f"critic_{index}": _one(critics, index) for index in range(NUMBER_OF_CRITICS)}
@@ -131,7 +149,9 @@ def make_network(
     """
     if config.network is not None:
         own = _own(config, layout, observation, action, source_dir)
-        return TwinCriticNetwork(*own, temperature, scales_rewards=layout.scales_rewards)
+        return TwinCriticNetwork(
+            *own, temperature, scales_rewards=layout.scales_rewards, averages=config.averaged_share is not None
+        )
     numbers = numbers_of(config, observation)
 
     def perceptron(count: int, widths: Callable[[int], tuple[int, ...]], *, values: bool) -> Stack | ReadingStack:
@@ -144,7 +164,13 @@ def make_network(
     state_value = perceptron(1, layout.state_value, values=True) if layout.has_state_value else None
     normalized = numbers if layout.normalizes else None
     return TwinCriticNetwork(
-        actor, critics, temperature, state_value, scales_rewards=layout.scales_rewards, normalized=normalized
+        actor,
+        critics,
+        temperature,
+        state_value,
+        scales_rewards=layout.scales_rewards,
+        normalized=normalized,
+        averages=config.averaged_share is not None,
     )
 
 
@@ -192,7 +218,7 @@ def _parts(module: Stack | ReadingStack) -> tuple[list[nn.Module], Stack]:
     return ([module.encoder], module.stack) if isinstance(module, ReadingStack) else ([], module)
 
 
-ACTOR, CRITICS, TEMPERATURE, STATE_VALUE = "actor", "critics", "log_temperature", "state_value"
+CRITICS, TEMPERATURE, STATE_VALUE = "critics", "log_temperature", "state_value"
 
 
 Settings = TypeVar("Settings", bound=TwinCriticConfig)
@@ -240,6 +266,7 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
                 self.products.reach(target)
         further = {TEMPERATURE: temperature is not None, STATE_VALUE: layout.has_state_value}
         names = (CRITICS, ACTOR, *(name for name, learned in further.items() if learned))
+        self._averaged = self._parameters.part(AVERAGED_ACTOR) if policy.averaged_share else None
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
         networks = {name: self._network.get_submodule(name) for name in names if name != TEMPERATURE}
         self._unit_weights = {name: UnitWeights(part) for name, part in networks.items() if policy.has_unit_weights}
@@ -311,8 +338,20 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
             for name, weights in self._unit_weights.items():
                 if name in losses:
                     weights.normalise()
+            if ACTOR in losses:
+                self._average_actor()
         self._updates += 1
         return LearnResult(metrics, losses[CRITICS].priorities)
+
+    def _average_actor(self) -> None:
+        """Move the average towards the actor: by 1 / (1 + share * steps of the actor so far)."""
+        average, share = self._network.averaged_actor, self._policy.averaged_share
+        if self._averaged is None or average is None or share is None:
+            return
+        newest = 1.0 / (1.0 + share * (self._updates // self._policy.actor_interval_iters))
+        self._averaged.follow(self._parts[ACTOR].vector, newest)
+        for kept, buffer in zip(average.buffers(), self._network.actor.buffers(), strict=True):
+            kept.copy_(torch.lerp(kept, buffer, newest) if kept.is_floating_point() else buffer)
 
     def _critics_loss(self, total: torch.Tensor, values: torch.Tensor, target: torch.Tensor) -> Loss:
         """Make the critics' Loss, with metrics, from values [critics, n] and their targets [n]."""
@@ -334,6 +373,20 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
     def _copy_to_target(self) -> None:
         if self._following is not None:
             self._target.load_state_dict(self._source.state_dict())
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start from a saved model, with or without an average; the first update starts a new average."""
+        model = state.get("model")
+        if isinstance(model, Mapping):
+            named = dict(cast("Mapping[str, object]", model))
+            average = {f"averaged_{name}": value for name, value in named.items() if name.startswith(f"{ACTOR}.")}
+            for name, value in average.items():
+                if self._averaged is None:
+                    named.pop(name, None)
+                else:
+                    named.setdefault(name, value)
+            state = {**state, "model": named}
+        super().load_weights(state)
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy the network to the host, in one transfer."""

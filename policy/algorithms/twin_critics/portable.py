@@ -45,8 +45,14 @@ class PortableTwinCritics(Portable):
         return encoded if moments is None else moments.normalised(encoded)
 
     def outputs(self, seen: torch.Tensor) -> torch.Tensor:
-        """The actor's outputs, or actions in -1 … 1."""
-        outputs = super().outputs(seen)
+        """Outputs for the best actions, or these actions in -1 … 1."""
+        assert isinstance(self.network, TwinCriticNetwork)
+        return self._in_units(self.network.best(seen))
+
+    def exploring(self, seen: torch.Tensor) -> torch.Tensor:
+        return self._in_units(super().outputs(seen))
+
+    def _in_units(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.tanh() if self.output_name == "unit_action" else outputs
 
     def values(self, seen: torch.Tensor) -> torch.Tensor:

@@ -11,9 +11,8 @@ import torch
 
 from remuda.config.algorithms.twin_critics import SacConfig, TemperedConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import sac_layout
+from remuda.policy.algorithms.twin_critics.entries import ACTOR, sac_layout
 from remuda.policy.algorithms.twin_critics.learning import (
-    ACTOR,
     CRITICS,
     TEMPERATURE,
     TwinCriticLearner,

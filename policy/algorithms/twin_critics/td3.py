@@ -6,9 +6,8 @@ import torch
 
 from remuda.config.algorithms.twin_critics import Td3Config
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.twin_critics.entries import unit_layout
+from remuda.policy.algorithms.twin_critics.entries import ACTOR, unit_layout
 from remuda.policy.algorithms.twin_critics.learning import (
-    ACTOR,
     CRITICS,
     TwinCriticLearner,
     squared,

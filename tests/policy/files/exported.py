@@ -85,7 +85,10 @@ CASES = {
     "sac, places and counted actions": Case(SacConfig(hidden=(8,)), PLACES, FROM_MINUS_ONE, places),
     "crossq": Case(CrossQConfig(hidden=(16, 8), actor_hidden=(8,), policy_delay=1), VECTOR, PULL, numbers),
     "crossq, hyperspherical": Case(
-        CrossQConfig(hidden=(8, 8), actor_hidden=(8,), normalization="hyperspherical"), VECTOR, PULL, numbers
+        CrossQConfig(hidden=(8, 8), actor_hidden=(8,), normalization="hyperspherical", averaged_share=None),
+        VECTOR,
+        PULL,
+        numbers,
     ),
     "sac, hyperspherical": Case(SacConfig(hidden=(8,), normalization="hyperspherical"), PLACES, FROM_MINUS_ONE, places),
     "td3": Case(Td3Config(hidden=(16, 8), policy_delay=1), VECTOR, PULL, numbers),

@@ -18,7 +18,7 @@ from remuda.tests.policy.export.cases import Made, fresh, made
 
 pytestmark = pytest.mark.xdist_group("exported policies")
 
-OF_EVERY_KIND = ("ppo, several", "ppo, gru, continuous", "crossq", "dqn, parts with an image")
+OF_EVERY_KIND = ("ppo, several", "ppo, gru, continuous", "crossq, hyperspherical", "dqn, parts with an image")
 
 
 def walker() -> Made:

@@ -76,3 +76,22 @@ def test_actions_are_random_at_first(steps: int | None, shares: dict[int, float]
         assert declared.least_exploration[RANDOM] == 0.0
     learns_nothing = config(SacConfig(random_env_steps=steps), LearnerConfig(inference=True))
     assert declaration(learns_nothing).exploration_at(0) == {RANDOM: 0.0}
+
+
+def test_the_best_actions_are_those_of_the_averaged_actor_and_explored_ones_those_of_the_actor() -> None:
+    """Without noise TD3 explores by its actor's own actions."""
+    policy = Td3Config(hidden=SMALL, averaged_share=0.5)
+    state = made(policy, seed=0).acting_state()
+    other = made(policy, seed=1).acting_state()
+    state |= {name: other[name] for name in state if name.startswith("averaged_actor.")}
+    acts, own, average = (make_policy(config(policy), OBSERVATION, PUSH) for _ in range(3))
+    acts.load_state(state)
+    own.load_state(made(policy, seed=0).acting_state())
+    average.load_state(other)
+    rng, still = np.random.default_rng(0), {RANDOM: 0.0, "noise": 0.0}
+    for deterministic, alike in ((True, average), (False, own)):
+        chosen, wanted = (one.act(SEEN, still, rng, deterministic=deterministic) for one in (acts, alike))
+        np.testing.assert_array_equal(chosen, wanted)
+    assert not np.allclose(
+        own.act(SEEN, still, rng, deterministic=True), average.act(SEEN, still, rng, deterministic=True)
+    )

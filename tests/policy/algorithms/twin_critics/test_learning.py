@@ -353,8 +353,9 @@ def test_a_loss_gives_its_part_the_gradient_of_finite_differences_and_others_non
     ],
 )
 def test_the_averaged_actor_moves_by_a_share_that_shrinks_with_the_steps(policy: Policy, interval: int) -> None:
-    """The moments of batch normalisation are averaged like weights."""
+    """The moments of batch normalisation are averaged like weights. Learning is the same without an average."""
     algorithm, rng = made(policy), np.random.default_rng(0)
+    plain, again = made(policy.model_copy(update={"averaged_share": None})), np.random.default_rng(0)
     average: dict[str, np.ndarray] = {}
     share = policy.averaged_share
     assert share is not None
@@ -370,6 +371,10 @@ def test_the_averaged_actor_moves_by_a_share_that_shrinks_with_the_steps(policy:
     for name, value in average.items():
         np.testing.assert_allclose(held[f"averaged_{name}"], value, atol=1e-6, err_msg=name)
     assert max(np.abs(held[name] - value).max() for name, value in average.items()) > 1e-3
+    for _ in range(3 * interval + 1):
+        plain.learn(batch(again))
+    for name, weights in plain.acting_state().items():
+        np.testing.assert_array_equal(held[name], weights, err_msg=name)
 
 
 def test_a_run_with_an_average_starts_from_weights_with_and_without_one() -> None:

@@ -277,8 +277,6 @@ def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dty
 def _checked_flag(flag: Any, name: str) -> bool:
     """Return the flag `name`, an end of an episode. Raises UnusableResultError unless it is true or false, as a bool or
     a number."""
-    if flag is True or flag is False:
-        return flag
     try:
         if flag == 0 or flag == 1:
             return bool(flag)

@@ -38,6 +38,11 @@ RETURNED: Mapping[str, tuple[int, object]] = {
 """Which part of a step is returned as what."""
 
 
+def hang() -> None:
+    while True:
+        signal.pause()
+
+
 class Faulty(gymnasium.Env[Array, Any]):
     """Observes [seed, steps since the seeded reset, noise]; episodes last three to six steps.
 
@@ -99,8 +104,7 @@ class Faulty(gymnasium.Env[Array, Any]):
     def _hang(self) -> None:
         assert self.marker is not None
         Path(self.marker).touch()
-        while True:
-            signal.pause()
+        hang()
 
     def _observe(self) -> Array:
         noise = float(self.np_random.integers(1000)) / 8  # exact in float32
@@ -108,5 +112,9 @@ class Faulty(gymnasium.Env[Array, Any]):
 
 
 def make_faulty(troubles: Mapping[str, str], marker: str | None = None) -> Faulty:
-    """For `env.make` of a config."""
+    """For `env.make` of a config. All but the first built with the trouble `build` hang."""
+    if "build" in troubles.values() and marker is not None:
+        if Path(marker).exists():
+            hang()
+        Path(marker).touch()
     return Faulty(troubles, marker)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # they import torch, which wrong options do not need
     from remuda.wire.messages import CheckpointRecord
 
 _TRAIN_ITER = re.compile(r"[0-9]{1,18}")
+_MOST_LISTED = 8
+"""Numbers of checkpoints in an error."""
 
 RunDirArgument = Annotated[
     Path, typer.Argument(metavar="RUN_DIR", help="A run folder, its model/ folder, or an exported .onnx file.")
@@ -278,13 +280,24 @@ def named_checkpoint(
         raise InputError(f"{ckpt} has no checkpoint yet: {index.folder / 'index.json'} lists none")
     if iteration not in ("best", "-1"):
         raise InputError(
-            f"{option} {iteration}: {ckpt} has no such checkpoint; there are: {', '.join(records)}, -1 (newest), "
-            f"best{also}"
+            f"{option} {iteration}: {ckpt} has no such checkpoint; there are: "
+            f"{_some([record.train_iter for record in index.records], iteration, ckpt)}-1 (newest), best{also}"
         )
     record = index.last if iteration == "-1" else index.best
     if record is None:
         raise InputError(f"{ckpt} has no best checkpoint, since none was evaluated yet; play the newest: {option} -1")
     return ckpt / record.file, record
+
+
+def _some(train_iters: Sequence[int], iteration: str, ckpt: Path) -> str:
+    """List these numbers of checkpoints, in order, for people; of many the first, the nearest, the last, and the way to
+    list all."""
+    shown, rest = list(train_iters), ""
+    if len(shown) > _MOST_LISTED:
+        wanted = int(iteration) if _TRAIN_ITER.fullmatch(iteration) else shown[-1]
+        nearest = sorted(shown, key=lambda one: abs(one - wanted))[: _MOST_LISTED - 2]
+        shown, rest = sorted({shown[0], *nearest, shown[-1]}), f"and others (`ls {ckpt}` lists all {len(shown)}), "
+    return "".join(f"{one}, " for one in shown) + rest
 
 
 def newest_if_none_is_best(ckpt: Path) -> str:

@@ -42,7 +42,7 @@ def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> No
 
 def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
     """Build the environment once, and check that the policies can act there and that the initial weights fit, the
-    classes of callbacks, and the dataset of an offline run. Raises UnusableError, DatasetError, UserCodeError."""
+    classes of callbacks, and datasets. Raises UnusableError, DatasetError, UserCodeError."""
     from remuda.environments.assignment import configs_of_policies
     from remuda.environments.copies import agents_of, local_copies
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
@@ -69,6 +69,8 @@ def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
 
         for one in config.callbacks:
             check_class(one, source_dir)
+    for own, group in zip(configs.values(), groups, strict=True):
+        _check_demonstrations(own, group.observation, group.action, begins=on_exists != "resume")
     if config.env.kind == "pettingzoo":
         return
     observation, action = groups[0].observation, groups[0].action
@@ -80,6 +82,22 @@ def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
         _check_resumed(config, run_dir, observation, action)
     if config.learner.initialize_from is not None:
         _check_weights(loaded, run_dir, on_exists, observation, action)
+
+
+def _check_demonstrations(config: ExperimentConfig, observation: Space, action: Space, *, begins: bool) -> None:
+    """Check the datasets that the learner reads; `begins`: at the begin of a run, too. Raises DatasetError and
+    UnsupportedSpaceError."""
+    imitates = begins and config.learner.initialize_from_demonstrations is not None
+    if not imitates and config.buffer.demonstrations is None:
+        return  # the import of torch takes over a second
+    from remuda.learner.demonstrations import demonstrated
+    from remuda.learner.imitation import check_imitation
+    from remuda.learner.start import new_algorithm
+
+    algorithm = new_algorithm(_on_cpu(config), observation, action)
+    demonstrated(config, algorithm.observation, algorithm.action)
+    if imitates:
+        check_imitation(config, algorithm)
 
 
 def _check_devices(config: ExperimentConfig) -> None:

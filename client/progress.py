@@ -84,8 +84,24 @@ def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
     return one_line(
         f"{status.name}: {status.state} | env_step {status.env_step} ({status.env_steps_per_s:.0f}/s) | "
         f"train_iter {status.train_iter} ({status.train_iters_per_s:.0f}/s) | episode {status.episode} | "
-        f"return last {number(status.last_return)} best {number(status.best_return)} | "
+        f"{_strength(status)} | "
         f"{_time(status, stop)}{why}"
+    )
+
+
+def _ratings(status: ExperimentStatus) -> str:
+    """Return the ratings of a league for people; empty for other runs, and before the first evaluation. Returns against
+    opponents that improve as well say nothing of strength."""
+    known = {one.name: one.rating for one in status.policies} or {"": status.rating}
+    return ", ".join(f"{name} {rating:.1f}".lstrip() for name, rating in known.items() if rating is not None)
+
+
+def _strength(status: ExperimentStatus) -> str:
+    ratings = _ratings(status)
+    return (
+        f"rating {ratings}"
+        if ratings
+        else f"return last {number(status.last_return)} best {number(status.best_return)}"
     )
 
 
@@ -127,7 +143,7 @@ class PlainView:
         """Do nothing: the lines stay."""
 
     def _patience_s(self, status: ExperimentStatus) -> float:
-        evaluated = self._shown is not None and status.last_return != self._shown.last_return
+        evaluated = self._shown is not None and _strength(status) != _strength(self._shown)
         return PLAIN_NEWS_INTERVAL_S if evaluated else PLAIN_INTERVAL_S
 
 
@@ -207,7 +223,10 @@ def picture(status: ExperimentStatus, stop: StopConfig) -> Table:
     table.add_row("env_step", f"{status.env_step:>9,}   {status.env_steps_per_s:>8,.0f}/s")
     table.add_row("train_iter", f"{status.train_iter:>9,}   {status.train_iters_per_s:>8,.0f}/s")
     table.add_row("episode", f"{status.episode:>9,}   policy version {status.policy_version} (lag {status.policy_lag})")
-    table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
+    if ratings := _ratings(status):
+        table.add_row("rating", Text(one_line(ratings)))
+    else:
+        table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
     table.add_row("time", _time(status, stop))
     if status.waiting_for is not None:
         table.add_row("", Text(one_line(status.waiting_for)))

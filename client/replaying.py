@@ -125,7 +125,7 @@ class Replayer:
             vector = make_vector(known, num_envs=part.num_envs, source_dir=self._source_dir)
             if vector is None:
                 raise EnvironmentBuildError(f"{env.id} is not stepped as a vector here, and was in the run")
-            return VectorCopies(vector), everything
+            return VectorCopies(vector, str(env.id)), everything
         chosen = everything if only is None else sorted(only)
         several = env.kind == "pettingzoo"
         make = make_parallel if several else make_single

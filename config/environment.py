@@ -73,6 +73,10 @@ class EnvConfig(Section):
     """Seconds for one step or reset of an environment in a separate process (`vectorization: async`). After this time
     the process is killed and restarted with all of its environments. A collector without progress is dismissed after
     two minutes; with null only this second limit applies."""
+    build_timeout_s: PositiveFloat | None = 600.0
+    """Seconds for building the environments of a separate process (`vectorization: async`), with the start of the
+    process. After this time the process is killed, and the run or its worker ends with an error; null waits without
+    limit. The first copy, which tells the spaces, is built before without limit."""
     schedule: Annotated[tuple[TaskStage, ...], Field(max_length=MOST_STAGES)] = ()
     """A curriculum: the tasks after the first task, in order; the first task is this section without changes. A task
     begins at `env_step`, or when an evaluation on the task before reaches `mean_return`; the task's `kwargs` replace or

@@ -207,7 +207,7 @@ def make_copies(
     if env.kind != "pettingzoo":
         vector = make_vector(env, num_envs=num_envs, source_dir=source_dir, sharers=sharers, chosen=chosen)
         if vector is not None:
-            return VectorCopies(vector)
+            return VectorCopies(vector, str(env.id))
     limit = RestartLimit(env.restarts_per_hour, broke)
     build = partial(local_copies, env, assigned, range(1), source_dir=source_dir)
     try:

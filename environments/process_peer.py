@@ -113,11 +113,12 @@ class Peer:
         with contextlib.suppress(OSError):  # its last message explains more than the broken connection
             self._socket.sendall(command if body is None else command + _with_length(body))
 
-    def wait(self, hangs: Callable[[float], bool] = lambda waited_s: False) -> list[Fault]:
+    def wait(self, hangs: Callable[[float], bool], *, setting: str = "env.step_timeout_s") -> list[Fault]:
         """Wait until the command is done; return the faults of environments made again meanwhile.
 
-        `hangs` receives the seconds waited, and returns True to end the wait. Raises LostProcessError if the process
-        was then killed, or has ended, and EnvironmentProcessError if the process failed.
+        `hangs` receives the seconds waited, and returns True to end the wait by this `setting`. Raises
+        LostProcessError if the process was then killed, or has ended, and EnvironmentProcessError if the process
+        failed.
         """
         faults: list[Fault] = []
         receive = _Waiting(self._socket, hangs)
@@ -137,7 +138,7 @@ class Peer:
                 else:
                     _print(kind, body)
         except _HangsError as hanging:
-            raise self._killed(hanging.waited_s) from None
+            raise self._killed(hanging.waited_s, setting) from None
         except (OSError, EOFError):
             pass
         raise self._ended()
@@ -164,10 +165,10 @@ class Peer:
             os.killpg(self._process.pid, signal.SIGKILL)
         return end_within(self._process, 0.0)
 
-    def _killed(self, waited_s: float) -> LostProcessError:
+    def _killed(self, waited_s: float, setting: str) -> LostProcessError:
         self._kill()
         self.hang_up()
-        return LostProcessError(f"it hung for {waited_s:g} s (env.step_timeout_s)")
+        return LostProcessError(f"it hung for {waited_s:g} s ({setting})")
 
     def _ended(self) -> LostProcessError:
         code = self._process.returncode if ended(self._process, _STOP_S) else self._kill()

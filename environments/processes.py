@@ -72,6 +72,7 @@ class ProcessCopies:
         self.num_envs, self.one_agent = num_envs, env.kind != "pettingzoo"
         self._name = str(env.id or env.make)
         self._limit = limit
+        self._builds_too_long = _longer_than(env.build_timeout_s)
         self._hangs = hangs or _longer_than(env.step_timeout_s)
         layout = StepLayout.of(groups, num_envs=num_envs, names=len(env.episode_info))
         size = SharedStep(layout, None).nbytes
@@ -97,7 +98,7 @@ class ProcessCopies:
             for start in self._starts:
                 self._peers.append(Peer(start, self._descriptor))
             for peer in self._peers:
-                _build(peer)
+                self._build(peer)
         except BaseException:
             self.close()
             raise
@@ -200,7 +201,7 @@ class ProcessCopies:
                 self._seeds[index] = None if seed is None else replacement_seed(seed)
             self._shared.stepping[part.start] = part.start
             peer = self._peers[number] = Peer(self._starts[number], self._descriptor)
-            _build(peer)
+            self._build(peer)
             seeds = [self._seeds[index] for index in part]
             peer.tell(RESET, msgspec.json.encode(None if None in seeds else seeds))
             try:
@@ -211,6 +212,13 @@ class ProcessCopies:
             self._count(faults)
             self.begun[part.start : part.stop] = self.replaced[part.start : part.stop] = True
             return
+
+    def _build(self, peer: Peer) -> None:
+        """Wait until the copies of a process are built. Raises EnvironmentProcessError."""
+        try:
+            peer.wait(self._builds_too_long, setting="env.build_timeout_s")
+        except LostProcessError as lost:
+            raise EnvironmentProcessError(f"{peer.environments} ({self._name}) could not be built: {lost}") from lost
 
     def _fault(self, number: int, lost: LostProcessError) -> Fault:
         """Return the fault of the copy stepped by the process when it was lost."""
@@ -234,14 +242,6 @@ class ProcessCopies:
         pairs = zip(self.lanes, self._shared.groups, strict=True)
         acted = [arrays.actions[lane] for lanes, arrays in pairs for lane in lanes.of_copy(index)]
         return acted[0] if self.one_agent else acted
-
-
-def _build(peer: Peer) -> None:
-    """Wait until the copies of a process are built. Raises EnvironmentProcessError."""
-    try:
-        peer.wait()
-    except LostProcessError as lost:
-        raise EnvironmentProcessError(f"{peer.environments} could not be built: {lost}") from lost
 
 
 def _longer_than(limit_s: float | None) -> Hangs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import gymnasium
@@ -56,7 +57,8 @@ class _OneAgent:
         """Take a step. Raises like `begun`."""
         observation, reward, terminated, truncated, info = _parts_of(env.step(action), "gymnasium", "step", _OF_STEP)
         seen, paid = self._checked(observation), _checked_reward(reward)
-        return seen, paid, bool(terminated), bool(truncated), _checked_info(info)
+        ends, cut = _checked_flag(terminated, "terminated"), _checked_flag(truncated, "truncated")
+        return seen, paid, ends, cut, _checked_info(info)
 
     def as_step(self, begun: tuple[Array, dict[str, Any]]) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Return the begin of an episode in the form of a step."""
@@ -99,8 +101,7 @@ class _SeveralAgents:
         observations, rewards, terminations, truncations, infos = returned
         seen = self._checked(observations, dict.fromkeys([*action, *env.agents]))
         paid = _by_agent(_checked_reward, {agent: rewards.get(agent, 0.0) for agent in action})
-        ends = {agent: bool(flag) for agent, flag in terminations.items()}
-        cut = {agent: bool(flag) for agent, flag in truncations.items()}
+        ends, cut = _by_agent(_ENDS[0], terminations), _by_agent(_ENDS[1], truncations)
         return seen, paid, ends, cut, _by_agent(_checked_info, _checked_info(infos))
 
     def as_step(self, begun: tuple[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
@@ -127,8 +128,9 @@ class ReplaceableEnv:
     and built again with a fresh seed; the step then is the reset of the new environment, with `replaced` set.
 
     Unusable results: an observation of another shape or dtype than its space, or with numbers that are not finite; a
-    reward that is not a finite number, or too large to add up; and results outside the interface: not five values, or
-    an info that is not a dict. All other attributes are those of the present environment.
+    reward that is not a finite number, or too large to add up; an end of an episode that is neither true nor false; and
+    results outside the interface: not five values, or an info that is not a dict. All other attributes are those of the
+    present environment.
     """
 
     def __init__(
@@ -272,16 +274,39 @@ def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dty
     return array
 
 
+def _checked_flag(flag: Any, name: str) -> bool:
+    """Return the flag `name`, an end of an episode. Raises UnusableResultError unless it is true or false, as a bool or
+    a number."""
+    try:
+        if flag == 0 or flag == 1:
+            return bool(flag)
+    except (TypeError, ValueError):  # of an array of several
+        pass
+    shown = shortened(repr(flag), _MOST_SHOWN)
+    raise UnusableResultError(f"it returned {name} = {shown}, which is neither True nor False")
+
+
+_ENDS = (partial(_checked_flag, name="terminated"), partial(_checked_flag, name="truncated"))
+"""Checks of the two ends of an agent's episode."""
+
+
 def _checked_reward(reward: Any) -> float:
     """The reward as a number. Raises UnusableResultError."""
     try:
-        paid = float(reward)
+        paid = reward if type(reward) is float else float(_no_text(reward))
     except (TypeError, ValueError):
         shown = shortened(repr(reward), _MOST_SHOWN)
         raise UnusableResultError(f"it returned the reward {shown}, which is not one number") from None
     if not abs(paid) <= LARGEST_REWARD:
         raise UnusableResultError(_bad_reward(paid))
     return paid
+
+
+def _no_text(reward: Any) -> Any:
+    """Return the reward. Raises TypeError for a text, which `float` would read."""
+    if isinstance(reward, (str, bytes)):
+        raise TypeError
+    return reward
 
 
 def _parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:

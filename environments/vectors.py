@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from remuda.config.environment import EnvConfig
-from remuda.config.errors import NoExit, counted
+from remuda.config.errors import NoExit, counted, shortened
 from remuda.environments.atari import LIFE_LOST, AtariVector, atari_settings, is_atari
 from remuda.environments.envpool_vector import EnvpoolVector, auto_takes_pool, package
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.faults import UnusableResultError
 from remuda.environments.lanes import AGENT, Bools, Group, Lanes, Vectorization
 from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.make import check_spaces, known_spec, make_single, obstacle_to_native
@@ -64,8 +65,9 @@ class VectorCopies:
 
     one_agent = True
 
-    def __init__(self, vector: Vector) -> None:
-        self.vector = vector
+    def __init__(self, vector: Vector, name: str) -> None:
+        """`name`: of the environment, for errors."""
+        self.vector, self._name = vector, name
         self.num_envs = vector.num_envs
         self.clips_rewards = isinstance(vector, AtariVector) and vector.clips_rewards
         self.vectorization: Vectorization = "envpool" if isinstance(vector, EnvpoolVector) else "native"
@@ -84,13 +86,29 @@ class VectorCopies:
         self.begun = ~self._none
 
     def step(self, actions: Sequence[Array]) -> int:
+        """Take a step. Raises UnusableResultError for rewards that are no numbers and ends that are no truth values."""
         lanes = self.lanes[0]
-        lanes.observations, lanes.reward, lanes.terminated, lanes.truncated, info = self.vector.step(actions[0])
+        lanes.observations, lanes.reward, terminated, truncated, info = self.vector.step(actions[0])
+        lanes.terminated, lanes.truncated = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
+        if lanes.reward.dtype.kind not in "fiub":
+            raise self._unusable("rewards", lanes.reward, "a number each")
         lanes.info, lanes.masked, lanes.life_lost = info, ACTION_MASK in info, info.get(LIFE_LOST)
         stepped, self.begun = self.num_envs - self._resets, lanes.over
         lanes.over = lanes.terminated | lanes.truncated
         self._resets = int(np.count_nonzero(lanes.over))
         return stepped
+
+    def _flags(self, flags: Array, name: str) -> Bools:
+        """Return ends of episodes as bools. Raises UnusableResultError."""
+        if flags.dtype.kind != "b" and not ((flags == 0) | (flags == 1)).all():
+            raise self._unusable(name, flags, "True or False each")
+        return flags.astype(np.bool_, copy=False)
+
+    def _unusable(self, name: str, values: Array, wanted: str) -> UnusableResultError:
+        shown = shortened(str(values.tolist()), 60)
+        return UnusableResultError(
+            f"the vectorised class of {self._name} returned {name} = {shown}, and {wanted} is expected"
+        )
 
     def tell_legal_actions(self) -> None:
         """Do nothing: vectors always report legal actions."""

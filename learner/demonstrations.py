@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from remuda.buffer.chunk import Columns
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.training.replay.dataset import dataset_rows
 
 Learn = Callable[[Arrays], LearnResult]
@@ -20,10 +22,9 @@ def with_demonstrations(
 ) -> Learn | None:
     """Return an update like `learn` (None: the algorithm's) whose batches have rows of `buffer.demonstrations` as well;
     without that setting, return `learn`. `epoch`: of the learner, for its draws. Raises as dataset_rows."""
-    dataset, share = config.buffer.demonstrations, config.buffer.demonstration_share
-    if dataset is None or not share:
+    shown, share = demonstrated(config, algorithm.observation, algorithm.action), config.buffer.demonstration_share
+    if shown is None:
         return learn
-    shown = dataset_rows(config, dataset, algorithm.observation, algorithm.action)
     rng = generator(config.seed, "learner", 0, "demonstrations", incarnation=epoch)
     inner = learn or algorithm.learn
 
@@ -34,6 +35,12 @@ def with_demonstrations(
         return result if result.priorities is None else replace(result, priorities=result.priorities[:drawn])
 
     return update
+
+
+def demonstrated(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec) -> Columns | None:
+    """Read the rows of `buffer.demonstrations`; None without them. Raises as dataset_rows."""
+    dataset, share = config.buffer.demonstrations, config.buffer.demonstration_share
+    return None if dataset is None or not share else dataset_rows(config, dataset, observation, action)
 
 
 def joined(batch: Arrays, shown: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:

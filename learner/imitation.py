@@ -66,6 +66,14 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
     )
 
 
+def check_imitation(config: ExperimentConfig, algorithm: Algorithm) -> None:
+    """Check that `imitate` can begin. Raises as `imitate`."""
+    if config.learner.initialize_from_demonstrations is not None:
+        policy, acted = _clone(algorithm), algorithm.action
+        dataset = Path(config.learner.initialize_from_demonstrations)
+        targets_of(policy.output_name, acted, fitting_episodes(dataset, algorithm.observation, acted).actions)
+
+
 def _clone(algorithm: Algorithm) -> Portable:
     """Return a copy of the acting side, to be trained apart. Raises DatasetError if imitation alone cannot make it."""
     shared = algorithm.portable()

@@ -171,6 +171,7 @@ class LearnerLoop:
         report_interval_env_steps: int = 1_000,
         train_iter: int = 0,
         env_step: int = 0,
+        monitored: Collection[str] = (),
         with_statistics: Collection[str] = (),
         timers: Timers | None = None,
         learn: Callable[[Arrays], LearnResult] | None = None,
@@ -178,9 +179,9 @@ class LearnerLoop:
         follow: Callable[[int], None] = lambda env_step: None,
     ) -> None:
         """A report is due every `report_interval_iters` updates, and after every `report_interval_env_steps`
-        environment steps, so rare updates are reported, too. `with_statistics` is the declaration's. `learn`
-        replaces the algorithm's method, for several ranks. `update_threads`: torch's threads in an update; None:
-        unchanged. `follow` is called before each update with the env_step of its batch."""
+        environment steps, so rare updates are reported, too. `monitored` and `with_statistics` are the
+        declaration's. `learn` replaces the algorithm's method, for several ranks. `update_threads`: torch's threads in
+        an update; None: unchanged. `follow` is called before each update with the env_step of its batch."""
         keep_freed_memory()
         self.algorithm = algorithm
         self._learn = learn or algorithm.learn
@@ -195,6 +196,10 @@ class LearnerLoop:
         self._env_step = env_step
         """At the newest update."""
         self._metrics = Metrics(with_statistics)
+        self._missing = dict.fromkeys(monitored)
+        """Declared metrics that no update has returned so far, in the declared order."""
+        self._missing_from = train_iter + report_interval_iters
+        """From this update on a metric is missing. Some are returned once per `report_interval_iters` updates."""
         self._grad_norms: list[float | torch.Tensor] = []
         """The gradient norms of the updates since the last check."""
         self._rows: list[NDArray[np.int64]] = []
@@ -213,6 +218,8 @@ class LearnerLoop:
         _require_result(result)
         before, self.train_iter = self.train_iter, self.train_iter + result.updates
         self._metrics.add(result.metrics)
+        for name in [name for name in self._missing if name in result.metrics]:
+            del self._missing[name]
         if GRAD_NORM in result.metrics:
             self._grad_norms.append(result.metrics[GRAD_NORM])
         if result.priorities is not None:
@@ -254,6 +261,13 @@ class LearnerLoop:
         DivergedError if a gradient was not finite."""
         self.require_finite()
         return self._metrics.take()
+
+    def take_missing(self) -> list[str]:
+        """Return the declared metrics that no update has returned, once, as soon as enough updates were made."""
+        if self.train_iter < self._missing_from:
+            return []
+        missing, self._missing = list(self._missing), {}
+        return missing
 
 
 def _require_result(result: object) -> None:

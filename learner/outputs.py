@@ -92,9 +92,20 @@ class LearnerOutputs:
         """Log the checkpoint of the initial weights."""
         self.logbook.say("learner", f"loaded checkpoint {path}")
         for warning in warnings:
-            self.logbook.say("learner", warning, level="warning")
-            if "commander" in self.logbook.logs:  # of a serial run; in parallel mode the coordinator is told
-                self.logbook.say("commander", warning, level="warning")
+            self._warn(warning)
+
+    def never_returned(self, metrics: Sequence[str], *, train_iter: int) -> None:
+        """Warn of declared metrics that the algorithm has not returned in the updates so far."""
+        if metrics:
+            self._warn(
+                f"up to update {train_iter} `learn` of the algorithm has never returned {', '.join(metrics)}, and logs "
+                "show nan: return each metric that the declaration lists in `monitored`, or remove its name there"
+            )
+
+    def _warn(self, text: str) -> None:
+        self.logbook.say("learner", text, level="warning")
+        if "commander" in self.logbook.logs:  # of a serial run; in parallel mode the coordinator is told
+            self.logbook.say("commander", text, level="warning")
 
     def save(
         self,

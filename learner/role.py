@@ -96,6 +96,7 @@ class LearnerRole:
             report_interval_env_steps=config.log.progress_interval_env_steps,
             train_iter=train_iter,
             env_step=env_step,
+            monitored=declaration(config).monitored,
             with_statistics=declaration(config).with_statistics,
             timers=timers,
             learn=with_demonstrations(config, algorithm, learn, epoch=epoch),
@@ -227,6 +228,7 @@ class LearnerRole:
             world_size=self._world_size,
             settings=self._settings.values,
         )
+        self._outputs.never_returned(self._loop.take_missing(), train_iter=self._loop.train_iter)
         self._send_report(metrics)
 
     def _send_report(self, metrics: dict[str, float]) -> None:

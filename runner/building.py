@@ -17,6 +17,7 @@ from remuda.environments.copies import agents_of
 from remuda.environments.make import check_tasks
 from remuda.evaluator.player import EpisodePlayer
 from remuda.learner.callback import Callback
+from remuda.learner.demonstrations import demonstrated
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import new_algorithm
 from remuda.logbook.book import Logbook, Source
@@ -103,7 +104,7 @@ class Built:
 
 def build(config: ExperimentConfig, stack: ExitStack) -> Built:
     """Build everything; the stack closes it. Raises EnvironmentBuildError, UnsupportedSpaceError, DeviceError,
-    SmallBufferError, and ConfigError for a league without ratings."""
+    SmallBufferError, DatasetError, and ConfigError for a league without ratings."""
     if (unrated := why_unrated(config)) is not None:
         raise ConfigError([unrated])
     configs = configs_of_policies(config, agents_of(config.env, source_dir=config.source_dir))
@@ -121,6 +122,7 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
         evaluated = make_policy(own, algorithm.observation, algorithm.action)
         policies.append(BuiltPolicy(name, own, algorithm, acting, evaluated))
         check_buffer(own, collectors=1)
+        demonstrated(own, algorithm.observation, algorithm.action)
 
     return Built([chosen, environments.said], policies, environments, player, warnings)
 

@@ -150,16 +150,15 @@ def run(
         now = datetime.now().astimezone()
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=now, policies=names)
         stack.callback(Ownership(folder.owner).release)
-        if start.on_exists == "resume":
-            check_rows(folder, {one.name: one.config for one in built.policies})
+        resumes, policies = start.on_exists == "resume", {one.name: one.config for one in built.policies}
+        kept = check_rows(folder, policies) if resumes else {}
         journals, damage = open_for_policies(folder.journal, [one.name for one in built.policies])
         stack.enter_context(closing(journals[0][0]))
         found = [
-            _find(one, folder, *known, resumes=start.on_exists == "resume")
-            for one, known in zip(built.policies, journals, strict=True)
+            _find(one, folder, *known, resumes=resumes) for one, known in zip(built.policies, journals, strict=True)
         ]
         _continue_together(found)
-        if start.on_exists == "resume":
+        if resumes:
             keep_counted(folder, journals[0][1])
         experiment, members = _open(config, found, callbacks, clock(), stack)
         built.warnings.logbook = members[0].logbook
@@ -167,7 +166,7 @@ def run(
             members[0].logbook.say("commander", damage, level="warning")
         _describe(config, start, folder, built=built, members=members)
         for one, member in zip(found, members, strict=True):
-            _begin(one, member)
+            _begin(one, member, kept.get(one.built.name))
         for line in begun:
             members[0].logbook.say("learner", line)
         timers = Timers()
@@ -287,8 +286,8 @@ def _open_logbook(found: _PolicyFiles, stack: ExitStack) -> tuple[Logbook, Resum
     return logbook, resume_point(record, counters, published, found.checkpoints, logbook, config=config, state=state)
 
 
-def _begin(found: _PolicyFiles, member: Member) -> None:
-    """Log the network, and the source of its weights and of the replay."""
+def _begin(found: _PolicyFiles, member: Member, kept: str | None) -> None:
+    """Log the network, and the source of its weights and of the replay; `kept` is a warning about the latter."""
     logbook, continued = member.logbook, found.continued
     config, algorithm = found.built.config, found.built.algorithm
     member.outputs.begin(algorithm)
@@ -301,6 +300,8 @@ def _begin(found: _PolicyFiles, member: Member) -> None:
         text = f"no replay was kept with {continued.record.file}: it starts empty"
         logbook.say("commander", text, level="warning")
         found.journal.clear()
+    elif kept is not None:
+        logbook.say("commander", kept, level="warning")
 
 
 def _continue_exploration(found: Sequence[_PolicyFiles], collector: Collects) -> None:

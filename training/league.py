@@ -171,6 +171,11 @@ class League:
             case "uniform":
                 return 1.0
 
+    def rating(self, policy: int) -> float | None:
+        """Return the rating of the newest evaluated checkpoint of a policy; None before the first evaluation."""
+        newest = self._newest[policy]
+        return None if newest is None else interval(newest)[1]
+
     def win_probability(self, one: LeagueMember | None, other: LeagueMember) -> float:
         """Return the probability by ratings that the first checkpoint wins; 0.5 before the first evaluation."""
         if one is None:

@@ -31,16 +31,18 @@ from remuda.training.snapshot import CommanderSnapshot, CountedSnapshot, TaskSna
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef
 
 
-def check_rows(run: RunFolder, policies: Mapping[str, ExperimentConfig]) -> None:
+def check_rows(run: RunFolder, policies: Mapping[str, ExperimentConfig]) -> dict[str, str]:
     """Check a run to resume, before config.json is replaced: its stored rows must have the shape of new rows, since
-    both lie in the same replay. Raises RunFolderError."""
+    both lie in the same replay. Return warnings by policy: stored steps keep their discount. Raises RunFolderError."""
     agents = [agent for own in policies.values() for agent in own.env.agents]
     try:
         former = configs_of_policies(load_config(run.config_json, import_algorithm=False).config, agents)
     except (ConfigError, EnvironmentBuildError):  # there is no readable config.json, or the policies are others
-        return
+        return {}
+    warnings: dict[str, str] = {}
     for name, own in policies.items():
-        before, now = _sizes(declaration(former[name]).rows), _sizes(declaration(own).rows)
+        stored, new = declaration(former[name]).rows, declaration(own).rows
+        before, now = _sizes(stored), _sizes(new)
         if before != now:
             changed = [
                 f"{key} {value} (now {now[key]})" for key, value in before.items() if now.get(key, value) != value
@@ -49,6 +51,13 @@ def check_rows(run: RunFolder, policies: Mapping[str, ExperimentConfig]) -> None
                 f"{run.root} cannot be resumed: its stored rows have {', '.join(changed)}. Resume with the former "
                 "settings of policy, or begin a new run with the weights of this one (learner.initialize_from)"
             )
+        if isinstance(stored, Steps) and stored.discount != new.discount:
+            warnings[name] = (
+                f"the replay's stored steps keep the discount {stored.discount:g} until they are evicted; only new "
+                f"steps have {new.discount:g}. To begin with the new discount alone, begin a new run with the weights "
+                "of this one (learner.initialize_from)"
+            )
+    return warnings
 
 
 def _sizes(rows: RowShape) -> dict[str, object]:

@@ -94,6 +94,7 @@ def joined_status(known: Mapping[str, ExperimentStatus], last_returns: Sequence[
         train_iters_per_s=sum(one.train_iters_per_s for one in each),
         last_return=mean_return(last_returns),
         best_return=None,
+        rating=None,
         policy_lag=max(one.policy_lag for one in each),
         samples_per_insert=None,
         reanalyzed_rows=sum(one.reanalyzed_rows for one in each),
@@ -101,7 +102,7 @@ def joined_status(known: Mapping[str, ExperimentStatus], last_returns: Sequence[
         policies=[
             PolicyStatus(
                 name, one.train_iter, one.episode, one.policy_version, one.last_return, one.best_return,
-                one.train_iters_per_s, one.policy_lag, one.samples_per_insert,
+                one.train_iters_per_s, one.policy_lag, one.samples_per_insert, one.rating,
             )
             for name, one in known.items()
         ],

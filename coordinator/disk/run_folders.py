@@ -157,8 +157,7 @@ class RunFolders:
         if resume and any(index.last is None for index in checkpoints):
             text = f"{folder.root} cannot be resumed: it has no checkpoint yet; start over with --force"
             return _refused(effect, "exists", text)
-        if resume:
-            check_rows(folder, policies)
+        kept = check_rows(folder, policies) if resume else {}
         prepared: list[PreparedRun] = []
         with ExitStack() as files:
             ownership = Ownership(folder.owner)
@@ -182,7 +181,7 @@ class RunFolders:
                 log.describe(settings_of(own), train_iter=0 if counters is None else counters.train_iter)
                 if recovered is not None:
                     show_again(log, recovered.snapshot, own)
-                _tell(log, folder, submit, loss, changed)
+                _tell(log, folder, submit, loss, changed, None if recovered is None else kept.get(name))
                 uncounted = () if recovered is None else uncounted_payloads(recovered, its_folder.data)
                 if resume and not prepared:  # all policies have the same leases
                     keep_counted(folder, recovered, uncounted)
@@ -377,12 +376,14 @@ def _run_files(
     return first.with_others(others)
 
 
-def _tell(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:
+def _tell(
+    log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None, kept: str | None
+) -> None:
     """Log the beginning of a run: measurements and problems."""
     for note in submit.notes:
         log.say("commander", note)
     without_git = write_git(folder.root, submit.git)
-    warnings = [warning for warning in (without_git, changed) if warning is not None]
+    warnings = [warning for warning in (without_git, changed, kept) if warning is not None]
     if loss is not None:
         warnings.append(f"goes on from its last checkpoint alone, without replay and what was counted since: {loss}")
     for warning in warnings:

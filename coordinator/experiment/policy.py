@@ -184,6 +184,7 @@ class PolicyTraining:
     def status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
         """Return the status for `remuda status`, as of a run with this policy alone."""
         counters, identity, commander = self.counters(now_s), self.identity, self.commander
+        league = self.dispatch.league
         return ExperimentStatus(
             id=identity.id,
             name=identity.name,
@@ -208,6 +209,7 @@ class PolicyTraining:
             ledger=self.replay.ledger.counts,
             user=identity.user,
             project=identity.project,
+            rating=None if league is None else league.rating(self.policy_index),
         )
 
     def undeclared(self, metrics: Set[str]) -> str | None:

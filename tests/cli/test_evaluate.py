@@ -10,9 +10,11 @@ import pytest
 
 from remuda.cli import playing
 from remuda.cli.chosen_policy import named_checkpoint
+from remuda.cli.errors import InputError
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.imports import imported_by
+from remuda.wire.messages import CheckpointRecord
 
 pytestmark = pytest.mark.xdist_group("a tiny run")
 
@@ -61,6 +63,16 @@ def test_a_checkpoint_outside_the_index_is_found(tmp_path: Path) -> None:
     unlisted = tmp_path / "iteration_100.pth.tar"
     unlisted.touch()
     assert named_checkpoint(tmp_path, "100") == (unlisted, None)
+
+
+def test_of_many_checkpoints_the_nearest_are_listed(tmp_path: Path) -> None:
+    index = CheckpointIndex(tmp_path)
+    for train_iter in range(0, 2000, 100):
+        index.add(CheckpointRecord(train_iter, 0, 1.0, None, f"iteration_{train_iter}.pth.tar", "0" * 64, ""))
+    with pytest.raises(InputError) as refused:
+        named_checkpoint(tmp_path, "651")
+    listed = "there are: 0, 400, 500, 600, 700, 800, 900, 1900, and others"
+    assert f"{listed} (`ls {tmp_path}` lists all 20), -1 (newest), best" in str(refused.value)
 
 
 @pytest.mark.parametrize(("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest), best, and")])

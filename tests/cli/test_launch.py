@@ -128,6 +128,20 @@ def test_auto_is_refused_where_unmeasured(terminal: Terminal, folder: Path, comm
     assert why in ended.err
 
 
+@pytest.mark.parametrize("command", ["train", "launch", "submit"])
+@pytest.mark.parametrize("setting", ["buffer.demonstrations", "learner.initialize_from_demonstrations"])
+def test_demonstrations_that_cannot_be_read_start_nothing(
+    terminal: Terminal, folder: Path, command: str, setting: str
+) -> None:
+    pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
+    pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
+    before = listing(folder)
+    ended = terminal.remuda(command, "good.yaml", "--set", "policy.type=dqn", "--set", f"{setting}=nowhere-v0")
+    assert ended.code == 2
+    assert f"{folder / 'nowhere-v0'} cannot be read as a Minari dataset" in ended.err
+    assert listing(folder) == before
+
+
 def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -9,11 +9,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from remuda.client.progress import Displayed, LiveView, NotebookView, Outlook, PlainView, open_view, outlook
+from remuda.client.progress import Displayed, LiveView, NotebookView, Outlook, PlainView, open_view, outlook, plain_line
 from remuda.config.workers import StopConfig
 from remuda.tests.client.statuses import status
+from remuda.wire.messages import PolicyStatus
 
 STOP = StopConfig(max_env_steps=10_000, stop_value=475)
+RATINGS = {"main": 25.06, "rover": -3.0, "late": None}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,17 @@ def test_plain_lines_come_with_a_new_state_and_else_now_and_then() -> None:
     assert lines_after(12.2, last_return=200.0) == 4
     assert lines_after(12.3, last_return=200.0, state="finished") == 5
     view.close()
+
+
+def test_a_league_shows_ratings_in_place_of_returns() -> None:
+    policies = [PolicyStatus(name, 7, 3, 2, 0.0, None, 0.5, 1, None, rating) for name, rating in RATINGS.items()]
+    shown = {
+        "rating 25.1": status(last_return=0.0, best_return=None, rating=25.06),
+        "rating main 25.1, rover -3.0": status(last_return=0.0, best_return=None, policies=policies),
+        "return last - best -": status(last_return=None, best_return=None, policies=policies[2:]),
+    }
+    for text, known in shown.items():
+        assert f" | {text} | " in plain_line(known, STOP)
 
 
 def test_a_terminal_gets_the_live_view_and_a_file_gets_lines() -> None:

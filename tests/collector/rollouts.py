@@ -68,4 +68,4 @@ class OneRollout:
 
 
 def _copies(vector: Vector | Copies) -> Copies:
-    return VectorCopies(vector) if isinstance(vector, VectorEnv) else vector
+    return VectorCopies(vector, "the vector") if isinstance(vector, VectorEnv) else vector

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,19 @@ def test_a_dataset_of_other_actions_is_refused(there: Space, here: Space, said: 
         return
     with pytest.raises(DatasetError, match=said):
         fitting_episodes(tmp_path / "a-v0", *specs)
+
+
+@pytest.mark.parametrize("there", [spaces.Discrete(6), spaces.Discrete(4, start=1)])
+def test_a_dataset_of_other_discrete_observations_is_refused(there: Space, tmp_path: Path) -> None:
+    pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
+    pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
+    acts, ends = spaces.Discrete(2), np.array([False, False, True])
+    made = Episodes(np.array([1, 2, 3, 1]), np.zeros(3, np.int64), np.ones(3, np.float32), ends, np.array([3]))
+    write_dataset(tmp_path / "a-v0", made, spaces=(there, acts), env_spec=None, algorithm="by hand", text="")
+    assert fitting_episodes(tmp_path / "a-v0", ObservationSpec.of(there), ActionSpec.of(acts)).steps == 3
+    said = f"has observations of {there}, and the environment of Discrete(4): is it"
+    with pytest.raises(DatasetError, match=re.escape(said)):
+        fitting_episodes(tmp_path / "a-v0", ObservationSpec.of(spaces.Discrete(4)), ActionSpec.of(acts))
 
 
 @pytest.mark.parametrize(("env", "reward"), [({}, [1.0, -1.0, 0.5]), ({"reward_clipping": False}, [5.0, -7.0, 0.5])])

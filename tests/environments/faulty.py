@@ -25,8 +25,22 @@ OBSERVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "shape": lambda seen: seen[:, None],
     "dtype": lambda seen: seen.astype(np.complex64),
 }
-REWARDS: Mapping[str, object] = {"reward": np.inf, "large reward": -2e30, "no reward": None, "list of rewards": [1.0]}
-"""What is returned instead."""
+RETURNED: Mapping[str, tuple[int, object]] = {
+    "reward": (1, np.inf),
+    "large reward": (1, -2e30),
+    "no reward": (1, None),
+    "list of rewards": (1, [1.0]),
+    "text": (1, "1.5"),
+    "nan as end": (2, np.nan),
+    "text as end": (3, "no"),
+    "no info": (4, None),
+}
+"""Which part of a step is returned as what."""
+
+
+def hang() -> None:
+    while True:
+        signal.pause()
 
 
 class Faulty(gymnasium.Env[Array, Any]):
@@ -71,8 +85,9 @@ class Faulty(gymnasium.Env[Array, Any]):
         observation = step[0]
         if self.trouble in OBSERVATIONS:
             step[0] = OBSERVATIONS[self.trouble](observation)
-        elif self.trouble in REWARDS:
-            step[1] = REWARDS[self.trouble]
+        elif self.trouble in RETURNED:
+            part, value = RETURNED[self.trouble]
+            step[part] = value
         elif self.trouble == "raise":
             raise RuntimeError("the simulator broke")
         elif self.trouble == "exit":
@@ -81,8 +96,6 @@ class Faulty(gymnasium.Env[Array, Any]):
             step.pop()
         elif self.trouble == "no tuple":
             step.clear()
-        elif self.trouble == "no info":
-            step[4] = None
         elif self.trouble == "die":
             os._exit(7)
         elif self.trouble == "hang":
@@ -91,8 +104,7 @@ class Faulty(gymnasium.Env[Array, Any]):
     def _hang(self) -> None:
         assert self.marker is not None
         Path(self.marker).touch()
-        while True:
-            signal.pause()
+        hang()
 
     def _observe(self) -> Array:
         noise = float(self.np_random.integers(1000)) / 8  # exact in float32
@@ -100,5 +112,9 @@ class Faulty(gymnasium.Env[Array, Any]):
 
 
 def make_faulty(troubles: Mapping[str, str], marker: str | None = None) -> Faulty:
-    """For `env.make` of a config."""
+    """For `env.make` of a config. All but the first built with the trouble `build` hang."""
+    if "build" in troubles.values() and marker is not None:
+        if Path(marker).exists():
+            hang()
+        Path(marker).touch()
     return Faulty(troubles, marker)

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.copies import LocalCopies
+from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.faults import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, RestartLimit
 from remuda.environments.lanes import AGENT, Copies, Group
 from remuda.environments.make import SingleEnv, make_single
@@ -34,6 +35,9 @@ IN_PROCESS = {
     "large reward": "it returned the reward -2e+30, beyond 1e+30: too large to add up",
     "no reward": "it returned the reward None, which is not one number",
     "list of rewards": "it returned the reward [1.0], which is not one number",
+    "text": "it returned the reward '1.5', which is not one number",
+    "nan as end": "it returned terminated = nan, which is neither True nor False",
+    "text as end": "it returned truncated = 'no', which is neither True nor False",
     "shape": "it returned an observation of shape (3, 1), and its space says (3,)",
     "dtype": "it returned an observation of complex64, and its space says float32",
     "short": "its step returned 4 values, and gymnasium's returns 5: observation, reward, terminated, truncated, info",
@@ -174,6 +178,16 @@ def test_in_processes_one_that_hangs_or_dies_is_started_again_and_the_others_go_
     assert ": it returned an observation that is not finite; it is" in texts[3]
     for text, index, seed in zip(texts, range(4), seeds, strict=False):
         assert text.startswith(f"environment {index} ({MODULE}:make_faulty, seed {seed}) ")
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("forked")
+def test_a_constructor_that_hangs_in_a_process_is_an_error_after_a_deadline(tmp_path: Path) -> None:
+    config = config_of({"*": "build"}, tmp_path / "built", vectorization="async", build_timeout_s=0.1)
+    with pytest.raises(EnvironmentBuildError) as refused:
+        copies_of(config, num_envs=1, source_dir=None)
+    assert f"environment 0 ({MODULE}:make_faulty) could not be built: it hung for " in str(refused.value)
+    assert "(env.build_timeout_s)" in str(refused.value)
 
 
 @pytest.mark.processes

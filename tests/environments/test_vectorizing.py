@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.copies import LocalCopies
+from remuda.environments.faults import UnusableResultError
 from remuda.environments.processes import choose_processes, processes_for, time_step, usable_cores
 from remuda.environments.spaces import Array
+from remuda.environments.vectors import VectorCopies
+from remuda.tests.environments.scripted import ScriptedEnv
 
 US = 1e-6
 
@@ -147,3 +152,32 @@ def test_an_action_of_one_number_is_an_array_without_axes() -> None:
     copies.step([np.full(1, 0.5, np.float32)])
     assert (type(env.taken), env.taken.shape, float(env.taken)) == (np.ndarray, (), 0.5)
     assert env.taken in env.action_space
+
+
+class Wrong(SyncVectorEnv):
+    """Returns `value` for this part of each step."""
+
+    def __init__(self, part: int, value: object) -> None:
+        super().__init__([ScriptedEnv, ScriptedEnv])
+        self.part, self.value = part, value
+
+    def step(self, actions: Any) -> Any:
+        step: list[Any] = list(super().step(actions))
+        step[self.part] = np.full(2, self.value)
+        return tuple(step)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [
+        (1, "1.5", "returned rewards = ['1.5', '1.5'], and a number each is expected"),
+        (2, np.nan, "returned terminated = [nan, nan], and True or False each is expected"),
+        (3, "no", "returned truncated = ['no', 'no'], and True or False each is expected"),
+    ],
+)
+def test_wrong_results_of_a_vectorised_class_are_named(part: int, value: object, said: str) -> None:
+    with closing(VectorCopies(Wrong(part, value), "Robot-v0")) as copies:
+        copies.reset([0, 1])
+        with pytest.raises(UnusableResultError) as refused:
+            copies.step([np.zeros(2, np.int64)])
+    assert f"the vectorised class of Robot-v0 {said}" in str(refused.value)

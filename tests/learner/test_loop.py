@@ -68,6 +68,7 @@ def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, 
         publish_interval_iters=publish,
         report_interval_iters=report,
         train_iter=train_iter,
+        monitored=["loss", "lr", "kl", "entropy"],
         with_statistics=["loss"],
     )
 
@@ -108,6 +109,15 @@ def test_metrics_are_of_the_interval_and_taken_once() -> None:
         many.step()
     assert many.take_metrics()["loss"] == (1e8 + 99) / 100, "small ones do not drown in rounding"
     assert learner.take_metrics() == {}
+
+
+def test_declared_metrics_that_no_update_returns_are_named_once() -> None:
+    """Not before a whole interval: some metrics are returned once an interval."""
+    learner = loop([rows(0, [1.0])] * 4, report=3, train_iter=7)
+    missing: list[list[str]] = []
+    while learner.step().trained:
+        missing.append(learner.take_missing())
+    assert missing == [[], [], ["kl", "entropy"], []]
 
 
 def test_priorities_come_in_order_of_training_and_once() -> None:

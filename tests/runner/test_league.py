@@ -56,7 +56,8 @@ def test_a_league_killed_at_any_save_goes_on(tmp_path: Path, monkeypatch: pytest
     run_to_its_death(config_of(tmp_path / "user"), run_dir, Killer(at=120), monkeypatch)
     before = json.loads((run_dir / "league.json").read_text())
     assert before["games"] > 0
-    run_tiny(config_of(tmp_path / "user"), Start(run_dir, on_exists="resume"))
+    status = run_tiny(config_of(tmp_path / "user"), Start(run_dir, on_exists="resume")).status
+    assert all(one.rating is not None for one in status.policies)
     after = json.loads((run_dir / "league.json").read_text())
     assert after["resets"][: len(before["resets"])] == before["resets"]
     assert after["games"] == EPISODES * evaluations(run_dir) > before["games"]

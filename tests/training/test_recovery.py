@@ -45,3 +45,22 @@ def test_rows_of_another_shape_are_refused(
 def test_settings_that_leave_the_shape_may_change(tmp_path: Path, former: dict[str, Any], now: dict[str, Any]) -> None:
     write_configs(tmp_path, config(former), {})
     check_rows(RunFolder(tmp_path), {"": config(now)})
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (
+            {"type": "dqn"},
+            {"": "the replay's stored steps keep the discount 0.99 until they are evicted; only new steps "},
+        ),
+        (MUZERO, {}),  # the learner discounts unrolls
+    ],
+)
+def test_stored_steps_keep_their_discount_and_a_warning_says_so(
+    tmp_path: Path, policy: dict[str, Any], said: dict[str, str]
+) -> None:
+    write_configs(tmp_path, config(policy | {"discount": 0.99}), {})
+    warned = check_rows(RunFolder(tmp_path), {"": config(policy | {"discount": 0.9})})
+    assert {name: text.partition("have ")[0] for name, text in warned.items()} == said
+    assert check_rows(RunFolder(tmp_path), {"": config(policy | {"discount": 0.99})}) == {}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from remuda.buffer.chunk import Columns, is_finite
 from remuda.buffer.episodes import Column, Episodes
@@ -27,6 +28,7 @@ def fitting_episodes(source: Path, observation: ObservationSpec, action: ActionS
     observations of several parts."""
     layout = observation.of_dataset
     dataset = read_dataset(source)
+    _require_same_values(source, dataset, observation)
     _require_same_actions(source, dataset, action)
     read = dataset.episodes
     seen = _column(source, "observations", layout, read.observations)
@@ -35,6 +37,16 @@ def fitting_episodes(source: Path, observation: ObservationSpec, action: ActionS
     if not action.has(acted):
         raise DatasetError(f"{source} has actions from {acted.min()} to {acted.max()}, outside of {action.text}")
     return Episodes(seen, acted, rewards, read.terminated, read.lengths)
+
+
+def _require_same_values(source: Path, dataset: Dataset, observation: ObservationSpec) -> None:
+    """Compare the values of Discrete observations. Other spaces are compared by shape and dtype of the column."""
+    space = dataset.spaces[0]
+    if observation.n is not None and space != Discrete(observation.n, start=observation.start):
+        raise DatasetError(
+            f"{source} has observations of {space}, and the environment of "
+            f"{Discrete(observation.n, start=observation.start)}: is it a dataset of this environment?"
+        )
 
 
 def _require_same_actions(source: Path, dataset: Dataset, action: ActionSpec) -> None:

@@ -109,6 +109,8 @@ class PolicyStatus(Part, frozen=True):
     train_iters_per_s: float
     policy_lag: int
     samples_per_insert: float | None
+    rating: float | None = None
+    """In a league, of the newest evaluated checkpoint."""
 
 
 class ExperimentStatus(Part, frozen=True):
@@ -147,6 +149,8 @@ class ExperimentStatus(Part, frozen=True):
     project: str = ""
     used: Used = Used()
     """Use since the submission."""
+    rating: float | None = None
+    """In a league of a single policy, of the newest evaluated checkpoint."""
 
 
 class Status(Message, frozen=True):

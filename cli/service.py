@@ -173,7 +173,7 @@ def _serve(settings: Settings, guard: ShutdownGuard, page: bool | None, page_at:
 @contextmanager
 def _input_errors() -> Generator[None]:
     """Explain errors in the options, or of the machine, when a coordinator cannot be served."""
-    from remuda.coordinator.addresses import CannotListenError
+    from remuda.coordinator.addresses import CannotListenError, ConnectionFileTakenError
     from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.storage.ownership import FolderOwnedError
     from remuda.training.journal_database import JournalError
@@ -184,6 +184,8 @@ def _input_errors() -> Generator[None]:
         raise InputError(f"--http {error}") from error
     except CannotListenError as error:
         raise InputError(f"{error.option} {error}: choose an address of this machine and a free port") from error
+    except ConnectionFileTakenError as error:
+        raise InputError(f"{error}: choose another --connection-file") from error
     except FolderOwnedError as error:
         raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
     except JournalError as error:

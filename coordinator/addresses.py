@@ -7,12 +7,15 @@ import ipaddress
 import os
 import platform
 import socket
+from pathlib import Path
 
 import psutil
 import zmq
 
 from remuda.coordinator.settings import Settings
 from remuda.storage.folder_token import FolderToken
+from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.storage.run_folder import RUNS_OWNER
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.door import Door
@@ -39,6 +42,10 @@ class CannotListenForStreamsError(CannotListenError):
     option = "--stream-port"
 
 
+class ConnectionFileTakenError(Exception):
+    """The connection file is that of another, living coordinator; the text names its process."""
+
+
 def listen(address: str, door: Door) -> RouterSocket:
     """Listen at this address. Raises CannotListenError."""
     try:
@@ -63,6 +70,21 @@ class PublishedFiles:
         """Nothing is written."""
         self._settings, self._id = settings, id
         self.token = FolderToken(settings.runs_dir, id)
+
+    def require_free(self) -> None:
+        """Raise ConnectionFileTakenError for the connection file of a living coordinator of another runs folder: its
+        clients and workers would come here. Call before anything is written."""
+        path = self._settings.connection_file
+        try:
+            keys_dir = Path(connection_file.read(path).keys_dir)
+        except ConnectionFileError:
+            return
+        owner = keys_dir.parent / RUNS_OWNER
+        if keys_dir != self._settings.keys_dir.absolute() and owner.exists():
+            try:
+                Ownership(owner).release()
+            except FolderOwnedError as error:
+                raise ConnectionFileTakenError(f"{path} leads to another coordinator: {error}") from error
 
     def put_token(self) -> None:
         """Put the token into the runs folder, which keeps the token over a restart. It replaces the token of the former

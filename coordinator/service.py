@@ -91,14 +91,16 @@ class Service:
     """Connects the pure state machine to a socket, disks and a clock. Its thread never waits for a slow disk."""
 
     def __init__(self, settings: Settings, guard: ShutdownGuard) -> None:
-        """Raises CannotListenError or HttpAddressError, before writing anything; FolderOwnedError if a different
-        coordinator owns the runs folder; KeyFileError if keys are damaged or readable by more users; NoCurveError,
-        JournalError, OSError."""
+        """Raises CannotListenError, HttpAddressError or ConnectionFileTakenError, before writing anything;
+        FolderOwnedError if a different coordinator owns the runs folder; KeyFileError if keys are damaged or readable
+        by more users; NoCurveError, JournalError, OSError."""
         raise_open_files_limit()
         self._settings, self._guard = settings, guard
         self._throttled_lines, self._complaints_of_refusals = ThrottledLines(), ThrottledLines()
         self.id = str(uuid4())
         """Unique id of this coordinator, different from earlier ones on the same runs folder."""
+        self._published_files = PublishedFiles(settings, self.id)
+        self._published_files.require_free()
         self._keys = KeysFolder(settings.keys_dir)
         self._keys.turn_over()
         authorized = AuthorizedKeys(self._keys.authorized)
@@ -115,7 +117,6 @@ class Service:
         self.address = reachable(self._socket.address, settings.advertised)
         """Public address of the coordinator."""
         self._streams = self._listen_for_streams()
-        self._published_files = PublishedFiles(settings, self.id)
         self._published_files.put_token()
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._wakeup = Wakeup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,20 @@ class Launcher(Protocol):
         self.stop()
 
 
+_PARTS = (
+    "connection_file",
+    "planned",
+    "start",
+    "check",
+    "wait_for_coordinator",
+    "kill",
+    "stop",
+    "__enter__",
+    "__exit__",
+)
+"""Parts of a Launcher; some are first used at the end of a run."""
+
+
 class LauncherClass(Protocol):
     """Makes a launcher; nothing is started yet."""
 
@@ -161,6 +176,18 @@ def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher
         return kind(request)
     try:
         with NoExit():
-            return kind(request)
+            launcher = kind(request)
     except Exception as error:  # whatever the user's class raises
         raise UserCodeError(SETTING, f"{SETTING} {on}: cannot be made: {type(error).__name__}: {error}") from error
+    missing = [part for part in _PARTS if not _has(launcher, part)]
+    if missing:
+        raise UserCodeError(
+            SETTING,
+            f"{SETTING} {on}: lacks {', '.join(missing)}; remuda.deploy.launcher.Launcher describes all parts",
+        )
+    return launcher
+
+
+def _has(launcher: Launcher, part: str) -> bool:
+    """Look without running a property, which may need a started launcher; or ask a launcher's `__getattr__`."""
+    return inspect.getattr_static(launcher, part, None) is not None or hasattr(launcher, part)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,11 @@ from remuda.wire.connection_file import ConnectionFileError, wait_for
 
 
 class Commands:
-    """Starts `remuda coordinator` and `remuda worker` as separate commands."""
+    """Starts a coordinator and workers as separate commands.
+
+    The coordinator ends with the run. `remuda coordinator` would own the runs folder, and refuse both a second launch
+    there and `remuda launch --resume` after a crash.
+    """
 
     def __init__(self, request: LaunchRequest) -> None:
         if request.profile is not None:
@@ -36,13 +41,14 @@ class Commands:
     def _commands(self, workers: WorkerCounts) -> Iterator[list[str]]:
         limits = [part for limit in self._request.limits for part in ("--limit", limit)]
         where = ["--runs-dir", str(self._request.runs_dir)]
-        yield ["remuda", "coordinator", *where, *limits]
+        python = [sys.executable, "-P", "-m"]
+        yield [*python, "remuda.coordinator", *where, *limits]
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "learner": workers.learners}
         counts |= {"reanalyzer": workers.reanalyzers, "inference": workers.inference}
         patience = ["--coordinator-timeout", str(self._request.settings.coordinator_timeout_s)]
         for role, count in counts.items():
             if count > 0:
-                yield ["remuda", "worker", role, "--count", str(count), *where, *patience]
+                yield [*python, "remuda.cli", "worker", role, "--count", str(count), *where, *patience]
 
     def planned(self, workers: WorkerCounts) -> str:
         return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers))

@@ -85,6 +85,7 @@ def _clone(algorithm: Algorithm) -> Portable:
             "without policy.recurrent"
         )
     clone = copy.deepcopy(shared).to(next(shared.network.parameters()).device).eval()  # its layers are then torch's own
+    clone.drop_average()  # the weights imitate, and the algorithm begins its average with them
     for parameter in clone.parameters():
         parameter.grad = None
     return clone

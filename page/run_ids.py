@@ -68,7 +68,7 @@ class RunIds:
 
     def found(self) -> tuple[list[str], bool]:
         """Return the ids of the run folders, upper folders first, and True for a complete list: at most MOST_RUNS among
-        MOST_FOLDERS. Skips the insides of runs, and folders with a dot in front."""
+        MOST_FOLDERS. Skips the insides of runs, folders with a dot in front, and names that are no UTF-8."""
         runs: list[str] = []
         above = deque([(self.runs_dir, "", 1)])
         looked = 0
@@ -105,7 +105,9 @@ def _is_run(root: Path) -> bool:
 
 
 def _is_name(part: str) -> bool:
-    return bool(part) and not part.startswith(".") and "\0" not in part
+    """True for a name of a folder that can be part of an id: a name that is no UTF-8 fits in no answer."""
+    is_utf8 = not any("\ud800" <= letter <= "\udfff" for letter in part)
+    return bool(part) and not part.startswith(".") and "\0" not in part and is_utf8
 
 
 def _folders(folder: Path) -> Iterator[os.DirEntry[str]]:

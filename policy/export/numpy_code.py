@@ -225,6 +225,7 @@ _OPERATIONS: Mapping[str, Callable[..., str]] = {
     "chunk": lambda x, count, axis: f"np.split({x}, {count}, {axis})",
     "cat": _joined("concatenate"),
     "clamp": lambda x, low, high: f"{x}.clip({low}, {high})",
+    "clone": lambda x, *_: x,  # what is overwritten is not read again
     "contiguous": lambda x, *_: x,
     "_convolution": _convolution,
     "detach": lambda x: x,

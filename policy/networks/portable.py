@@ -127,6 +127,9 @@ class Portable(nn.Module):
         """Outputs for `sample`."""
         return self.outputs(seen)
 
+    def drop_average(self) -> None:
+        """Remove an average of weights, if the network has one: the best actions are those of the newest weights."""
+
     def values(self, seen: torch.Tensor) -> torch.Tensor:
         """Expected returns [batch]: for action values, those of the best action."""
         return self.outputs(seen).amax(1)

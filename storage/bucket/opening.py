@@ -11,7 +11,7 @@ from pathlib import Path
 
 from remuda.storage.bucket.address import BucketError, Mark, read_mark
 from remuda.storage.bucket.folder import LocalFolder
-from remuda.storage.bucket.generation import Newest, last_epoch, newest_first, read_newest, read_owner
+from remuda.storage.bucket.generation import Newest, last_epoch, newest_first, newest_name, read_newest, read_owner
 from remuda.storage.bucket.restore import move_aside, restore
 from remuda.storage.bucket.shipper import claim
 from remuda.storage.bucket.store import DeniedError, Store
@@ -101,7 +101,10 @@ def _see_that_owner_is_gone(store: Store, address: str, epoch: int, say: Callabl
     pointer = read_newest(store, epoch)
     if pointer is None or pointer.next_s == 0.0:
         return
-    rest_s = min(pointer.at + _grace_s(pointer) - time.time(), _grace_s(pointer))
+    age_s = store.age_s(newest_name(epoch))  # the clocks of two machines may differ by more than the grace
+    if age_s is None:
+        age_s = time.time() - pointer.at
+    rest_s = min(_grace_s(pointer) - age_s, _grace_s(pointer))
     holder = read_owner(store, epoch)
     host = "another process" if holder is None else f"a process on {holder.host}"
     if rest_s > 0:

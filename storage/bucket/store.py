@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from typing import Protocol, TypeVar, cast
 
@@ -16,6 +17,8 @@ from remuda.storage.bucket.address import BucketError
 _T = TypeVar("_T")
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, NotImplementedError)
 """Answers that no repetition changes; a store that is busy raises anything else."""
+_CLOCK = "clock"
+"""Name of an object that is written to learn the store's time."""
 _AT_ONCE = 8
 """Objects under way at the same time."""
 
@@ -33,6 +36,11 @@ class Objects(Protocol):
 
     def info(self, path: str) -> dict[str, object]:
         """Return facts about an object, among them its `size`. Raises FileNotFoundError."""
+        ...
+
+    def modified(self, path: str) -> datetime:
+        """Return the time of the last write, with its zone. Raises FileNotFoundError; NotImplementedError or KeyError
+        where the store keeps no times."""
         ...
 
     def find(self, path: str) -> list[str]:
@@ -118,6 +126,14 @@ class Store:
         """Return the size of an object; None without it. Raises StoreError."""
         return self._tried(name, lambda: self._size(name))
 
+    def age_s(self, name: str) -> float | None:
+        """Return the seconds since the last write of an object, by the store's own clock; None if the store does not
+        tell. Writes and deletes another object, whose time is the present. Raises StoreError."""
+        self.write(_CLOCK, b"")
+        written, now = self._written(name), self._written(_CLOCK)
+        self.delete([_CLOCK])
+        return None if written is None or now is None else (now - written).total_seconds()
+
     def create(self, name: str, data: bytes) -> bool:
         """Write an object that must not exist; False if another content is there. Of several writers at most one has
         success, where the store has conditional writes. Raises StoreError."""
@@ -161,6 +177,14 @@ class Store:
             return cast("int", self._objects.info(self._path(name))["size"])
         except FileNotFoundError:
             return None
+
+    def _written(self, name: str) -> datetime | None:
+        def asked() -> datetime | None:
+            with contextlib.suppress(FileNotFoundError, NotImplementedError, KeyError):
+                return self._objects.modified(self._path(name))
+            return None
+
+        return self._tried(name, asked)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

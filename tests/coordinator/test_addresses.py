@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psutil
 import pytest
 
 from remuda.coordinator import addresses as addresses_module
-from remuda.coordinator.addresses import listen_again, reachable
+from remuda.coordinator.addresses import ConnectionFileTakenError, PublishedFiles, listen_again, reachable
+from remuda.coordinator.settings import Settings
+from remuda.storage.ownership import Ownership
+from remuda.storage.run_folder import RUNS_OWNER
 from remuda.tests.keys import door
 from remuda.tests.patience import HANG_S
+from remuda.wire.keys.folder import FOLDER, KeysFolder
 
 
 def test_it_listens_again_where_the_one_before_did() -> None:
@@ -73,3 +79,19 @@ def test_a_machine_with_ipv6_alone_is_reached(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(psutil, "net_if_stats", lambda: {"eth0": SimpleNamespace(isup=True)})
     assert reachable("tcp://[::]:5555") == "tcp://[2001:db8::7]:5555"
     assert reachable("tcp://0.0.0.0:5555") == "tcp://127.0.0.1:5555", "nobody listens at its address of IPv6"
+
+
+def test_a_connection_file_stays_that_of_a_living_coordinator_of_another_folder(tmp_path: Path) -> None:
+    file = tmp_path / "connection.json"
+    living, other = (
+        PublishedFiles(Settings(tmp_path / name, file, persistent=True), str(uuid4())) for name in ("living", "other")
+    )
+    keys = KeysFolder(tmp_path / "living" / FOLDER)
+    keys.save()
+    owner = Ownership(tmp_path / "living" / RUNS_OWNER)
+    living.put_connection_file("tcp://127.0.0.1:5555", 1, keys)
+    with pytest.raises(ConnectionFileTakenError, match=f"{file} leads to .*living belongs to process .*, which is al"):
+        other.require_free()
+    living.require_free()
+    owner.release()
+    other.require_free()

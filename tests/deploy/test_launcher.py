@@ -21,6 +21,19 @@ class Mine(LocalLauncher):
 class Broken:
     def __init__(self, request):
         raise ValueError("no cluster here")
+
+class Half:
+    def __init__(self, request):
+        pass
+
+    @property
+    def connection_file(self):
+        raise ValueError("nothing is started")
+
+    def start(self, workers, *, given_up):
+        pass
+
+    planned = check = kill = stop = __enter__ = __exit__ = start
 """
 
 
@@ -67,6 +80,7 @@ def test_an_installed_package_offers_one_by_name(folder: Path, monkeypatch: pyte
         ("my_launchers:Yours", r"has no class 'Yours'"),
         ("no_launchers:Mine", r"launch\.on = 'no_launchers:Mine' .*cannot be imported"),
         ("my_launchers:Broken", r"my_launchers:Broken: cannot be made: ValueError: no cluster here"),
+        ("my_launchers:Half", r"my_launchers:Half: lacks wait_for_coordinator; remuda\.deploy\.launcher\.Launcher"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_started(folder: Path, on: str, problem: str) -> None:

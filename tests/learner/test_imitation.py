@@ -80,6 +80,18 @@ def test_a_policy_that_imitates_acts_as_shown(policy: PolicyConfig, action: Spac
         assert np.abs(acted - expected).mean() < 0.2
 
 
+def test_an_averaged_actor_begins_as_the_actor_that_imitates(tmp_path: Path) -> None:
+    config = experiment(SacConfig(hidden=(8,), averaged_share=0.1), imitated=shown(tmp_path / "shown", PUSHED))
+    algorithm = make_algorithm(config, ObservationSpec.of(SEEN), ActionSpec.of(PUSHED), seed=0)
+    before = algorithm.acting_state()
+    assert imitate(config, algorithm) is not None
+    after = algorithm.acting_state()
+    actor = [name for name in after if name.startswith("actor.")]
+    assert not any(np.array_equal(after[name], before[name]) for name in actor)
+    for name in actor:
+        np.testing.assert_array_equal(after[f"averaged_{name}"], after[name])
+
+
 def test_weights_of_length_1_keep_it(tmp_path: Path) -> None:
     policy = SacConfig(hidden=(8,), normalization="hyperspherical")
     config = experiment(policy, imitated=shown(tmp_path / "shown", PUSHED))

@@ -14,7 +14,14 @@ from remuda.page.run_ids import RunIds, UnknownRunError
 
 @pytest.fixture
 def ids(tmp_path: Path) -> RunIds:
-    for run in ("runs/a", "runs/sweep/lr=0.1/lr=0.1_s3", "elsewhere", "runs/.hidden", "runs/a/.replaced/old"):
+    for run in (
+        "runs/a",
+        "runs/sweep/lr=0.1/lr=0.1_s3",
+        "elsewhere",
+        "runs/.hidden",
+        "runs/a/.replaced/old",
+        "runs/\udcff",
+    ):
         (tmp_path / run).mkdir(parents=True)
         (tmp_path / run / "config.json").write_text("{}")
     (tmp_path / "runs" / "no_run").mkdir()
@@ -33,6 +40,7 @@ def test_runs_are_found_below_it_and_named_by_their_paths(ids: RunIds) -> None:
     [
         "", ".", "..", "/", "../elsewhere", "a/..", "a/../../elsewhere", "a//b", "a/", "/a", "no_run", "sweep",
         ".hidden", "a/.replaced/old", "a\0", "a/b/c/d/e/f", "x" * 2_000, "é" * 300, "a\\..\\..", "%2e%2e/elsewhere",
+        "\udcff",
     ],
 )  # fmt: skip
 def test_what_is_no_run_below_it_is_refused(ids: RunIds, run: str) -> None:

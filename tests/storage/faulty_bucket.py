@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -14,6 +15,9 @@ class FaultyObjects:
 
     def __init__(self, chance: random.Random, *, rate: float = 0.0) -> None:
         self.content: dict[str, bytes] = {}
+        self.now_s = 0.0
+        """The bucket's clock."""
+        self.written_s: dict[str, float] = {}
         self.rate = rate
         self.down = False
         """True: every request fails."""
@@ -36,6 +40,7 @@ class FaultyObjects:
         self._busy()
         if mode == "create" and path in self.content:
             raise FileExistsError(path)
+        self.written_s[path] = self.now_s
         if self._bad() and mode != "create":
             self.content[path] = value[: len(value) // 2]
             if self._bad():
@@ -50,6 +55,11 @@ class FaultyObjects:
     def info(self, path: str) -> dict[str, object]:
         self._busy()
         return {"size": len(self._there(path))}
+
+    def modified(self, path: str) -> datetime:
+        self._busy()
+        self._there(path)
+        return datetime.fromtimestamp(self.written_s[path], UTC)
 
     def find(self, path: str) -> list[str]:
         self._busy()

@@ -6,6 +6,7 @@ import os
 import random
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -232,6 +233,32 @@ class KeysOfOneRun(FaultyObjects):
         if not path.startswith("bucket/run/other/"):
             raise PermissionError(path)
         return super().cat_file(path)
+
+
+def test_a_living_machine_keeps_its_run_whatever_the_clock_of_another_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machines' clocks differ by a day, and the bucket's clock counts."""
+    objects = FaultyObjects(random.Random(0))
+    store, here = store_of(objects), LocalFolder(tmp_path / "two")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "config.json").write_text("{}")
+    shipper, ahead_s, lives = shipper_of(store, tmp_path / "one"), time.time() + 86_400.0, True
+    shipper.ship(next_s=30.0)
+
+    def sleep(seconds: float) -> None:
+        objects.now_s += seconds
+        if lives:
+            shipper.ship(next_s=30.0)
+
+    monkeypatch.setattr(time, "time", lambda: ahead_s)
+    monkeypatch.setattr(time, "sleep", sleep)
+    with pytest.raises(BucketError, match="is alive: stop that run first"):
+        open_run(store, ADDRESS, here, "resume", "two", print)
+    lives, begun_s = False, objects.now_s
+    assert open_run(store, ADDRESS, here, "resume", "two", print).epoch == 2
+    assert objects.now_s - begun_s == 90.0
+    assert not any(path.endswith("clock") for path in objects.content)
 
 
 def test_a_run_of_a_coordinator_is_continued_by_a_coordinator_alone(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ class PortableTwinCritics(Portable):
     def exploring(self, seen: torch.Tensor) -> torch.Tensor:
         return self._in_units(super().outputs(seen))
 
+    def drop_average(self) -> None:
+        assert isinstance(self.network, TwinCriticNetwork)
+        self.network.averaged_actor = None
+
     def _in_units(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.tanh() if self.output_name == "unit_action" else outputs
 

@@ -15,6 +15,16 @@ from remuda.policy.files.model_artifact import without_deprecation
 
 ROWS, IMAGES = (5, 6), (5, 4, 9, 11)
 
+
+class Halving(nn.Module):
+    """Changes a copy of its input in place."""
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        halves = numbers.clone()
+        halves /= 2
+        return halves
+
+
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(6, 3), ROWS),
     "linear without bias": (lambda: nn.Linear(6, 3, bias=False), ROWS),
@@ -37,6 +47,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "means": (lambda: nn.AvgPool2d(3, 2, 1), IMAGES),
     "flatten": (nn.Flatten, IMAGES),
     "dropout": (nn.Dropout, ROWS),
+    "copy": (Halving, ROWS),
     "perceptron": (lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 2)), ROWS),
 }
 

@@ -147,11 +147,10 @@ def make_network(
     Actor and critics have separate encoders. Weights start as in nn.Linear, like the implementation of TD3's authors;
     those of a user's network start as the user's code draws them.
     """
+    kept = {"scales_rewards": layout.scales_rewards, "averages": config.averaged_share is not None}
     if config.network is not None:
-        own = _own(config, layout, observation, action, source_dir)
-        return TwinCriticNetwork(
-            *own, temperature, scales_rewards=layout.scales_rewards, averages=config.averaged_share is not None
-        )
+        own, of_own = _own(config, layout, observation, action, source_dir)
+        return TwinCriticNetwork(own, of_own, temperature, None, **kept)
     numbers = numbers_of(config, observation)
 
     def perceptron(count: int, widths: Callable[[int], tuple[int, ...]], *, values: bool) -> Stack | ReadingStack:
@@ -163,15 +162,7 @@ def make_network(
     critics = perceptron(NUMBER_OF_CRITICS, layout.critic, values=True)
     state_value = perceptron(1, layout.state_value, values=True) if layout.has_state_value else None
     normalized = numbers if layout.normalizes else None
-    return TwinCriticNetwork(
-        actor,
-        critics,
-        temperature,
-        state_value,
-        scales_rewards=layout.scales_rewards,
-        normalized=normalized,
-        averages=config.averaged_share is not None,
-    )
+    return TwinCriticNetwork(actor, critics, temperature, state_value, normalized=normalized, **kept)
 
 
 def _own(
@@ -270,6 +261,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
         self._parts: dict[str, FlatPart] = {name: self._parameters.part(name) for name in names}
         networks = {name: self._network.get_submodule(name) for name in names if name != TEMPERATURE}
         self._unit_weights = {name: UnitWeights(part) for name, part in networks.items() if policy.has_unit_weights}
+        average = self._network.averaged_actor if policy.normalization is not None else None
+        self._unit_average = None if average is None else UnitWeights(average)
         self._rewards = None if self._network.rewards is None else RewardScale(self._network.rewards)
         optimizer = Optimizers(
             {name: make_optimizer(config, part, learning_rate=self._rate(name)) for name, part in self._parts.items()}
@@ -344,7 +337,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
         return LearnResult(metrics, losses[CRITICS].priorities)
 
     def _average_actor(self) -> None:
-        """Move the average towards the actor: by 1 / (1 + share * steps of the actor so far)."""
+        """Move the average towards the actor: by 1 / (1 + share * steps of the actor so far). A mean of hyperspherical
+        weights is shorter than they are, so it gets their length."""
         average, share = self._network.averaged_actor, self._policy.averaged_share
         if self._averaged is None or average is None or share is None:
             return
@@ -352,6 +346,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
         self._averaged.follow(self._parts[ACTOR].vector, newest)
         for kept, buffer in zip(average.buffers(), self._network.actor.buffers(), strict=True):
             kept.copy_(torch.lerp(kept, buffer, newest) if kept.is_floating_point() else buffer)
+        if self._unit_average is not None:
+            self._unit_average.normalise()
 
     def _critics_loss(self, total: torch.Tensor, values: torch.Tensor, target: torch.Tensor) -> Loss:
         """Make the critics' Loss, with metrics, from values [critics, n] and their targets [n]."""

@@ -343,54 +343,6 @@ def test_a_loss_gives_its_part_the_gradient_of_finite_differences_and_others_non
             assert slope == pytest.approx(float(part.gradient @ direction), rel=1e-5, abs=1e-8)
 
 
-# --- the average of the actor
-@pytest.mark.parametrize(
-    ("policy", "interval"),
-    [
-        (SacConfig(hidden=SMALL, averaged_share=0.5), 1),
-        (Td3Config(hidden=SMALL, averaged_share=1.0, policy_delay=2), 2),
-        (CrossQConfig(hidden=SMALL, averaged_share=0.25, policy_delay=3), 3),
-    ],
-)
-def test_the_averaged_actor_moves_by_a_share_that_shrinks_with_the_steps(policy: Policy, interval: int) -> None:
-    """The moments of batch normalisation are averaged like weights. Learning is the same without an average."""
-    algorithm, rng = made(policy), np.random.default_rng(0)
-    plain, again = made(policy.model_copy(update={"averaged_share": None})), np.random.default_rng(0)
-    average: dict[str, np.ndarray] = {}
-    share = policy.averaged_share
-    assert share is not None
-    for update in range(3 * interval + 1):
-        algorithm.learn(batch(rng))
-        held = algorithm.acting_state()
-        if (update + 1) % interval == 0:
-            newest = 1.0 / (1.0 + share * ((update + 1) // interval - 1))
-            actor = {name: value.copy() for name, value in held.items() if name.startswith("actor.")}
-            average = {name: average.get(name, 0.0) * (1 - newest) + newest * value for name, value in actor.items()}
-    assert average
-    assert any("running" in name for name in average) == isinstance(policy, CrossQConfig)
-    for name, value in average.items():
-        np.testing.assert_allclose(held[f"averaged_{name}"], value, atol=1e-6, err_msg=name)
-    assert max(np.abs(held[name] - value).max() for name, value in average.items()) > 1e-3
-    for _ in range(3 * interval + 1):
-        plain.learn(batch(again))
-    for name, weights in plain.acting_state().items():
-        np.testing.assert_array_equal(held[name], weights, err_msg=name)
-
-
-def test_a_run_with_an_average_starts_from_weights_with_and_without_one() -> None:
-    averaged, plain = SacConfig(hidden=SMALL, averaged_share=0.1), SacConfig(hidden=SMALL)
-    for before, after in ((averaged, plain), (plain, averaged), (averaged, averaged)):
-        old, new = made(before), made(after, seed=1)
-        for _ in range(3):
-            old.learn(batch(np.random.default_rng(0)))
-        new.load_weights(old.state())
-        given, taken = old.acting_state(), new.acting_state()
-        assert any(name.startswith("averaged_") for name in taken) == (after is averaged)
-        for name, value in taken.items():
-            actor = name.removeprefix("averaged_") if before is plain else name
-            np.testing.assert_array_equal(value, given[actor], err_msg=name)
-
-
 # --- targets by hand: critics and targets that give constants, and an actor of known entropy
 @each_kind
 def test_each_part_is_clipped_by_its_own_norm(kind: str) -> None:

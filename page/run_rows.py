@@ -176,12 +176,14 @@ def run_ids(status: Status, ids: RunIds) -> dict[str, str]:
 def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = None) -> RunRow:
     """Return the row with the facts of the coordinator; `row` comes from the folder, if present."""
     base = RunRow(run=run, name=status.name, group=status.name) if row is None else row
-    policies = [
-        replace(PolicyRow(**asdict(each), run=base.run and of_policy(base.run, each.name)), **_finite(each))
-        for each in status.policies
-    ]
+    policies = [_live_policy(base.run, each) for each in status.policies]
     found = replace(base, **_of(status), policies=policies, live=status.state not in OVER)
     return replace(found, best_return=mean_return([each.best_return for each in policies])) if policies else found
+
+
+def _live_policy(run: str | None, status: PolicyStatus) -> PolicyRow:
+    shown = {name: value for name, value in asdict(status).items() if name in PolicyRow.__struct_fields__}
+    return replace(PolicyRow(**shown, run=run and of_policy(run, status.name)), **_finite(status))
 
 
 def _of(status: ExperimentStatus) -> dict[str, object]:

@@ -182,6 +182,7 @@ def live_row(row: RunRow | None, status: ExperimentStatus, run: str | None = Non
 
 
 def _live_policy(run: str | None, status: PolicyStatus) -> PolicyRow:
+    """Return the row of one of several policies of a run, whose id is `run`."""
     shown = {name: value for name, value in asdict(status).items() if name in PolicyRow.__struct_fields__}
     return replace(PolicyRow(**shown, run=run and of_policy(run, status.name)), **_finite(status))
 

@@ -97,12 +97,10 @@ def _ratings(status: ExperimentStatus) -> str:
 
 
 def _strength(status: ExperimentStatus) -> str:
-    ratings = _ratings(status)
-    return (
-        f"rating {ratings}"
-        if ratings
-        else f"return last {number(status.last_return)} best {number(status.best_return)}"
-    )
+    """Return the ratings of a league, or the returns of another run, for people."""
+    if ratings := _ratings(status):
+        return f"rating {ratings}"
+    return f"return last {number(status.last_return)} best {number(status.best_return)}"
 
 
 def _time(status: ExperimentStatus, stop: StopConfig) -> str:

@@ -124,18 +124,8 @@ class Launcher(Protocol):
         self.stop()
 
 
-_PARTS = (
-    "connection_file",
-    "planned",
-    "start",
-    "check",
-    "wait_for_coordinator",
-    "kill",
-    "stop",
-    "__enter__",
-    "__exit__",
-)
-"""Parts of a Launcher; some are first used at the end of a run."""
+_PARTS = [name for name in vars(Launcher) if name in ("__enter__", "__exit__") or not name.startswith("_")]
+"""Names of all parts of a Launcher. Some parts are first used at the end of a run."""
 
 
 class LauncherClass(Protocol):
@@ -189,5 +179,5 @@ def make_launcher(request: LaunchRequest, *, source_dir: str | None) -> Launcher
 
 
 def _has(launcher: Launcher, part: str) -> bool:
-    """Look without running a property, which may need a started launcher; or ask a launcher's `__getattr__`."""
+    """True for a launcher with this part. Runs no property of the class, which may need a started launcher."""
     return inspect.getattr_static(launcher, part, None) is not None or hasattr(launcher, part)

@@ -303,7 +303,7 @@ def _checked_reward(reward: Any) -> float:
 
 
 def _no_text(reward: Any) -> Any:
-    """Return the reward. Raises TypeError for a text, which `float` would read."""
+    """Return the reward. Raises TypeError for a text, since `float` reads the text '1.5' as a number."""
     if isinstance(reward, (str, bytes)):
         raise TypeError
     return reward

@@ -285,8 +285,8 @@ class League:
         return lines
 
     def _leaves(self) -> LeagueMember:
-        """Return the member nearest in time to the one before of its policy: never the first or newest of a policy,
-        unless there are no others."""
+        """Return the member with the fewest environment steps since the previous member of the same policy. The first
+        and the newest member of each policy stay, unless no other is left."""
         between: list[tuple[int, int, LeagueMember]] = []
         for index in range(len(self.names)):
             own = [one for one in self._pool if one.policy == index]

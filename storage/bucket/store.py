@@ -16,7 +16,7 @@ from remuda.storage.bucket.address import BucketError
 
 _T = TypeVar("_T")
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, NotImplementedError)
-"""Answers that no repetition changes; a store that is busy raises anything else."""
+"""Errors of lasting causes. Other errors, such as those of a busy store, are worth another try."""
 _CLOCK = "clock"
 """Name of an object that is written to learn the store's time."""
 _AT_ONCE = 8
@@ -112,7 +112,7 @@ class Store:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write an object, and look that all of it arrived. Raises StoreError."""
+        """Write an object, and compare the size in the store. Raises StoreError."""
 
         def put() -> None:
             self._objects.pipe_file(self._path(name), data)

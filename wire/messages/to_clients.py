@@ -143,7 +143,7 @@ class ExperimentStatus(Part, frozen=True):
     ledger: LedgerCounts | None = None
     """None if unknown."""
     policies: list[PolicyStatus] = field(default_factory=list[PolicyStatus])
-    """Status of each of several policies. The fields above are then sums over their learning, and their mean return."""
+    """Status of each policy, if there are several. Counters above are then sums over policies, returns are means."""
     user: str = ""
     """Name of the key that submitted the experiment."""
     project: str = ""

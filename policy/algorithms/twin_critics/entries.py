@@ -87,7 +87,7 @@ def numbers_of(config: EncodedConfig, observation: ObservationSpec) -> int | Non
 
 
 ACTOR, AVERAGED_ACTOR = "actor", "averaged_actor"
-"""Names of outputs: of the actor that explores, and of its average, which chooses the best actions."""
+"""Names of outputs: the actor explores, the averaged actor chooses the best actions."""
 FEATURES = "critic_features"
 """Name of an output: what critics read of an observation, if modules or a normalisation come before."""
 RANDOM = "random"

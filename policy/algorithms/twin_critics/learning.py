@@ -337,8 +337,8 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
         return LearnResult(metrics, losses[CRITICS].priorities)
 
     def _average_actor(self) -> None:
-        """Move the average towards the actor: by 1 / (1 + share * steps of the actor so far). A mean of hyperspherical
-        weights is shorter than they are, so it gets their length."""
+        """Move the averaged actor by 1 / (1 + share * earlier steps of the actor) towards the actor. Hyperspherical
+        weights are then scaled to length 1 again, since a mean of unit vectors is shorter."""
         average, share = self._network.averaged_actor, self._policy.averaged_share
         if self._averaged is None or average is None or share is None:
             return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.errors import InputError, RunFailedError, text_of
 from remuda.cli.options import (
     AsJson,
     LimitOption,
@@ -231,4 +231,4 @@ def _launched(
         known = resolved.on_exists != "rename" and resolved.run_dir.is_dir()
         policies = resolved.loaded.config.policies
         again = resume_hint("launch", resolved.run_dir, policies, _typed(limits)) if known else ""
-        raise RunFailedError(f"{error}{again}") from error
+        raise RunFailedError(f"{text_of(error)}{again}") from error

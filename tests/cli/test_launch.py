@@ -29,6 +29,16 @@ def continuous():
 def broken():
     raise RuntimeError("no display")
 """
+LAUNCHER = """
+from remuda.deploy.launcher import LaunchError, Launcher
+class Stuck(Launcher):
+    def __init__(self, request):
+        self.request = request
+    def start(self, workers, *, given_up):
+        raise LaunchError("no room")
+    def stop(self):
+        raise OSError("the queue is closed")
+"""
 
 
 @pytest.fixture
@@ -140,6 +150,13 @@ def test_demonstrations_that_cannot_be_read_start_nothing(
     assert ended.code == 2
     assert f"{folder / 'nowhere-v0'} cannot be read as a Minari dataset" in ended.err
     assert listing(folder) == before
+
+
+def test_an_error_while_a_launcher_stops_hides_no_error_before(terminal: Terminal, folder: Path) -> None:
+    (folder / "launch_test_launcher.py").write_text(LAUNCHER)
+    ended = terminal.remuda("launch", "good.yaml", "--on", "launch_test_launcher:Stuck")
+    assert ended.code == 1
+    assert "no room\nthen the launcher could not be stopped: OSError: the queue is closed\n" in ended.err
 
 
 def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def _trained(asked: ResolvedRun, lifeline: int | None) -> RunResult:
         from remuda.client import running
         from remuda.client.progress import shown_progress
 
-    with shown_progress(asked.loaded.config.stop) as show:
+    with shown_progress(asked.loaded.config) as show:
         say = partial(print, file=sys.stderr, flush=True)
         return running.train(asked, on_progress=show, say=say, lifeline=lifeline)
 
@@ -216,7 +216,7 @@ def _launched(
         return launch_page(page, runs_dir=resolved.run_dir.parent, connection_file=connection_file)
 
     try:
-        with shown_progress(resolved.loaded.config.stop) as show:
+        with shown_progress(resolved.loaded.config) as show:
             return running.launch(
                 resolved,
                 on_progress=show,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ def test_a_move_is_a_step_and_the_game_ends_for_both_with_their_rewards() -> Non
     assert not any(truncations.values())
     game.reset()
     assert list(game.agents) == [first, second]
-    game.terminations[second] = math.nan
+    below: Any = game  # the attributes of the game in turns
+    below.terminations[second] = math.nan
     with pytest.raises(UnusableResultError, match=f"terminated = nan, .*neither True nor False .agent {second}"):
         game.step({first: 0, second: 0})

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import stat
-import time
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.buffer.frames import check_columns
-from remuda.storage.atomic import sweep_temporaries, write_buffers
+from remuda.storage.atomic import clock_s, sweep_temporaries, write_buffers
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
 from remuda.wire.messages import ChunkId, ChunkMeta, Reanalysis, ReanalysisId
 
@@ -289,7 +288,7 @@ def sweep_orphans(data_dir: Path, keep: Set[str]) -> None:
     `keep` has the names of the files still needed. A file from the future may be about to be announced and stays, and
     so do files other than payloads.
     """
-    now_s = time.time()
+    now_s = clock_s(data_dir)
     sweep_temporaries(data_dir, older_than_s=0.0, now_s=now_s)
     for entry in os.scandir(data_dir) if data_dir.is_dir() else ():
         if entry.name in keep or not _is_ours(entry.name) or entry.is_dir(follow_symlinks=False):

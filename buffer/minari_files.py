@@ -91,8 +91,9 @@ def _columns(episodes: Episodes) -> Iterator[dict[str, object]]:
         }
 
 
-def read_dataset(source: Path) -> Dataset:
-    """Read a dataset: a folder with Minari's data/ (or that folder itself). Raises DatasetError.
+def read_dataset(source: Path, *, sampled: bool = False) -> Dataset:
+    """Read a dataset: a folder with Minari's data/ (or that folder itself). `sampled`: only the first and last episode,
+    for a check. Raises DatasetError.
 
     The last step of an episode that ends in neither way counts as truncated.
     """
@@ -100,7 +101,9 @@ def read_dataset(source: Path) -> Dataset:
     data = source / "data" if (source / "data").is_dir() else source
     try:
         opened: Any = import_module("minari").MinariDataset(data)
-        read = [_episode(one, source) for one in opened.iterate_episodes()]
+        indices = opened.episode_indices
+        wanted = indices[:: max(len(indices) - 1, 1)] if sampled else indices
+        read = [_episode(one, source) for one in opened.iterate_episodes(wanted)]
     except (ValueError, OSError, KeyError, AssertionError, ImportError) as error:
         raise DatasetError(f"{source} cannot be read as a Minari dataset: {error}") from error
     if not read:

@@ -67,14 +67,14 @@ def _run_command(*, starts_early: bool) -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from remuda.cli.errors import exit_code
+        from remuda.cli.errors import exit_code, text_of
 
         code = exit_code(error)
         if code is None:
             raise
         from remuda.logbook.lines import unforgeable
 
-        print(unforgeable(str(error)), file=sys.stderr)
+        print(unforgeable(text_of(error)), file=sys.stderr)
         sys.exit(code)
 
 

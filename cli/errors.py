@@ -47,6 +47,11 @@ class InputError(CommandError):
     exit_code = WRONG_INPUT
 
 
+def text_of(error: Exception) -> str:
+    """Return the text of an error, with its notes."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
 def exit_code(error: Exception) -> int | None:
     """Return the exit code for `error`; None for an unexpected error, which needs a traceback."""
     if isinstance(error, CommandError):

@@ -130,7 +130,10 @@ def list_keys(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> 
 
 @group.command(epilog=epilog("remuda keys revoke alice"))
 def revoke(name: NameArgument, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
-    """Remove the permissions of a key; a running coordinator ends its connections within a second."""
+    """Remove the permissions of a key; a running coordinator ends its connections within a second.
+
+    Your own keys, operator and worker, can only be replaced: remuda keys rotate.
+    """
     with _wrong_input():
         identity = _existing(runs_dir).revoke(name)
     print(f"{identity.name} ({identity.right}) is not let in any more", file=sys.stderr)

@@ -272,8 +272,8 @@ def _run_again(run_dir: Path, second: Path, env_steps: int | None) -> None:
     from remuda.worker.process import bound_threads
 
     bound_threads()
-    stop = load_config(RunFolder(run_dir).config_json).config.stop
-    with shown_progress(stop) as show:
+    config = load_config(RunFolder(run_dir).config_json).config
+    with shown_progress(config) as show:
         rerun(run_dir, second, most_env_steps=env_steps, on_progress=show)
 
 

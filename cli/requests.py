@@ -126,7 +126,7 @@ def follow_to_the_end(client: Client, experiment: str, config: ExperimentConfig,
     patience = Patience(RETURN_DEADLINE_S, partial(print, file=sys.stderr, flush=True))
     newest: list[ExperimentStatus] = []
     try:
-        with shown_progress(config.stop) as show:
+        with shown_progress(config) as show:
 
             def keep(status: ExperimentStatus) -> None:
                 newest[:] = [status]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.errors import InputError, RunFailedError, text_of
 from remuda.cli.options import (
     AsJson,
     LimitOption,
@@ -88,7 +88,7 @@ def _trained(asked: ResolvedRun, lifeline: int | None) -> RunResult:
         from remuda.client import running
         from remuda.client.progress import shown_progress
 
-    with shown_progress(asked.loaded.config.stop) as show:
+    with shown_progress(asked.loaded.config) as show:
         say = partial(print, file=sys.stderr, flush=True)
         return running.train(asked, on_progress=show, say=say, lifeline=lifeline)
 
@@ -216,7 +216,7 @@ def _launched(
         return launch_page(page, runs_dir=resolved.run_dir.parent, connection_file=connection_file)
 
     try:
-        with shown_progress(resolved.loaded.config.stop) as show:
+        with shown_progress(resolved.loaded.config) as show:
             return running.launch(
                 resolved,
                 on_progress=show,
@@ -231,4 +231,4 @@ def _launched(
         known = resolved.on_exists != "rename" and resolved.run_dir.is_dir()
         policies = resolved.loaded.config.policies
         again = resume_hint("launch", resolved.run_dir, policies, _typed(limits)) if known else ""
-        raise RunFailedError(f"{error}{again}") from error
+        raise RunFailedError(f"{text_of(error)}{again}") from error

@@ -176,7 +176,7 @@ def launch(
 
 
 def _shown(config: ExperimentConfig, *, progress: bool) -> AbstractContextManager[Callable[[ExperimentStatus], None]]:
-    return shown_progress(config.stop) if progress else nullcontext(lambda status: None)
+    return shown_progress(config) if progress else nullcontext(lambda status: None)
 
 
 def _result(status: ExperimentStatus, *, serial: bool) -> TrainingResult:

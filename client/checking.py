@@ -85,8 +85,8 @@ def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
 
 
 def _check_demonstrations(config: ExperimentConfig, observation: Space, action: Space, *, begins: bool) -> None:
-    """Check the datasets that the learner reads; `begins`: at the begin of a run, too. Raises DatasetError and
-    UnsupportedSpaceError."""
+    """Check the datasets that the learner reads, by their first and last episodes: the learner reads the whole, in
+    another process. `begins`: at the begin of a run, too. Raises DatasetError and UnsupportedSpaceError."""
     imitates = begins and config.learner.initialize_from_demonstrations is not None
     if not imitates and config.buffer.demonstrations is None:
         return  # the import of torch takes over a second
@@ -95,7 +95,7 @@ def _check_demonstrations(config: ExperimentConfig, observation: Space, action: 
     from remuda.learner.start import new_algorithm
 
     algorithm = new_algorithm(_on_cpu(config), observation, action)
-    demonstrated(config, algorithm.observation, algorithm.action)
+    demonstrated(config, algorithm.observation, algorithm.action, sampled=True)
     if imitates:
         check_imitation(config, algorithm)
 

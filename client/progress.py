@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import StopConfig
 from remuda.logbook.lines import one_line
 from remuda.storage.run_folder import folder_of_policy
@@ -78,34 +79,37 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
+def plain_line(status: ExperimentStatus, config: ExperimentConfig) -> str:
     """Format a status as one line, for logs and pipes."""
     why = "" if status.waiting_for is None else f" | {status.waiting_for}"
     return one_line(
         f"{status.name}: {status.state} | env_step {status.env_step} ({status.env_steps_per_s:.0f}/s) | "
         f"train_iter {status.train_iter} ({status.train_iters_per_s:.0f}/s) | episode {status.episode} | "
-        f"{_strength(status)} | "
-        f"{_time(status, stop)}{why}"
+        f"{_strength(status, config)} | "
+        f"{_time(status, config)}{why}"
     )
 
 
-def _ratings(status: ExperimentStatus) -> str:
-    """Return the ratings of a league for people; empty for other runs, and before the first evaluation. Returns against
+def _ratings(status: ExperimentStatus, config: ExperimentConfig) -> str:
+    """Return the ratings of a league for people, `-` before the first evaluation; empty for other runs. Returns against
     opponents that improve as well say nothing of strength."""
+    if config.self_play.league is None:
+        return ""
     known = {one.name: one.rating for one in status.policies} or {"": status.rating}
-    return ", ".join(f"{name} {rating:.1f}".lstrip() for name, rating in known.items() if rating is not None)
+    rated = [f"{name} {rating:.1f}".lstrip() for name, rating in known.items() if rating is not None]
+    return ", ".join(rated) or "-"
 
 
-def _strength(status: ExperimentStatus) -> str:
+def _strength(status: ExperimentStatus, config: ExperimentConfig) -> str:
     """Return the ratings of a league, or the returns of another run, for people."""
-    if ratings := _ratings(status):
+    if ratings := _ratings(status, config):
         return f"rating {ratings}"
     return f"return last {number(status.last_return)} best {number(status.best_return)}"
 
 
-def _time(status: ExperimentStatus, stop: StopConfig) -> str:
+def _time(status: ExperimentStatus, config: ExperimentConfig) -> str:
     gone = f"{duration(status.wall_s)} gone"
-    return gone if status.state in OVER else f"{gone}, at most {duration(outlook(status, stop).left_s)} left"
+    return gone if status.state in OVER else f"{gone}, at most {duration(outlook(status, config.stop).left_s)} left"
 
 
 class ProgressView(Protocol):
@@ -123,8 +127,8 @@ class ProgressView(Protocol):
 class PlainView:
     """Prints a line when the state changes, after an evaluation, and otherwise every few seconds."""
 
-    def __init__(self, stop: StopConfig, output: IO[str]) -> None:
-        self._stop = stop
+    def __init__(self, config: ExperimentConfig, output: IO[str]) -> None:
+        self._config = config
         self._output = output
         self._shown: ExperimentStatus | None = None
         self._shown_s = -math.inf
@@ -135,27 +139,27 @@ class PlainView:
         if not is_news and now_s - self._shown_s < self._patience_s(status):
             return
         self._shown, self._shown_s = status, now_s
-        print(plain_line(status, self._stop), file=self._output, flush=True)
+        print(plain_line(status, self._config), file=self._output, flush=True)
 
     def close(self) -> None:
         """Do nothing: the lines stay."""
 
     def _patience_s(self, status: ExperimentStatus) -> float:
-        evaluated = self._shown is not None and _strength(status) != _strength(self._shown)
+        evaluated = self._shown is not None and _strength(status, self._config) != _strength(self._shown, self._config)
         return PLAIN_NEWS_INTERVAL_S if evaluated else PLAIN_INTERVAL_S
 
 
 class LiveView:
     """A small table, redrawn in place."""
 
-    def __init__(self, stop: StopConfig, console: Console) -> None:
-        self._stop = stop
+    def __init__(self, config: ExperimentConfig, console: Console) -> None:
+        self._config = config
         self._live = Live(console=console, refresh_per_second=8, transient=False)
         self._live.start()
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
         """Redraw."""
-        self._live.update(picture(status, self._stop))
+        self._live.update(picture(status, self._config))
 
     def close(self) -> None:
         """Keep the last picture on the screen."""
@@ -179,8 +183,8 @@ class Display(Protocol):
 class NotebookView:
     """The same table as on a terminal, redrawn in place below a notebook's cell."""
 
-    def __init__(self, stop: StopConfig, display: Display) -> None:
-        self._stop = stop
+    def __init__(self, config: ExperimentConfig, display: Display) -> None:
+        self._config = config
         self._display = display
         self._displayed: Displayed | None = None
         self._shown_s = -math.inf
@@ -202,7 +206,7 @@ class NotebookView:
     def _show(self, status: ExperimentStatus) -> None:
         console = Console(file=io.StringIO(), width=NOTEBOOK_COLUMNS, color_system=None, force_jupyter=False)
         with console.capture() as captured:
-            console.print(picture(status, self._stop))
+            console.print(picture(status, self._config))
         shown = {"text/plain": captured.get().rstrip()}
         if self._displayed is None:
             self._displayed = self._display(shown, raw=True, display_id=True)
@@ -211,9 +215,9 @@ class NotebookView:
         self._waiting = None
 
 
-def picture(status: ExperimentStatus, stop: StopConfig) -> Table:
+def picture(status: ExperimentStatus, config: ExperimentConfig) -> Table:
     """A run as a small table."""
-    goal = "" if stop.stop_value is None else f"   stop at {stop.stop_value:g}"
+    goal = "" if config.stop.stop_value is None else f"   stop at {config.stop.stop_value:g}"
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(no_wrap=True)
@@ -221,31 +225,31 @@ def picture(status: ExperimentStatus, stop: StopConfig) -> Table:
     table.add_row("env_step", f"{status.env_step:>9,}   {status.env_steps_per_s:>8,.0f}/s")
     table.add_row("train_iter", f"{status.train_iter:>9,}   {status.train_iters_per_s:>8,.0f}/s")
     table.add_row("episode", f"{status.episode:>9,}   policy version {status.policy_version} (lag {status.policy_lag})")
-    if ratings := _ratings(status):
+    if ratings := _ratings(status, config):
         table.add_row("rating", Text(one_line(ratings)))
     else:
         table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
-    table.add_row("time", _time(status, stop))
+    table.add_row("time", _time(status, config))
     if status.waiting_for is not None:
         table.add_row("", Text(one_line(status.waiting_for)))
-    table.add_row("budget", ProgressBar(total=1.0, completed=outlook(status, stop).done, width=40))
+    table.add_row("budget", ProgressBar(total=1.0, completed=outlook(status, config.stop).done, width=40))
     return table
 
 
-def open_view(stop: StopConfig, output: IO[str] | None = None) -> ProgressView:
+def open_view(config: ExperimentConfig, output: IO[str] | None = None) -> ProgressView:
     """A live view in a notebook and where `output` (default: standard error) is a terminal, plain lines elsewhere."""
     if output is None and (display := _notebook_display()) is not None:
-        return NotebookView(stop, display)
+        return NotebookView(config, display)
     stream = sys.stderr if output is None else output
     if stream.isatty():
-        return LiveView(stop, Console(file=stream))
-    return PlainView(stop, stream)
+        return LiveView(config, Console(file=stream))
+    return PlainView(config, stream)
 
 
 @contextmanager
-def shown_progress(stop: StopConfig) -> Generator[Callable[[ExperimentStatus], None]]:
+def shown_progress(config: ExperimentConfig) -> Generator[Callable[[ExperimentStatus], None]]:
     """Yield a function that shows every status of a run."""
-    with closing(open_view(stop)) as view:
+    with closing(open_view(config)) as view:
         yield lambda status: view.update(status, time.monotonic())
 
 

@@ -98,12 +98,13 @@ def launch(
 
     Raises LaunchError, UnusableError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
+    from remuda.deploy.launcher import entered
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     loaded, request = run.loaded, size_request(run.loaded, serial=False)
     check_address(None if run.bucket is None else run.bucket.address, loaded.config.launch.on)
     launcher = _launcher(run, request, limits, profile, say, nanny)
-    with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
+    with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, entered(launcher):
         guard.on_forced_exit(launcher.kill)
         if run.bucket is not None:
             run.bucket.when_moved(guard.end)

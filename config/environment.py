@@ -76,7 +76,8 @@ class EnvConfig(Section):
     build_timeout_s: PositiveFloat | None = 600.0
     """Seconds for building the environments of a separate process (`vectorization: async`), with the start of the
     process. After this time the process is killed, and the run or its worker ends with an error; null waits without
-    limit. The first copy, which tells the spaces, is built before without limit."""
+    limit. A process that builds environments for itself ends by the same limit, and prints the stacks: `remuda train`,
+    the check before `launch` and `submit`, and workers without `async`."""
     schedule: Annotated[tuple[TaskStage, ...], Field(max_length=MOST_STAGES)] = ()
     """A curriculum: the tasks after the first task, in order; the first task is this section without changes. A task
     begins at `env_step`, or when an evaluation on the task before reaches `mean_return`; the task's `kwargs` replace or

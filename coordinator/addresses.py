@@ -43,7 +43,8 @@ class CannotListenForStreamsError(CannotListenError):
 
 
 class ConnectionFileTakenError(Exception):
-    """The connection file is that of another, living coordinator; the text names its process."""
+    """The path of the connection file has the one of another, living coordinator, whose process the text names; or a
+    file of another kind."""
 
 
 def listen(address: str, door: Door) -> RouterSocket:
@@ -73,8 +74,11 @@ class PublishedFiles:
 
     def require_free(self) -> None:
         """Raise ConnectionFileTakenError for the connection file of a living coordinator of another runs folder: its
-        clients and workers would come here. Call before anything is written."""
+        clients and workers would come here; and for a file that is no connection file. Call before anything is
+        written."""
         path = self._settings.connection_file
+        if not connection_file.may_replace(path):
+            raise ConnectionFileTakenError(f"{path} is not a connection file, and would be overwritten")
         try:
             keys_dir = Path(connection_file.read(path).keys_dir)
         except ConnectionFileError:

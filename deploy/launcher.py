@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -122,6 +123,25 @@ class Launcher(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+@contextmanager
+def entered(launcher: Launcher) -> Generator[None]:
+    """Context of a launcher. An error at its end is a note of an error of the body, which it would hide."""
+    first: Exception | None = None
+    try:
+        with launcher:
+            try:
+                yield
+            except Exception as error:
+                first = error
+                raise
+    except Exception as error:
+        if first is None or error is first:
+            raise
+        first.add_note(f"then the launcher could not be stopped: {type(error).__name__}: {error}")
+    if first is not None:
+        raise first
 
 
 _PARTS = [name for name in vars(Launcher) if name in ("__enter__", "__exit__") or not name.startswith("_")]

@@ -6,8 +6,9 @@ import re
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -21,7 +22,10 @@ LARGEST_OBSERVATION = 1e38
 MOST_IN_A_ROW = 3
 """Faults in a row, without a good step, after which an environment is not replaced again."""
 HOUR_S = 3600.0
+MOST_SHOWN = 60
+"""Characters of a result in an error."""
 
+_Result = TypeVar("_Result")
 _KINDS_SHOWN = 3
 _MOST_ACTION = 200
 _MOST_TRACEBACK = 20_000
@@ -56,6 +60,41 @@ class Fault(msgspec.Struct, frozen=True):
 
 class UnusableResultError(ValueError):
     """Unusable result of an environment."""
+
+
+def checked_flag(flag: Any, name: str) -> bool:
+    """Return the flag `name`, an end of an episode. Raises UnusableResultError unless it is true or false, as a bool or
+    a number."""
+    try:
+        if flag == 0 or flag == 1:
+            return bool(flag)
+    except (TypeError, ValueError):  # of an array of several
+        pass
+    shown = shortened(repr(flag), MOST_SHOWN)
+    raise UnusableResultError(f"it returned {name} = {shown}, which is neither True nor False")
+
+
+def by_agent(check: Callable[[Any], _Result], values: Mapping[str, Any]) -> dict[str, _Result]:
+    """Return the checked values. Raises UnusableResultError with the name of the agent."""
+    found: dict[str, _Result] = {}
+    agent = ""
+    try:
+        for agent, value in values.items():
+            found[agent] = check(value)
+    except UnusableResultError as error:
+        raise UnusableResultError(f"{error} (agent {agent})") from None
+    return found
+
+
+_ENDS = (partial(checked_flag, name="terminated"), partial(checked_flag, name="truncated"))
+"""Checks of the two ends of an agent's episode."""
+
+
+def checked_ends(
+    terminations: Mapping[str, Any], truncations: Mapping[str, Any]
+) -> tuple[dict[str, bool], dict[str, bool]]:
+    """Return the two ends of several agents' episodes. Raises UnusableResultError unless each is true or false."""
+    return by_agent(_ENDS[0], terminations), by_agent(_ENDS[1], truncations)
 
 
 class BrokenEnvironmentError(RuntimeError):

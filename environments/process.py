@@ -115,7 +115,7 @@ def _serve(owner: Owner, shared_memory: int) -> None:
         shared.stepping[start.first] = index
 
     copies = local_copies(
-        env,
+        env.model_copy(update={"build_timeout_s": None}),  # the owner waits no longer
         {name: group.agents for name, group in start.layout.groups.items()},
         part,
         source_dir=start.source_dir,

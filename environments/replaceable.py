@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -16,9 +15,13 @@ from remuda.environments.faults import (
     LARGEST_OBSERVATION,
     LARGEST_REWARD,
     MOST_IN_A_ROW,
+    MOST_SHOWN,
     BrokenEnvironmentError,
     Fault,
     UnusableResultError,
+    by_agent,
+    checked_ends,
+    checked_flag,
     problem_of,
     shown_action,
 )
@@ -30,11 +33,8 @@ _OF_RESET = ("observation", "info")
 _OF_STEP = ("observation", "reward", "terminated", "truncated", "info")
 _OF_AGENTS_RESET = ("observations", "infos")
 _OF_AGENTS_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
-_MOST_SHOWN = 60
 _SURELY = 1e37
 """Up to this sum of squares no entry is too large, in float32 and in float64."""
-
-_Result = TypeVar("_Result")
 
 
 class _OneAgent:
@@ -57,7 +57,7 @@ class _OneAgent:
         """Take a step. Raises like `begun`."""
         observation, reward, terminated, truncated, info = _parts_of(env.step(action), "gymnasium", "step", _OF_STEP)
         seen, paid = self._checked(observation), _checked_reward(reward)
-        ends, cut = _checked_flag(terminated, "terminated"), _checked_flag(truncated, "truncated")
+        ends, cut = checked_flag(terminated, "terminated"), checked_flag(truncated, "truncated")
         return seen, paid, ends, cut, _checked_info(info)
 
     def as_step(self, begun: tuple[Array, dict[str, Any]]) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -94,15 +94,15 @@ class _SeveralAgents:
             raise UnusableResultError("it has no agents after its reset")
         if missing := [agent for agent in there if agent not in observations]:
             raise UnusableResultError(f"it returned no observation for agent {missing[0]} at its reset")
-        return self._checked(observations, there), _by_agent(_checked_info, _checked_info(infos))
+        return self._checked(observations, there), by_agent(_checked_info, _checked_info(infos))
 
     def stepped(self, env: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         returned = _parts_of(env.step(action), "PettingZoo", "step", _OF_AGENTS_STEP)
         observations, rewards, terminations, truncations, infos = returned
         seen = self._checked(observations, dict.fromkeys([*action, *env.agents]))
-        paid = _by_agent(_checked_reward, {agent: rewards.get(agent, 0.0) for agent in action})
-        ends, cut = _by_agent(_ENDS[0], terminations), _by_agent(_ENDS[1], truncations)
-        return seen, paid, ends, cut, _by_agent(_checked_info, _checked_info(infos))
+        paid = by_agent(_checked_reward, {agent: rewards.get(agent, 0.0) for agent in action})
+        ends, cut = checked_ends(terminations, truncations)
+        return seen, paid, ends, cut, by_agent(_checked_info, _checked_info(infos))
 
     def as_step(self, begun: tuple[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
         return begun[0], {}, {}, {}, begun[1]
@@ -274,28 +274,12 @@ def _checked_observation(observation: Any, shape: tuple[int, ...], dtype: np.dty
     return array
 
 
-def _checked_flag(flag: Any, name: str) -> bool:
-    """Return the flag `name`, an end of an episode. Raises UnusableResultError unless it is true or false, as a bool or
-    a number."""
-    try:
-        if flag == 0 or flag == 1:
-            return bool(flag)
-    except (TypeError, ValueError):  # of an array of several
-        pass
-    shown = shortened(repr(flag), _MOST_SHOWN)
-    raise UnusableResultError(f"it returned {name} = {shown}, which is neither True nor False")
-
-
-_ENDS = (partial(_checked_flag, name="terminated"), partial(_checked_flag, name="truncated"))
-"""Checks of the two ends of an agent's episode."""
-
-
 def _checked_reward(reward: Any) -> float:
     """The reward as a number. Raises UnusableResultError."""
     try:
         paid = reward if type(reward) is float else float(_no_text(reward))
     except (TypeError, ValueError):
-        shown = shortened(repr(reward), _MOST_SHOWN)
+        shown = shortened(repr(reward), MOST_SHOWN)
         raise UnusableResultError(f"it returned the reward {shown}, which is not one number") from None
     if not abs(paid) <= LARGEST_REWARD:
         raise UnusableResultError(_bad_reward(paid))
@@ -326,7 +310,7 @@ def _parts_of(returned: Any, interface: str, method: str, names: tuple[str, ...]
 def _checked_info(info: object) -> dict[str, Any]:
     """Return the info unchanged. Raises UnusableResultError unless it is a mapping."""
     if type(info) is not dict and not isinstance(info, Mapping):
-        raise UnusableResultError(f"it returned {shortened(repr(info), _MOST_SHOWN)} as info, which is not a dict")
+        raise UnusableResultError(f"it returned {shortened(repr(info), MOST_SHOWN)} as info, which is not a dict")
     return cast("dict[str, Any]", info)
 
 
@@ -341,15 +325,3 @@ def _check_numbers(array: Array) -> None:
 def _bad_reward(paid: float) -> str:
     why = f", beyond {LARGEST_REWARD:g}: too large to add up" if np.isfinite(paid) else ""
     return f"it returned the reward {paid:g}{why}"
-
-
-def _by_agent(check: Callable[[Any], _Result], values: Mapping[str, Any]) -> dict[str, _Result]:
-    """Return the checked values. Raises UnusableResultError with the name of the agent."""
-    found: dict[str, _Result] = {}
-    agent = ""
-    try:
-        for agent, value in values.items():
-            found[agent] = check(value)
-    except UnusableResultError as error:
-        raise UnusableResultError(f"{error} (agent {agent})") from None
-    return found

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from gymnasium import spaces
 
+from remuda.environments.faults import checked_ends
 from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.spaces import Array, Space
 
@@ -74,12 +75,14 @@ class Turns:
     ) -> tuple[
         Mapping[str, Any], Mapping[str, float], Mapping[str, bool], Mapping[str, bool], Mapping[str, Mapping[str, Any]]
     ]:
-        """Take the move of the agent whose turn it is."""
+        """Take the move of the agent whose turn it is. Raises UnusableResultError for an end that is neither true nor
+        false."""
         env, there = self._env, self.agents
         env.step(actions[env.agent_selection])
         rewards = {agent: float(env.rewards.get(agent, 0.0)) for agent in there}
-        terminated = any(env.terminations.values())
-        over = terminated or any(env.truncations.values())
+        ends, cut = checked_ends(env.terminations, env.truncations)
+        terminated = any(ends.values())
+        over = terminated or any(cut.values())
         seen = self._seen(there)
         infos = {agent: env.infos.get(agent, {}) for agent in there}
         self.agents = [] if over else [*env.agents]

@@ -37,10 +37,15 @@ def with_demonstrations(
     return update
 
 
-def demonstrated(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec) -> Columns | None:
-    """Read the rows of `buffer.demonstrations`; None without them. Raises as dataset_rows."""
+def demonstrated(
+    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, *, sampled: bool = False
+) -> Columns | None:
+    """Read the rows of `buffer.demonstrations`; None without them. `sampled`: the rows of the first and last episode
+    alone, for a check before the learner reads them all. Raises as dataset_rows."""
     dataset, share = config.buffer.demonstrations, config.buffer.demonstration_share
-    return None if dataset is None or not share else dataset_rows(config, dataset, observation, action)
+    if dataset is None or not share:
+        return None
+    return dataset_rows(config, dataset, observation, action, sampled=sampled)
 
 
 def joined(batch: Arrays, shown: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -67,11 +67,12 @@ def imitate(config: ExperimentConfig, algorithm: Algorithm) -> str | None:
 
 
 def check_imitation(config: ExperimentConfig, algorithm: Algorithm) -> None:
-    """Check that `imitate` can begin. Raises as `imitate`."""
+    """Check that `imitate` can begin, by the first and last episode alone. Raises as `imitate`."""
     if config.learner.initialize_from_demonstrations is not None:
         policy, acted = _clone(algorithm), algorithm.action
         dataset = Path(config.learner.initialize_from_demonstrations)
-        targets_of(policy.output_name, acted, fitting_episodes(dataset, algorithm.observation, acted).actions)
+        episodes = fitting_episodes(dataset, algorithm.observation, acted, sampled=True)
+        targets_of(policy.output_name, acted, episodes.actions)
 
 
 def _clone(algorithm: Algorithm) -> Portable:

@@ -165,7 +165,7 @@ def run_rows(stored: Iterable[StoredRun], status: Status | None, ids: RunIds) ->
 def with_headline(row: RunRow, queued: QueueEntry | None, recent: Shares, stop: Mapping[str, object]) -> RunRow:
     """Return the row with its sentence."""
     said: Headline = headline(row, queued=queued, recent=recent, stop=stop)
-    return replace(row, tone=said.tone, says=said.text)
+    return replace(row, tone=said.tone, says=f"{said.text} {row.damage}".rstrip())
 
 
 def run_ids(status: Status, ids: RunIds) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -28,6 +29,7 @@ from remuda.training.commander.together import mean_return
 from remuda.wire.messages import ExperimentState
 
 _MOST_CONFIG_BYTES = 1 << 20
+_REPLACED = "Its config has characters that are no text (lone surrogates): \N{REPLACEMENT CHARACTER} stands for each."
 Stamp = tuple[tuple[int, int], ...]
 StoredState = ExperimentState | Literal["unknown"]
 """unknown: the end is not recorded; the run continues, or was killed."""
@@ -96,6 +98,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     """Sentence about the state, with the reason of a wait."""
     live: bool = False
     """True for current numbers of the coordinator."""
+    damage: str = ""
+    """Sentence about replaced characters of the config; empty without any."""
 
 
 class StoredRun(RunRow, frozen=True, kw_only=True):
@@ -133,7 +137,7 @@ def stamp_of(folder: RunFolder) -> tuple[Stamp, float]:
 
 def read_folder(run: str, folder: RunFolder, changed_s: float) -> StoredRun:
     """Read the folder of the run with this id."""
-    settings, members, notes = _settings(folder), policy_folders(folder), read_notes(folder)
+    (settings, replaced), members, notes = _settings(folder), policy_folders(folder), read_notes(folder)
     lead = members[0]
     state, reason = read_end(lead) or ("unknown", None)
     learned = [read_learned(each) for each in members]
@@ -164,6 +168,7 @@ def read_folder(run: str, folder: RunFolder, changed_s: float) -> StoredRun:
         note=notes.note,
         tags=notes.tags,
         tasks=learned[0].tasks,  # equal for all policies
+        damage=_REPLACED if replaced else "",
     )
 
 
@@ -186,18 +191,31 @@ def _text(settings: Mapping[str, JsonValue], section: str, key: str) -> str | No
     return value if isinstance(value, str) else None
 
 
-def _settings(folder: RunFolder) -> dict[str, JsonValue]:
-    """Return the settings in config.json; empty for an unreadable file."""
+def _settings(folder: RunFolder) -> tuple[dict[str, JsonValue], bool]:
+    """Return the settings in config.json, empty for an unreadable file; and True for replaced characters."""
     try:
         content = json_of(read_bounded(folder.config_json, most_bytes=_MOST_CONFIG_BYTES, follow_link=False))
     except (OSError, ValueError):
-        return {}
+        return {}, False
     if not isinstance(content, dict):
-        return {}
-    hidden = masked(cast("JsonValue", content))
+        return {}, False
+    shown = _without_lone_surrogates(cast("JsonValue", content))
+    hidden = masked(shown)
     assert isinstance(hidden, dict), "masking keeps what a value is"
     hidden.pop("exp_name", None)
-    return hidden
+    return hidden, shown is not content
+
+
+def _without_lone_surrogates(value: JsonValue) -> JsonValue:
+    """Return the value, with replacement characters for lone surrogates: JSON can escape them, as in a name that is no
+    UTF-8, and no answer with them can be sent."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        replaced: JsonValue = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return replaced
+    return value
 
 
 def _experiment(folder: RunFolder) -> str | None:

@@ -122,7 +122,7 @@ def build(config: ExperimentConfig, stack: ExitStack) -> Built:
         evaluated = make_policy(own, algorithm.observation, algorithm.action)
         policies.append(BuiltPolicy(name, own, algorithm, acting, evaluated))
         check_buffer(own, collectors=1)
-        demonstrated(own, algorithm.observation, algorithm.action)
+        demonstrated(own, algorithm.observation, algorithm.action, sampled=True)
 
     return Built([chosen, environments.said], policies, environments, player, warnings)
 

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
@@ -119,12 +120,22 @@ def write_text(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> No
     write_bytes(path, text.encode(), durable=durable, mode=mode)
 
 
+def clock_s(folder: Path) -> float:
+    """Return the time by the clock that stamps the folder's files: a file server has a clock of its own, and the clocks
+    of two machines may differ by minutes."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:  # for instance a full disk
+        return time.time()
+
+
 def sweep_temporaries(folder: Path, *, older_than_s: float, now_s: float | None = None) -> int:
     """Remove temporary files that dead writers left in `folder`; return their number.
 
-    Files younger than `older_than_s` are kept: a writer may be at work. `now_s` is wall time.
+    Files younger than `older_than_s` are kept: a writer may be at work. `now_s`: time by `clock_s`, asked if missing.
     """
-    now_s = time.time() if now_s is None else now_s
+    now_s = clock_s(folder) if now_s is None else now_s
     removed = 0
     for entry in os.scandir(folder) if folder.is_dir() else ():
         if not _TEMPORARY.fullmatch(entry.name):

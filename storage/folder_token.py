@@ -6,10 +6,9 @@ import contextlib
 import hashlib
 import os
 import secrets
-import time
 from pathlib import Path
 
-from remuda.storage.atomic import write_text
+from remuda.storage.atomic import clock_s, write_text
 from remuda.storage.ownership import boot_id
 
 _PREFIX = ".seen_"
@@ -67,11 +66,12 @@ def _digest(content: bytes) -> str:
 
 def _sweep(folder: Path) -> None:
     """Remove old files of killed processes."""
+    now_s = clock_s(folder)
     for path in folder.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = path.read_text("ascii", "replace").split()
             pid, boot = int(words[2]), words[4]
-            old = time.time() - path.stat().st_mtime > _OLD_S
+            old = now_s - path.stat().st_mtime > _OLD_S
             if old and (boot != boot_id() or not _lives(pid)):
                 path.unlink(missing_ok=True)
 

@@ -6,8 +6,9 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
+
+from remuda.storage.atomic import clock_s
 
 _YOUNG_S = 60.0
 """A younger folder may not be locked yet."""
@@ -43,9 +44,10 @@ class HeldFolder:
 
 
 def _sweep(place: Path, prefix: str) -> None:
+    now_s = clock_s(place)
     for folder in place.glob(f"{prefix}*"):
         try:
-            if folder.stat().st_uid != os.geteuid() or time.time() - folder.stat().st_mtime < _YOUNG_S:
+            if folder.stat().st_uid != os.geteuid() or now_s - folder.stat().st_mtime < _YOUNG_S:
                 continue
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

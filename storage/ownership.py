@@ -6,14 +6,13 @@ import contextlib
 import os
 import socket
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from remuda.config.errors import Error
-from remuda.storage.atomic import DISK_IS_FULL
+from remuda.storage.atomic import DISK_IS_FULL, clock_s
 from remuda.storage.untrusted import read_start
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -49,7 +48,7 @@ class Ownership:
         except Timeout:
             raise FolderOwnedError(f"{path.parent} belongs to {_name(_content(path))}, which is alive") from None
         former, confirmed_s = _content(path), path.stat().st_mtime
-        age_s = _now_s(path.parent) - confirmed_s
+        age_s = clock_s(path.parent) - confirmed_s
         # an age far below 0 is of a copied file, or from before the clock was set back: no living owner confirms that
         if former and not _is_of_this_machine(former) and abs(age_s) < STALE_S:
             self._lock.release()
@@ -106,16 +105,6 @@ class Ownership:
             if not self._named or self._is_named():
                 self._path.unlink(missing_ok=True)
             self._lock.release()
-
-
-def _now_s(folder: Path) -> float:
-    """Return the time by the clock that stamps the folder's files: the clocks of two machines may differ by more than
-    STALE_S."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            return os.fstat(file.fileno()).st_mtime
-    except OSError:  # for instance a full disk
-        return time.time()
 
 
 def _content(path: Path) -> str:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from remuda.config.errors import Error
 from remuda.storage.atomic import write_bytes
-from remuda.storage.untrusted import NotPrivateError, read_private
+from remuda.storage.untrusted import NotPrivateError, read_private, read_start
 from remuda.wire.keys.pair import KeyName, PublicKey
 from remuda.wire.messages import PROTOCOL_VERSION, Count, PathText, ShortText, Uuid
 
@@ -78,6 +78,18 @@ def write(path: Path, connection: ConnectionFile) -> None:
     """Replace the file at once, readable and writable by its owner alone."""
     text = msgspec.json.format(msgspec.json.encode(connection), indent=2)
     write_bytes(path, text + b"\n", durable=False, mode=_MODE)
+
+
+def may_replace(path: Path) -> bool:
+    """Return True if `write` loses nothing: `path` is missing or empty, or a connection file of any version, also one
+    that `read` refuses."""
+    try:
+        content = read_start(path, most_bytes=_MAX_BYTES)
+        return not content or bool(msgspec.json.decode(content, type=_FormerFile))
+    except FileNotFoundError:
+        return True
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def read(path: Path) -> ConnectionFile:

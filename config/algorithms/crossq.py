@@ -65,9 +65,10 @@ class CrossQConfig(TemperedConfig):
     """Initial value of a learned temperature, the weight of the entropy beside the divided rewards."""
     averaged_share: Share | None = 0.05
     """Average the actor's weights over about this share of its updates so far (Polyak and Juditsky 1992). Best actions,
-    those of evaluations and exports, are then the averaged actor's; collectors explore with the newest actor. Null:
-    best actions are those of the newest actor. In Hopper-v5 (seed 1), of 14 evaluations after 70,000 steps, 5 were
-    below 3,000 with the newest actor, and 2 with the average."""
+    those of evaluations and exports, are then the averaged actor's, and so are an export's outputs, from which others
+    draw actions; collectors explore with the newest actor. Null: best actions are those of the newest actor. In
+    Hopper-v5 (seed 1), of 14 evaluations after 70,000 steps, 5 were below 3,000 with the newest actor, and 2 with the
+    average."""
     normalize_weights: bool = True
     """Scale the weights of each unit before a normalisation to length 1 after every update (Palenicek et al. 2025,
     arXiv 2502.07523). Growing weights would make later steps smaller and smaller."""

@@ -70,9 +70,10 @@ class TwinCriticConfig(NetworkConfig):
 
     averaged_share: Share | None = None
     """Average the actor's weights over about this share of its updates so far (Polyak and Juditsky 1992). Best actions,
-    those of evaluations and exports, are then the averaged actor's; collectors explore with the newest actor. A single
-    update can make the newest actor fall for some thousand steps, and the average hardly moves with it. Larger shares
-    are steadier and later. Null: best actions are those of the newest actor."""
+    those of evaluations and exports, are then the averaged actor's, and so are an export's outputs, from which others
+    draw actions; collectors explore with the newest actor. A single update can make the newest actor fall for some
+    thousand steps, and the average hardly moves with it. Larger shares are steadier and later. Null: best actions are
+    those of the newest actor."""
 
     @property
     def actor_interval_iters(self) -> int:

@@ -232,7 +232,11 @@ def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
 
 
 # --- sweeping -------------------------------------------------------------------------------------------------------
-def test_only_payloads_that_nobody_knows_are_swept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead_s", [0.0, 2000.0])
+def test_only_payloads_that_nobody_knows_are_swept(
+    tmp_path: Path, ahead_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the clock that stamps the files: this machine's clock may be ahead of that."""
     names = [
         write(tmp_path, chunk=ChunkId(worker=WORKER, incarnation=1, sequence=sequence)).file for sequence in range(4)
     ]
@@ -241,7 +245,9 @@ def test_only_payloads_that_nobody_knows_are_swept(tmp_path: Path) -> None:
         path.write_bytes(b"")
     for entry in os.listdir(tmp_path):
         os.utime(tmp_path / entry, (1000, 1000))
-    os.utime(tmp_path / names[3], (time.time() + 1000, time.time() + 1000))
+    later_s = time.time() + 1000
+    os.utime(tmp_path / names[3], (later_s, later_s))
     (tmp_path / NAME).mkdir()
+    monkeypatch.setattr(time, "time", lambda: later_s - 1000 + ahead_s)
     sweep_orphans(tmp_path, {names[0]})
     assert sorted(os.listdir(tmp_path)) == sorted([names[0], names[3], NAME, "notes.txt"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +14,7 @@ import pytest
 
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.imports import imported_by
+from remuda.tests.patience import HANG_S
 
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
 MODULE = """
@@ -28,6 +30,16 @@ def continuous():
     return Continuous()
 def broken():
     raise RuntimeError("no display")
+"""
+LAUNCHER = """
+from remuda.deploy.launcher import LaunchError, Launcher
+class Stuck(Launcher):
+    def __init__(self, request):
+        self.request = request
+    def start(self, workers, *, given_up):
+        raise LaunchError("no room")
+    def stop(self):
+        raise OSError("the queue is closed")
 """
 
 
@@ -140,6 +152,26 @@ def test_demonstrations_that_cannot_be_read_start_nothing(
     assert ended.code == 2
     assert f"{folder / 'nowhere-v0'} cannot be read as a Minari dataset" in ended.err
     assert listing(folder) == before
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("verb", ["train", "launch"])
+def test_a_constructor_that_hangs_ends_the_command(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "hanging.py").write_text(f"import time\ndef make():\n    time.sleep({10 * HANG_S})\n")
+    (tmp_path / "hangs.yaml").write_text(GOOD.replace("id: CartPole-v1", "make: 'hanging:make', build_timeout_s: 0.1"))
+    command = [sys.executable, "-P", "-m", "remuda.cli", verb, "hangs.yaml"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert ended.returncode == 1
+    assert "hanging:make could not be built: it hung for 0.25 s (env.build_timeout_s); stacks:" in ended.stderr
+    assert f'"{tmp_path / "hanging.py"}", line 3 in make' in ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_error_while_a_launcher_stops_hides_no_error_before(terminal: Terminal, folder: Path) -> None:
+    (folder / "launch_test_launcher.py").write_text(LAUNCHER)
+    ended = terminal.remuda("launch", "good.yaml", "--on", "launch_test_launcher:Stuck")
+    assert ended.code == 1
+    assert "no room\nthen the launcher could not be stopped: OSError: the queue is closed\n" in ended.err
 
 
 def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,21 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from remuda.client.progress import Displayed, LiveView, NotebookView, Outlook, PlainView, open_view, outlook, plain_line
+from remuda.config.algorithms.q_learning import DqnConfig
+from remuda.config.environment import EnvConfig
+from remuda.config.learning import LeagueConfig, SelfPlayConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import StopConfig
 from remuda.tests.client.statuses import status
 from remuda.wire.messages import PolicyStatus
 
-STOP = StopConfig(max_env_steps=10_000, stop_value=475)
+CONFIG = ExperimentConfig(
+    name="mine",
+    env=EnvConfig(id="CartPole-v1"),
+    policy=DqnConfig(),
+    stop=StopConfig(max_env_steps=10_000, stop_value=475),
+)
+LEAGUE = CONFIG.model_copy(update={"self_play": SelfPlayConfig(league=LeagueConfig())})
 RATINGS = {"main": 25.06, "rover": -3.0, "late": None}
 
 
@@ -37,7 +47,7 @@ def test_the_outlook_is_that_of_the_nearest_condition(stop: StopConfig, expected
 
 def test_plain_lines_come_with_a_new_state_and_else_now_and_then() -> None:
     output = io.StringIO()
-    view = PlainView(STOP, output)
+    view = PlainView(CONFIG, output)
 
     def lines_after(now_s: float, **changes: object) -> int:
         view.update(status(**changes), now_s)
@@ -59,10 +69,10 @@ def test_a_league_shows_ratings_in_place_of_returns() -> None:
     shown = {
         "rating 25.1": status(last_return=0.0, best_return=None, rating=25.06),
         "rating main 25.1, rover -3.0": status(last_return=0.0, best_return=None, policies=policies),
-        "return last - best -": status(last_return=None, best_return=None, policies=policies[2:]),
+        "rating -": status(last_return=None, best_return=None, policies=policies[2:]),
     }
     for text, known in shown.items():
-        assert f" | {text} | " in plain_line(known, STOP)
+        assert f" | {text} | " in plain_line(known, LEAGUE)
 
 
 def test_a_terminal_gets_the_live_view_and_a_file_gets_lines() -> None:
@@ -70,8 +80,8 @@ def test_a_terminal_gets_the_live_view_and_a_file_gets_lines() -> None:
         def isatty(self) -> bool:
             return True
 
-    assert isinstance(open_view(STOP, io.StringIO()), PlainView)
-    view = open_view(STOP, Terminal())
+    assert isinstance(open_view(CONFIG, io.StringIO()), PlainView)
+    view = open_view(CONFIG, Terminal())
     assert isinstance(view, LiveView)
     view.update(status(), 0.0)
     view.close()
@@ -98,7 +108,7 @@ class Cell:
 
 def test_a_notebook_redraws_one_picture_now_and_then_and_keeps_the_last() -> None:
     cell = Cell()
-    view = NotebookView(STOP, cell.display)
+    view = NotebookView(CONFIG, cell.display)
     view.update(status(), 0.0)
     assert cell.pictures[0].splitlines()[1].split() == ["env_step", "2,500", "250/s"]
     view.update(status(env_step=2_600), 0.4)  # too soon
@@ -120,10 +130,10 @@ def test_a_notebook_is_known_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> N
     display.__dict__["display"] = cell.display
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
-    view = open_view(STOP)
+    view = open_view(CONFIG)
     assert isinstance(view, NotebookView)
     view.update(status(), 0.0)
     assert "mine" in cell.pictures[0]
     for shell in (None, SimpleNamespace(), SimpleNamespace(kernel=None)):  # plain Python, and a terminal's IPython
         ipython.__dict__["get_ipython"] = lambda shell=shell: shell
-        assert not isinstance(open_view(STOP), NotebookView)
+        assert not isinstance(open_view(CONFIG), NotebookView)

@@ -180,7 +180,7 @@ def test_rewards_of_atari_are_clipped_as_collectors_clip_them(
     pytest.importorskip("ale_py", reason="needs pip install 'remuda[atari]'")
     seen, ends = np.zeros((4, 4, 84, 84), np.uint8), np.array([False, False, True])
     raw = Episodes(seen, np.zeros(3, np.int64), np.array([5.0, -7.0, 0.5], np.float32), ends, np.array([3]))
-    monkeypatch.setattr(dataset, "fitting_episodes", lambda source, observation, action: raw)
+    monkeypatch.setattr(dataset, "fitting_episodes", lambda source, observation, action, sampled: raw)
     config = ExperimentConfig(name="pong", env=EnvConfig(id="ALE/Pong-v5", kwargs=env), policy=DqnConfig(n_step=1))
     rows = dataset.dataset_rows(config, "pong-v0", ObservationSpec((4, 84, 84), "uint8"), ActionSpec(6))
     assert rows["reward"].tolist() == reward

@@ -95,3 +95,26 @@ def test_a_connection_file_stays_that_of_a_living_coordinator_of_another_folder(
     living.require_free()
     owner.release()
     other.require_free()
+
+
+@pytest.mark.parametrize(
+    ("content", "lost"),
+    [
+        ("milk\n", True),
+        ('{"milk": 2}', True),
+        ("", False),
+        (f'{{"coordinator": "{uuid4()}", "protocol": 1}}', False),
+    ],
+    ids=["notes", "json", "empty", "former version"],
+)
+def test_a_file_of_another_kind_is_not_replaced_by_the_connection_file(
+    tmp_path: Path, content: str, lost: bool
+) -> None:
+    file = tmp_path / "notes"
+    file.write_text(content)
+    files = PublishedFiles(Settings(tmp_path / "runs", file, persistent=True), str(uuid4()))
+    if lost:
+        with pytest.raises(ConnectionFileTakenError, match=f"^{file} is not a connection file, and would be overwri"):
+            files.require_free()
+    else:
+        files.require_free()

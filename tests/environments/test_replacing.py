@@ -183,7 +183,7 @@ def test_in_processes_one_that_hangs_or_dies_is_started_again_and_the_others_go_
 @pytest.mark.processes
 @pytest.mark.usefixtures("forked")
 def test_a_constructor_that_hangs_in_a_process_is_an_error_after_a_deadline(tmp_path: Path) -> None:
-    config = config_of({"*": "build"}, tmp_path / "built", vectorization="async", build_timeout_s=0.1)
+    config = config_of({"*": "build"}, tmp_path / "built", vectorization="async", build_timeout_s=3.0)
     with pytest.raises(EnvironmentBuildError) as refused:
         copies_of(config, num_envs=1, source_dir=None)
     assert f"environment 0 ({MODULE}:make_faulty) could not be built: it hung for " in str(refused.value)

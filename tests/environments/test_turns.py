@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from remuda.config.environment import EnvConfig
+from remuda.environments.faults import UnusableResultError
 from remuda.environments.make import make_parallel
 
 pytest.importorskip("pettingzoo", reason="tic-tac-toe is of PettingZoo: pip install 'remuda[pettingzoo]'")
@@ -25,3 +29,7 @@ def test_a_move_is_a_step_and_the_game_ends_for_both_with_their_rewards() -> Non
     assert not any(truncations.values())
     game.reset()
     assert list(game.agents) == [first, second]
+    below: Any = game  # the attributes of the game in turns
+    below.terminations[second] = math.nan
+    with pytest.raises(UnusableResultError, match=f"terminated = nan, .*neither True nor False .agent {second}"):
+        game.step({first: 0, second: 0})

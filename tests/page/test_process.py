@@ -24,6 +24,7 @@ import pytest
 pytest.importorskip("uvicorn")
 from remuda.client.client import Client
 from remuda.page import process as page_process
+from remuda.page.__main__ import NICENESS
 from remuda.page.process import FILE, AddressFile, PageProcess, Tokens
 from remuda.tests.page.folders import finished_run
 from remuda.tests.patience import HANG_S, until, until_ended, until_gone
@@ -88,6 +89,18 @@ def test_one_that_others_may_write_is_none(tmp_path: Path) -> None:
     AddressFile(tmp_path).write(URL, ID, serving=True)
     (tmp_path / FILE).chmod(0o666)
     assert AddressFile(tmp_path).url_of(ID) is None
+
+
+@pytest.mark.parametrize("of_command", [0, 8, 10])
+def test_its_priority_is_low_once(of_command: int) -> None:
+    """A command that is nice itself hands that on: both together would leave the page nothing of a full machine."""
+    program = (
+        f"import os; before = os.nice({of_command}); from remuda.page.__main__ import lower_priority; "
+        "lower_priority(); print(before, os.nice(0))"
+    )
+    ended = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, timeout=HANG_S, check=True)
+    before, after = map(int, ended.stdout.split())
+    assert after == min(max(NICENESS, before + 1), 19)
 
 
 class Coordinator:

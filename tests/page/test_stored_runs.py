@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from remuda.logbook.tensorboard import EventWriter
 from remuda.page import stored_runs
 from remuda.page.checkpoints import Films, NoFilmError, checkpoints
 from remuda.page.run_ids import RunIds, UnknownRunError
+from remuda.page.run_rows import run_rows, with_headline
 from remuda.page.stored_runs import StoredRun, StoredRuns
 from remuda.tests.page.folders import EXPERIMENT, GIF, film, finished_run, run_folder, say
 
@@ -49,6 +51,20 @@ def test_seeds_are_one_group_and_other_settings_another(tmp_path: Path) -> None:
     groups = {found.run: found.group for found in runs_of(runs).all()}
     assert groups["slow_s0"] == groups["slow_s1"] == "cartpole (learning_rate=0.001)"
     assert groups["fast_s0"] == groups["fast_s1"] == "cartpole (learning_rate=0.1)"
+
+
+def test_a_name_that_is_no_text_hides_no_other_run(tmp_path: Path) -> None:
+    finished_run(tmp_path / "runs", "good")
+    config = run_folder(tmp_path / "runs", "bad").config_json
+    config.write_text(config.read_text().replace('"bad"', r'"b\udcffd"'))
+    rows = [
+        with_headline(row, None, {}, {}) for row in run_rows(runs_of(tmp_path / "runs").all(), None, RunIds(tmp_path))
+    ]
+    shown = {row.run: row for row in rows}
+    assert msgspec.json.encode(rows)
+    assert shown["bad"].name == "b\N{REPLACEMENT CHARACTER}d"
+    assert shown["bad"].says.endswith("lone surrogates): \N{REPLACEMENT CHARACTER} stands for each.")
+    assert shown["good"].damage == ""
 
 
 def test_runs_of_a_sweep_name_its_folder(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+from remuda.buffer import minari_files
 from remuda.buffer.episodes import Episodes
 from remuda.buffer.minari_files import DatasetError, write_dataset
 from remuda.runner.serial import Start
@@ -18,13 +20,17 @@ pytest.importorskip("minari", reason="needs pip install 'remuda[datasets]'")
 pytest.importorskip("h5py", reason="needs pip install 'remuda[datasets]'")
 
 
-def walked(folder: Path, steps: int, *, features: int = 2) -> Path:
+def walked(folder: Path, steps: int, *, features: int = 2, episodes: int = 1, finite: bool = True) -> Path:
+    """`finite`: without a nan in the second episode."""
     rng = np.random.default_rng(0)
-    observations = rng.uniform(-6.0, 6.0, (steps + 1, features)).astype(np.float32)
+    observations = rng.uniform(-6.0, 6.0, (steps + episodes, features)).astype(np.float32)
+    if not finite:
+        observations[steps // episodes + 2] = np.nan
     acted, rewards = rng.integers(2, size=steps), rng.standard_normal(steps).astype(np.float32)
-    episodes = Episodes(observations, acted, rewards, np.zeros(steps, np.bool_), np.array([steps]))
+    lengths = np.full(episodes, steps // episodes)
+    made = Episodes(observations, acted, rewards, np.zeros(steps, np.bool_), lengths)
     space = spaces.Box(-20.0, 20.0, (features,), np.float32), spaces.Discrete(2)
-    write_dataset(folder, episodes, spaces=space, env_spec=None, algorithm="by hand", text="")
+    write_dataset(folder, made, spaces=space, env_spec=None, algorithm="by hand", text="")
     return folder
 
 
@@ -53,3 +59,27 @@ def test_a_dataset_that_does_not_fit_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"has 200 steps, and the buffer holds 100: set buffer.capacity to 200"):
         run_tiny(small, Start(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_demonstrations_are_read_once_and_checked_by_their_ends(
+    tmp_path: Path, finite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake between the ends is found by the learner, with the same words."""
+    read: list[int] = []
+    own = minari_files._episode
+
+    def counted(one: Any, source: Path) -> Episodes:
+        read.append(int(one.id))
+        return own(one, source)
+
+    monkeypatch.setattr(minari_files, "_episode", counted)
+    dataset = walked(tmp_path / "walks", 200, episodes=5, finite=finite)
+    config = tiny_config(tmp_path, f"buffer.demonstrations={dataset}", "stop.max_env_steps=50")
+    if finite:
+        result = run_tiny(config, Start(tmp_path / "run"))
+        assert not result.failed, result.explanation
+    else:
+        with pytest.raises(DatasetError, match=f"^{dataset} has observations that are not finite$"):
+            run_tiny(config, Start(tmp_path / "run"))
+    assert read == [0, 4, 0, 1, 2, 3, 4]

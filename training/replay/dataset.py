@@ -22,12 +22,14 @@ from remuda.policy.returns import n_step_windows
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-def fitting_episodes(source: Path, observation: ObservationSpec, action: ActionSpec) -> Episodes:
+def fitting_episodes(
+    source: Path, observation: ObservationSpec, action: ActionSpec, *, sampled: bool = False
+) -> Episodes:
     """Read a dataset with the dtypes of columns: floats become float32. Raises DatasetError if it is not of an
     environment with such observations and actions, or has numbers that are not finite, and UnsupportedSpaceError for
-    observations of several parts."""
+    observations of several parts. `sampled`: see read_dataset."""
     layout = observation.of_dataset
-    dataset = read_dataset(source)
+    dataset = read_dataset(source, sampled=sampled)
     _require_same_values(source, dataset, observation)
     _require_same_actions(source, dataset, action)
     read = dataset.episodes
@@ -74,16 +76,24 @@ def _column(source: Path, what: str, layout: tuple[tuple[int, ...], str], values
     return column
 
 
-def dataset_rows(config: ExperimentConfig, dataset: str, observation: ObservationSpec, action: ActionSpec) -> Columns:
+def dataset_rows(
+    config: ExperimentConfig,
+    dataset: str,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    *,
+    sampled: bool = False,
+) -> Columns:
     """Read a dataset as rows for the algorithm of a config, in an environment with these observations and actions.
-    Rewards of Atari are clipped like those of collectors. Raises as `fitting_episodes`, and EnvironmentBuildError."""
+    Rewards of Atari are clipped like those of collectors. `sampled`: see read_dataset. Raises as `fitting_episodes`,
+    and EnvironmentBuildError."""
     rows = declaration(config).rows
     if not isinstance(rows, Steps):
         raise DatasetError(
             f"policy.type {config.policy.type} does not learn from single steps, so not from a dataset: take dqn, "
             "rainbow, sac, td3, crossq or iql"
         )
-    episodes = fitting_episodes(Path(dataset), observation, action)
+    episodes = fitting_episodes(Path(dataset), observation, action, sampled=sampled)
     if _clips_rewards(config.env):
         episodes = replace(episodes, rewards=episodes.rewards.clip(-1.0, 1.0))
     return rows_of(episodes, n_step=rows.n_step, discount=rows.discount)

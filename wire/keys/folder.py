@@ -23,6 +23,8 @@ NEXT_SERVER = "coordinator.next"
 """The coordinator's key after its next start. Until then every peer needs the former key."""
 OWN: dict[str, Right] = {"operator": "operator", "worker": "worker"}
 """Keys of the user who starts the coordinator, and their rights."""
+_USERS = {"operator": "command", "worker": "worker"}
+"""Users of the own keys, for people."""
 _LIST = "authorized"
 _LOCK_DEADLINE_S = 10.0
 
@@ -96,7 +98,13 @@ class KeysFolder:
         return identity
 
     def revoke(self, name: str) -> Identity:
-        """Let the owner of the key with this name in no more. Raises KeyFileError, and OSError."""
+        """Let the owner of the key with this name in no more. Raises KeyFileError, also for an own key of this folder:
+        its user could not let it in again. Raises OSError."""
+        if name in OWN:
+            raise KeyFileError(
+                f"the key {name} is your own, and without it no {_USERS[name]} of yours reaches the coordinator: "
+                f"`remuda keys rotate {name}` replaces the key"
+            )
         _public_of(name, self.listed(), self.authorized)  # before the lock, which would make a folder that is gone
         with locked(self.path):
             known = self.listed()

@@ -318,7 +318,7 @@ class TwinCriticLearner(NetworkLearner[nn.Module, Optimizers], Generic[Settings]
             metrics |= loss.metrics
         means = [value for value in metrics.values() if isinstance(value, torch.Tensor) and not value.dim()]
         with torch.no_grad():
-            self.ranks.average(rows, self._parameters.gradient, *means)
+            self.ranks.average(rows, *(self._parts[name].gradient for name in losses), *means)
             metrics["grad_norm"] = norm = self._clip(CRITICS)
             if ACTOR in losses:
                 metrics["actor_grad_norm"] = actor_norm = self._clip(ACTOR)

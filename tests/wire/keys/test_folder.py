@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.wire.keys.authorized import Identity
-from remuda.wire.keys.folder import FOLDER, HerdKeys, KeysFolder
+from remuda.wire.keys.folder import FOLDER, OWN, HerdKeys, KeysFolder
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import KeyFileError, read_secret
 
@@ -77,6 +77,15 @@ def test_the_key_of_somebody_else_is_replaced_by_what_its_owner_gives(folder: Ke
     assert folder.rotate("alice", "b" * 64) == "b" * 64
     assert folder.listed()["b" * 64] == Identity("alice", "viewer")
     assert "a" * 64 not in folder.listed()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_an_own_key_is_not_revoked(folder: KeysFolder, name: str) -> None:
+    """Its user would be locked out, and could not add the key again."""
+    known = folder.listed()
+    with pytest.raises(KeyFileError, match=f"the key {name} is your own, .*`remuda keys rotate {name}` replaces"):
+        folder.revoke(name)
+    assert folder.listed() == known
 
 
 def test_the_coordinators_own_key_is_made_again_and_counts_from_its_next_start(folder: KeysFolder) -> None:

@@ -11,6 +11,7 @@ import torch
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
 from remuda.policy.networks.unit_weights import UnitLinear
+from remuda.policy.ranks import OneRank
 from remuda.tests.policy.algorithms.twin_critics.cases import Policy, batch, made
 
 SMALL = (16, 8)
@@ -47,6 +48,29 @@ def test_the_averaged_actor_moves_by_a_share_that_shrinks_with_the_steps(policy:
         plain.learn(batch(again))
     for name, weights in plain.acting_state().items():
         np.testing.assert_array_equal(held[name], weights, err_msg=name)
+
+
+class CountingRanks(OneRank):
+    """Counts the numbers of each average, without scalars."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def average(self, weight: float, *tensors: torch.Tensor) -> None:
+        self.sent.append(sum(tensor.numel() for tensor in tensors if tensor.dim()))
+
+
+def test_ranks_send_each_other_the_gradients_of_an_update_alone() -> None:
+    """Neither those of the average, which no loss trains, nor those of an actor that keeps still."""
+    algorithm, rng = made(CrossQConfig(hidden=SMALL, averaged_share=0.25, policy_delay=2)), np.random.default_rng(0)
+    algorithm.ranks = ranks = CountingRanks()
+    for _ in range(2):
+        algorithm.learn(batch(rng))
+    sizes = {name: parameter.numel() for name, parameter in algorithm.network.named_parameters()}
+    of_critics = sum(size for name, size in sizes.items() if name.startswith("critics."))
+    of_average = sum(size for name, size in sizes.items() if name.startswith("averaged_actor."))
+    assert of_average > 0
+    assert ranks.sent == [of_critics, sum(sizes.values()) - of_average]
 
 
 def test_averaged_hyperspherical_weights_have_length_1() -> None:

@@ -276,7 +276,8 @@ def local_copies(
 @contextmanager
 def ending_hangs(env: EnvConfig) -> Generator[None]:
     """Context that builds environments. After `env.build_timeout_s` the stacks of all threads are printed, and the
-    process ends: nothing can interrupt a constructor that hangs in the main thread."""
+    process ends: nothing can interrupt a constructor that hangs in the main thread. A notebook or an interactive Python
+    goes on, since its user would lose all variables."""
     if env.build_timeout_s is None:
         yield
         return
@@ -299,6 +300,8 @@ def _end_unless(built: threading.Event, env: EnvConfig) -> None:
             text = f"{name} could not be built: it hung for {waited_s:g} s (env.build_timeout_s); stacks:"
             print(text, file=sys.stderr, flush=True)
             faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
+            if hasattr(sys, "ps1"):
+                return
             os._exit(1)
 
 

@@ -75,7 +75,7 @@ def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
         return
     observation, action = groups[0].observation, groups[0].action
     if config.collector.dataset is not None:
-        from remuda.collector.stored_steps import stored_rows
+        from remuda.collector.environments import stored_rows
 
         stored_rows(config, config.collector.dataset, observation, action)
     if on_exists == "resume":

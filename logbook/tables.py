@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import write_text
+from remuda.storage.record_file import AppendedFile
 from remuda.storage.untrusted import json_of, read_bounded
 
 COLUMN = re.compile(r"[A-Za-z_][\w./ -]*")

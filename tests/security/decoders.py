@@ -147,20 +147,19 @@ def _read_message(path: Path) -> None:
 
 
 def _stream_message(path: Path) -> None:
-    from remuda.wire.streams.messages import Get
-    from remuda.wire.streams.sockets import encode
+    from remuda.wire.streams import Get, encode
 
     grant = Grant("/runs/x", "collector", WORKER, 1, "policy_x_000001", "0" * 64)
     path.write_bytes(packed([bytes(frame) for frame in encode(Get(2, grant, "policy", "x"))]))
 
 
 def _read_stream_message(path: Path) -> None:
-    from remuda.wire.streams import sockets
+    from remuda.wire import streams
 
     frames = unpacked(path.read_bytes())
     with suppress(CodecError):
-        sockets.decode(frames, sockets.of_server)
-    sockets.decode(frames, sockets.of_workers)
+        streams.decode(frames, streams.of_server)
+    streams.decode(frames, streams.of_workers)
 
 
 def _ask(path: Path) -> None:

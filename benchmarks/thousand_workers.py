@@ -31,7 +31,7 @@ import zmq
 
 from remuda.benchmarks.figure import Figure, Goal, to_json
 from remuda.client.client import Client
-from remuda.coordinator.limits import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S
+from remuda.coordinator.settings import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S
 from remuda.wire import connection_file
 from remuda.wire.channel import Channel
 from remuda.wire.codec import decode, encode

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from pydantic import JsonValue
 
 from remuda.buffer.chunk import Columns
-from remuda.buffer.minari_files import DatasetError
+from remuda.buffer.episodes import DatasetError
 from remuda.collector.collected import Collected
 from remuda.collector.opponents import LeagueLanes, OpponentLanes
 from remuda.collector.recorder import Behavior, PolicySetup
@@ -32,9 +32,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.copies import make_copies
 from remuda.environments.lanes import Copies
 from remuda.environments.make import make_single, require_same
-from remuda.environments.packing import packs
 from remuda.environments.seeding import environment_seeds, generator, incarnation_at
-from remuda.environments.spaces import Space, space_structure
+from remuda.environments.spaces import Space, packs, space_structure
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy

@@ -45,8 +45,8 @@ from remuda.training.effects import (
     RecordEffect,
     RecordReward,
 )
+from remuda.training.effects import record as record_effect
 from remuda.training.journal import together
-from remuda.training.recording import record as record_effect
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import (
     Assign,

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from remuda.storage.atomic import write_text
-from remuda.storage.ownership import boot_id
+from remuda.storage.lock import boot_id
 
 _PREFIX = ".seen_"
 _MOST_BYTES = 4_096

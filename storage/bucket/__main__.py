@@ -23,7 +23,7 @@ from remuda.storage.bucket.shipper import MovedError, Shipper
 from remuda.storage.bucket.shipping import FINISH, Event
 from remuda.storage.bucket.store import Retries, Store
 from remuda.storage.existing_folder import OnExists
-from remuda.storage.ownership import FolderOwnedError
+from remuda.storage.lock import FolderOwnedError
 
 _LOOK_S = 0.5
 """Between two looks for the folder of a run that begins."""

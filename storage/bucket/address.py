@@ -14,7 +14,7 @@ import msgspec
 from remuda.config.errors import Error
 from remuda.storage.atomic import write_bytes
 from remuda.storage.existing_folder import make_private
-from remuda.storage.ownership import Ownership
+from remuda.storage.lock import Ownership
 from remuda.storage.run_folder import RUNS_LIST, RUNS_OWNER, RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from remuda.buffer.episodes import Episodes
-from remuda.buffer.minari_files import DatasetError, write_dataset
+from remuda.buffer.episodes import DatasetError, Episodes, write_dataset
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.runner.runs import forget_steps, run_tiny, steps_really_taken, tiny_config

@@ -26,16 +26,16 @@ from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs, unrecoverable_run
 from remuda.learner.ranks import parts
+from remuda.logbook.progress import JsonLinesSink
 from remuda.logbook.series import SeriesError, read_series
-from remuda.logbook.tables import JsonLinesSink
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.policy_file import PolicyFileError, load, publish, read_ref
 from remuda.policy.ranks import RankLostError
 from remuda.storage.bucket.address import BucketError
 from remuda.storage.bucket.generation import File, Generation, Part, decoded, encoded
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.lock import FolderOwnedError
 from remuda.storage.notes import Notes, read_notes, write_notes
-from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.tensor_file import fingerprint, in_file_order
 from remuda.storage.untrusted import read_bounded

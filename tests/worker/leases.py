@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
-from remuda.learner.start import new_algorithm
+from remuda.learner.checkpoint import new_algorithm
 from remuda.policy.base import Algorithm
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder

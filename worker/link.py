@@ -80,7 +80,7 @@ class Link:
     Beats, repetitions and acknowledgements continue while the main thread steps an environment or updates a network: a
     background thread takes over. Only `send` and `wake` may be called by other threads.
 
-    The layers: `Link` is for the main thread, `Network` (network.py) shares one session between two threads, and
+    The layers: `Link` is for the main thread, `_Network` shares one session between two threads, and
     `Session` (session.py) talks with the coordinator over one connection after another.
     """
 
@@ -106,7 +106,7 @@ class Link:
         self._early: deque[AnyMessage] = deque()
         self._pulse = Pulse()
         self._connector: Connector | None = None
-        self._network: Network | None = None
+        self._network: _Network | None = None
         self._failure: Exception | None = None
 
     @property
@@ -123,7 +123,7 @@ class Link:
         if self._network is not None:
             raise RuntimeError("the link was started already")
         connector = self._connector = Connector(self._connection, self._register, self._look_again)
-        self._network = Network(connector, self._register, self._inbox, self._pulse, self._on_failure, self._patience)
+        self._network = _Network(connector, self._register, self._inbox, self._pulse, self._on_failure, self._patience)
         end_s = time.monotonic() + deadline_s
         early: deque[AnyMessage] = deque()
         while (left_s := end_s - time.monotonic()) > 0 and not given_up():
@@ -179,7 +179,7 @@ class Link:
         arrived = [*self._early, *self._inbox]  # a copy: another thread adds to it
         return next((each for each in reversed(arrived) if isinstance(each, kind) and each.lease == lease), None)
 
-    def _wait(self, network: Network, timeout_s: float) -> None:
+    def _wait(self, network: _Network, timeout_s: float) -> None:
         end_s = time.monotonic() + timeout_s
         while not self._inbox and (left_s := end_s - time.monotonic()) > 0:
             network.wait(left_s)
@@ -239,13 +239,13 @@ class Link:
             self._network.post(Bye(shortened(reason)))
         return self._network.finish(deadline_s)
 
-    def _running(self) -> Network:
+    def _running(self) -> _Network:
         if self._network is None:
             raise RuntimeError("the link is not started")
         return self._network
 
 
-class Network:
+class _Network:
     """A Session for several threads: `wait` and `finish` are for the main thread, all else for any thread."""
 
     def __init__(

@@ -82,7 +82,7 @@ def open_run(
             at = f"{when:%Y-%m-%d %H:%M:%S}"
             say(f"{address}: restored generation {found.epoch}/{found.number}, shipped by {found.host} at {at}")
     elif root.exists():
-        move_aside(root)
+        _move_aside(root)
     return claim(store, root, owner, address)
 
 
@@ -180,7 +180,7 @@ def restore(store: Store, root: Path, say: Callable[[str], None], *, below: str 
             say(f"generation {generation.epoch}/{generation.number} is left out: {error}")
             continue
         if root.exists():
-            move_aside(root)
+            _move_aside(root)
         os.rename(staging, root)
         return generation
     if seen:
@@ -221,6 +221,6 @@ def _read(store: Store, part: Part) -> bytes:
     raise BucketError(f"{part.name} is {state}")
 
 
-def move_aside(root: Path) -> None:
+def _move_aside(root: Path) -> None:
     """Give a folder another name. Raises OSError."""
     os.rename(root, free_name(root.parent, f"{root.name}.before_{datetime.now().astimezone():%y%m%d_%H%M%S}"))

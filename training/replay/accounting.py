@@ -74,13 +74,13 @@ class ReplayAccounting:
         """Counted chunks and counters."""
         collectors = 1 if serial else None
         self.plan = row_plan(config, collectors=collectors)
-        self._on_policy = on_policy_limiter(config, self.plan)
-        replay = self._on_policy or replay_limiter(config, self.plan, serial=serial)
+        self._on_policy = _on_policy_limiter(config, self.plan)
+        replay = self._on_policy or _replay_limiter(config, self.plan, serial=serial)
         generation = 0 if resumed is None else resumed.generation
         self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=generation)
         self.index = ReplayIndex(
             self.plan.capacity,
-            FifoSampler() if self.plan.on_policy else sampler_of(buffer),
+            FifoSampler() if self.plan.on_policy else _sampler_of(buffer),
             limiter=replay,
             rng=self._rng,
             quota_bytes=buffer.quota_bytes,
@@ -369,7 +369,7 @@ class ReplayAccounting:
         return reports
 
 
-def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
+def _on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
     """Return the limit on the lead of collectors over an on-policy learner; None for learning from replay and without
     learning."""
     if not plan.on_policy or config.learner.inference:
@@ -378,7 +378,7 @@ def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimite
     return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
 
 
-def replay_limiter(config: ExperimentConfig, plan: RowPlan, *, serial: bool) -> SamplesPerInsertLimiter:
+def _replay_limiter(config: ExperimentConfig, plan: RowPlan, *, serial: bool) -> SamplesPerInsertLimiter:
     """Return the limit on the distance between collectors and a learner from replay; `serial`: they work in turn."""
     batches = 1 if serial else REQUESTS_IN_FLIGHT * plan.batches_per_request
     return SamplesPerInsertLimiter(
@@ -389,7 +389,7 @@ def replay_limiter(config: ExperimentConfig, plan: RowPlan, *, serial: bool) -> 
     )
 
 
-def sampler_of(buffer: BufferConfig) -> Sampler:
+def _sampler_of(buffer: BufferConfig) -> Sampler:
     """Return the sampler of replay rows."""
     if buffer.prioritized:
         return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remuda.buffer.minari_files import DatasetError
+    from remuda.buffer.episodes import DatasetError
     from remuda.client.api import MainThreadError, TrainingFailedError, TrainingResult, launch, train
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from remuda.deploy.launcher import LaunchError
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
     from remuda.evaluator.evaluate import EvaluationError
-    from remuda.learner.callback import Callback, CallbackRun
+    from remuda.learner.callbacks import Callback, CallbackRun
     from remuda.policy.acting.torch_outputs import NetworkPolicy
     from remuda.policy.algorithms import UnknownAlgorithmError
     from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from remuda.storage.bucket.address import BucketError, NotShippedError
     from remuda.storage.checkpoint_index import CheckpointIndexError
     from remuda.storage.existing_folder import RunFolderError
-    from remuda.storage.ownership import FolderOwnedError
+    from remuda.storage.lock import FolderOwnedError
     from remuda.training.journal_database import JournalError
     from remuda.wire.connection_file import ConnectionFileError
     from remuda.wire.conversation import RefusedError, UnreachableError
@@ -112,7 +112,7 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers read the names above, and then know which names there are not
     _MODULES = {
-        "buffer.minari_files": "DatasetError",
+        "buffer.episodes": "DatasetError",
         "client.api": "MainThreadError TrainingFailedError TrainingResult launch train",
         "client.checking": "UnusableError",
         "client.client": "Client",
@@ -125,7 +125,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "deploy.launcher": "LaunchError",
         "environments.errors": "EnvironmentBuildError UnsupportedSpaceError",
         "evaluator.evaluate": "EvaluationError",
-        "learner.callback": "Callback CallbackRun",
+        "learner.callbacks": "Callback CallbackRun",
         "policy.acting.torch_outputs": "NetworkPolicy",
         "policy.algorithms": "UnknownAlgorithmError",
         "policy.base": "Algorithm LearnResult Policy Reanalyzer ReanalyzingAlgorithm",
@@ -140,7 +140,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "storage.bucket.address": "BucketError NotShippedError",
         "storage.checkpoint_index": "CheckpointIndexError",
         "storage.existing_folder": "RunFolderError",
-        "storage.ownership": "FolderOwnedError",
+        "storage.lock": "FolderOwnedError",
         "training.journal_database": "JournalError",
         "wire.connection_file": "ConnectionFileError",
         "wire.conversation": "RefusedError UnreachableError",

@@ -24,7 +24,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.wire.channel import Channel
 from remuda.wire.codec import Envelope, encode
 from remuda.wire.connection_file import ConnectionFile, read
-from remuda.wire.keys.own import caller_keys
+from remuda.wire.keys.folder import caller_keys
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,

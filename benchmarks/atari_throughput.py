@@ -170,8 +170,8 @@ def updates(config: ExperimentConfig, threads: int) -> float:
 
 def _algorithm(config: ExperimentConfig) -> Algorithm:
     from remuda.environments.make import make_single
+    from remuda.learner.checkpoint import new_algorithm
     from remuda.learner.precision import choose_precision
-    from remuda.learner.start import new_algorithm
     from remuda.worker.process import bound_threads
 
     bound_threads()

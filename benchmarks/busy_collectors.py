@@ -26,7 +26,7 @@ from remuda.coordinator.journaling import prepared_experiment
 from remuda.coordinator.service import MESSAGES_PER_TURN, TICK_S
 from remuda.coordinator.state import Coordinator
 from remuda.training.journal import RunJournal
-from remuda.training.replay.limiters import CHUNKS_AHEAD
+from remuda.training.replay.accounting import CHUNKS_AHEAD
 from remuda.wire.channel import Channel
 from remuda.wire.codec import encode
 from remuda.wire.keys.authorized import Identity

@@ -50,7 +50,7 @@ def bare_loop() -> float:
     """Steps/s of acting and stepping; a reset of an environment is no step."""
     from remuda.environments.copies import make_copies
     from remuda.environments.lanes import AGENT
-    from remuda.learner.start import new_algorithm
+    from remuda.learner.checkpoint import new_algorithm
     from remuda.policy.algorithms import make_policy
     from remuda.worker.process import bound_threads
 

@@ -13,7 +13,7 @@ from remuda.benchmarks.figure import Figure, Measure, compare, main
 from remuda.benchmarks.peers import peer
 from remuda.benchmarks.replay import Replay, announced, calls_per_s
 from remuda.buffer.chunk import Columns
-from remuda.collector.frames import observation_columns
+from remuda.collector.rows import observation_columns
 
 CAPACITY = 100_000
 BATCH_SIZE = 256

@@ -77,7 +77,7 @@ def bare_loop(whose: Whose) -> float:
     """Updates/s on uniformly drawn rows of random numbers."""
     from remuda.buffer.ring import ColumnRing
     from remuda.environments.make import make_single
-    from remuda.learner.start import new_algorithm
+    from remuda.learner.checkpoint import new_algorithm
     from remuda.policy.algorithms.dqn.learning import Dqn
     from remuda.worker.process import bound_threads
 

@@ -17,10 +17,10 @@ import numpy as np
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import check_environment
+from remuda.learner.checkpoint import new_algorithm
 from remuda.learner.loop import on_host
 from remuda.learner.ranks.leading import LearnerRanks
 from remuda.learner.ranks.processes import RankProcesses
-from remuda.learner.start import new_algorithm
 from remuda.policy.base import Arrays, LearnResult
 from remuda.worker.process import bound_threads
 

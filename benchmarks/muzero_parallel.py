@@ -78,7 +78,7 @@ def bare_loop() -> float:
     from remuda.buffer.ring import ColumnRing
     from remuda.config.algorithms.muzero import MuZeroConfig
     from remuda.environments.make import make_single
-    from remuda.learner.start import new_algorithm
+    from remuda.learner.checkpoint import new_algorithm
     from remuda.worker.process import bound_threads
 
     bound_threads()

@@ -16,7 +16,7 @@ from remuda.coordinator import rights
 from remuda.wire import sockets
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import Identity
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import CallerKeys
 from remuda.wire.router import RouterSocket
 
 ANYBODY = Identity("worker", "worker")

@@ -25,8 +25,8 @@ from remuda.benchmarks.stand_ins import DEADLINE_S, coordinator, join, say_ready
 from remuda.client.client import Client
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
+from remuda.learner.checkpoint import new_algorithm
 from remuda.learner.publisher import Publisher
-from remuda.learner.start import new_algorithm
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.files.policy_file import load, publish

@@ -25,14 +25,12 @@ from remuda.coordinator.stream_server import StreamServerProcess, listen
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.keys.authorized import Grants
-from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import FOLDER, CallerKeys, KeysFolder
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import read_secret
 from remuda.wire.messages import ChunkId, ChunkMeta, Grant, PolicyRef
 from remuda.worker.stores.client import StreamClient
-from remuda.worker.stores.files import file_stores
-from remuda.worker.stores.ports import NotNowError, PayloadStore
+from remuda.worker.stores.ports import NotNowError, PayloadStore, file_stores
 from remuda.worker.stores.streams import stream_stores
 
 OBSERVATION = 128

@@ -31,11 +31,11 @@ import zmq
 
 from remuda.benchmarks.figure import Figure, Goal, to_json
 from remuda.client.client import Client
-from remuda.coordinator.limits import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S
+from remuda.coordinator.settings import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S
 from remuda.wire import connection_file
 from remuda.wire.channel import Channel
 from remuda.wire.codec import decode, encode
-from remuda.wire.keys.own import caller_keys
+from remuda.wire.keys.folder import caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Beat, BeatHeard, Register, Registered
 from remuda.wire.sockets import show_keys, worker_identity
 

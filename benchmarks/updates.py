@@ -26,8 +26,8 @@ from remuda.benchmarks.plain_updates import plain
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.spaces import Space
+from remuda.learner.checkpoint import new_algorithm
 from remuda.learner.precision import device_clock
-from remuda.learner.start import new_algorithm
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -42,7 +42,7 @@ def export(run_dir: RunArgument, dataset: To, best: Best = None) -> None:
     from remuda.cli.chosen_policy import require_run
 
     require_run(run_dir)
-    from remuda.buffer.minari_files import require_minari, write_dataset
+    from remuda.buffer.episodes import require_minari, write_dataset
     from remuda.environments.make import make_plain
     from remuda.environments.rebuild import distrusted_environment
 
@@ -72,7 +72,7 @@ def info(dataset: From, as_json: AsJson = False) -> None:
     """Print the content of a Minari dataset: environment, spaces, episodes, steps and returns."""
     import json
 
-    from remuda.buffer.minari_files import read_dataset
+    from remuda.buffer.episodes import read_dataset
     from remuda.storage.run_folder import RunFolder
 
     if RunFolder(dataset).config_json.is_file():

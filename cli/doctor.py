@@ -163,7 +163,7 @@ def _locks(folder: Path) -> Finding:
     """Check that a lock on one open file excludes another open file."""
     from tempfile import TemporaryDirectory
 
-    from remuda.storage.ownership import FolderOwnedError, Ownership
+    from remuda.storage.lock import FolderOwnedError, Ownership
 
     with TemporaryDirectory(dir=folder, prefix=".remuda-doctor-") as place:
         first = Ownership(Path(place) / "lock")

@@ -8,7 +8,7 @@ REFUSED = 3
 
 _PACKAGE = "remuda."
 OF_INPUT = frozenset({
-    "buffer.minari_files.DatasetError",
+    "buffer.episodes.DatasetError",
     "client.checking.UnusableError", "client.examples.ExampleError", "client.plots.runs.PlotError",
     "client.sweeps.record.SweepFileError", "config.errors.ConfigError", "config.user_code.UserCodeError",
     "deploy.rank_place.RankPlaceError", "environments.errors.EnvironmentBuildError",
@@ -18,7 +18,7 @@ OF_INPUT = frozenset({
     "policy.networks.tensors.DeviceError", "policy.row_plan.SmallBufferError",
     "storage.bucket.address.BucketError", "storage.checkpoint_index.CheckpointIndexError",
     "storage.existing_folder.RunFolderError",
-    "storage.ownership.FolderOwnedError", "training.journal_database.JournalError",
+    "storage.lock.FolderOwnedError", "training.journal_database.JournalError",
     "wire.connection_file.ConnectionFileError", "wire.keys.pair.NoCurveError",
 })  # fmt: skip
 OF_RUNS = frozenset({

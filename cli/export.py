@@ -149,7 +149,7 @@ def fetch(address: Address, target: Target = None) -> None:
     train --resume --run-dir ADDRESS. A coordinator's address gives all of its runs, ADDRESS/RUN this run alone.
     """
     from remuda.storage.bucket.address import address_of
-    from remuda.storage.bucket.restore import restore_found
+    from remuda.storage.bucket.opening import restore_found
     from remuda.storage.bucket.store import Retries, Store
     from remuda.training.next_command import evaluate_command, plot_command
 

@@ -51,7 +51,7 @@ def new(name: NameArgument, file: KeyFile = None, as_json: AsJson = False) -> No
     """
     from remuda.storage.existing_folder import make_private
     from remuda.wire.keys.authorized import checked
-    from remuda.wire.keys.own import KEY_FILE
+    from remuda.wire.keys.folder import KEY_FILE
     from remuda.wire.keys.pair import new_pair
     from remuda.wire.keys.secret_file import write_secret
 

@@ -19,7 +19,7 @@ from remuda.storage.existing_folder import OnExists
 if TYPE_CHECKING:
     from remuda.client.beginning import ResolvedRun
     from remuda.config.load import LoadedConfig
-    from remuda.coordinator.limits import Limits
+    from remuda.coordinator.settings import Limits
     from remuda.storage.bucket.shipping import Shipping
 
 ConfigPath = Annotated[
@@ -346,7 +346,7 @@ def resolve_on_exists(on_exists: OnExists | None, *, resume: bool, force: bool) 
 
 def parse_limits(given: Sequence[str]) -> Limits:
     """Parse `--limit`. Raises InputError."""
-    from remuda.coordinator.limits import Limits
+    from remuda.coordinator.settings import Limits
 
     try:
         return Limits.of(given)

@@ -19,8 +19,7 @@ from remuda.config.errors import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import SCORE, assigned
 from remuda.environments.copies import LocalCopies, agents_of, local_copies
-from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.faults import RestartLimit
+from remuda.environments.errors import EnvironmentBuildError, RestartLimit
 from remuda.environments.films import EpisodeFilms, draw_unseen
 from remuda.environments.lanes import AGENT
 from remuda.environments.make import make_parallel

@@ -175,7 +175,7 @@ def _input_errors() -> Generator[None]:
     """Explain errors in the options, or of the machine, when a coordinator cannot be served."""
     from remuda.coordinator.addresses import CannotListenError, ConnectionFileTakenError
     from remuda.coordinator.monitoring.address import HttpAddressError
-    from remuda.storage.ownership import FolderOwnedError
+    from remuda.storage.lock import FolderOwnedError
     from remuda.training.journal_database import JournalError
 
     try:

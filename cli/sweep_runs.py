@@ -34,7 +34,7 @@ from remuda.client.sweeps.space import Search
 from remuda.client.sweeps.views import open_view
 from remuda.config.errors import ConfigError
 from remuda.storage.existing_folder import Mode, move_away
-from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.storage.lock import FolderOwnedError, Ownership
 from remuda.training.next_command import evaluate_command, plot_command
 from remuda.wire.conversation import UnreachableError
 from remuda.worker.shutdown_guard import ShutdownGuard

@@ -75,7 +75,7 @@ def check_run(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
         return
     observation, action = groups[0].observation, groups[0].action
     if config.collector.dataset is not None:
-        from remuda.collector.stored_steps import stored_rows
+        from remuda.collector.environments import stored_rows
 
         stored_rows(config, config.collector.dataset, observation, action)
     if on_exists == "resume":
@@ -90,9 +90,8 @@ def _check_demonstrations(config: ExperimentConfig, observation: Space, action: 
     imitates = begins and config.learner.initialize_from_demonstrations is not None
     if not imitates and config.buffer.demonstrations is None:
         return  # the import of torch takes over a second
-    from remuda.learner.demonstrations import demonstrated
-    from remuda.learner.imitation import check_imitation
-    from remuda.learner.start import new_algorithm
+    from remuda.learner.checkpoint import new_algorithm
+    from remuda.learner.demonstrations import check_imitation, demonstrated
 
     algorithm = new_algorithm(_on_cpu(config), observation, action)
     demonstrated(config, algorithm.observation, algorithm.action, sampled=True)
@@ -120,7 +119,7 @@ def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, 
     """After changes of network settings, check that the newest checkpoint fits the network."""
     if not any(line.startswith(("policy.", "env.")) for line in changed_settings(run_dir, config)):
         return  # the import of torch takes over a second
-    from remuda.learner.start import continue_from, new_algorithm
+    from remuda.learner.checkpoint import continue_from, new_algorithm
     from remuda.policy.files.checkpoint_file import CheckpointError
     from remuda.policy.files.playable import find_checkpoint
     from remuda.storage.checkpoint_index import CheckpointIndexError
@@ -133,7 +132,7 @@ def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, 
 
 def _check_weights(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, observation: Space, action: Space) -> None:
     """Check the initial weights; only then, since importing torch takes over a second."""
-    from remuda.learner.start import new_algorithm, take_weights
+    from remuda.learner.checkpoint import new_algorithm, take_weights
     from remuda.policy.files.checkpoint_file import CheckpointError
 
     config = loaded.config

@@ -26,8 +26,7 @@ from remuda.collector.steps import (
 from remuda.config.current import on_task
 from remuda.environments.atari import is_atari
 from remuda.environments.copies import LocalCopies, local_copies
-from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.faults import RestartLimit
+from remuda.environments.errors import EnvironmentBuildError, RestartLimit
 from remuda.environments.films import Camera
 from remuda.environments.lanes import Copies
 from remuda.environments.make import known_spec, make_parallel, make_single

@@ -90,7 +90,7 @@ def launch(
         on_progress: see `train`.
         say: shows a line to the user: about measured sizes, a long silence of the coordinator (with the same time limit
             as for workers), and messages of the launcher. Must not raise.
-        limits: time limits for workers, for example `stuck_after_s=600` (see remuda.coordinator.limits.Limits).
+        limits: time limits for workers, for example `stuck_after_s=600` (see remuda.coordinator.settings.Limits).
         profile: a folder for the profiles of all processes.
         beside: called with the connection file after the submission; the returned context is active until the end of
             the run.

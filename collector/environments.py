@@ -1,34 +1,47 @@
-"""The environments under a collector's lease, and the rollout for its policies."""
+"""The environments under a collector's lease: the rollout for its policies, and the description in the run folder."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
+from pydantic import JsonValue
 
+from remuda.buffer.chunk import Columns
+from remuda.buffer.episodes import DatasetError
 from remuda.collector.collected import Collected
-from remuda.collector.env_spec import record_environment
-from remuda.collector.league import LeagueLanes
-from remuda.collector.opponents import OpponentLanes
-from remuda.collector.recorder import PolicySetup
+from remuda.collector.opponents import LeagueLanes, OpponentLanes
+from remuda.collector.recorder import Behavior, PolicySetup
 from remuda.collector.rollout import Collects, Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows, UnrollRows
 from remuda.collector.steps import StepsWriter
-from remuda.collector.stored_steps import StoredSteps, stored_rows
 from remuda.config.current import on_task, without_secrets
 from remuda.config.declaration import RowShape, Segments, Sequences, Steps, Unrolls
+from remuda.config.environment import EnvConfig
+from remuda.config.errors import NoExit
+from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.copies import make_copies
 from remuda.environments.lanes import Copies
-from remuda.environments.make import require_same
+from remuda.environments.make import make_single, require_same
 from remuda.environments.seeding import environment_seeds, generator, incarnation_at
-from remuda.environments.spaces import Space
+from remuda.environments.spaces import Space, packs, space_structure
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.atomic import write_text
+from remuda.storage.env_files import pickle_environment
 from remuda.storage.run_folder import RunFolder
+from remuda.training.replay.dataset import dataset_rows
 from remuda.wire.messages import ChunkId, Task
 
 Spaces = tuple[Space, Space]
@@ -224,3 +237,110 @@ def _rows(shape: RowShape) -> Rows:
             return UnrollRows(unroll_steps=rows.unroll_steps, n_step=rows.n_step, discount=rows.discount)
         case Sequences() as rows:
             return SequenceRows(slots=rows.slots, period_slots=rows.period_slots, discount=rows.discount)
+
+
+class StoredSteps:
+    """Hands in all rows of a dataset as one chunk, without a step of an environment. Has the methods of a Rollout."""
+
+    def __init__(self, columns: Columns, rng: np.random.Generator) -> None:
+        self.rng = rng
+        """Draws nothing."""
+        self._columns: Columns | None = columns
+
+    def collect(
+        self, env_steps: int, behaviors: Sequence[Behavior], *, longest_s: float | None = None
+    ) -> list[Collected]:
+        """Return the rows the first time, and nothing later."""
+        columns, self._columns = self._columns, None
+        return [] if columns is None else [Collected(columns, 0, behaviors[0].policy, [], [], 0.0)]
+
+    def move(self, copies: Copies, seeds: Sequence[int]) -> None:
+        """Do nothing: a task concerns evaluations alone."""
+
+    def flush(self) -> list[Collected]:
+        """Nothing waits for later steps."""
+        return []
+
+
+def stored_rows(config: ExperimentConfig, dataset: str, observation: Space, action: Space) -> Columns:
+    """Read the rows of an offline run, in an environment of these spaces. Raises as dataset_rows, and DatasetError if
+    the buffer is too small."""
+    columns = dataset_rows(config, dataset, ObservationSpec.of(observation), ActionSpec.of(action))
+    steps, capacity = len(columns["reward"]), config.buffer.capacity
+    if steps > capacity:
+        raise DatasetError(
+            f"{dataset} has {steps} steps, and the buffer holds {capacity}: set buffer.capacity to {steps}"
+        )
+    return columns
+
+
+def record_environment(
+    run: RunFolder, config: ExperimentConfig, copies: Copies, policies: Sequence[str] = ("",)
+) -> list[str]:
+    """Write both files; return warnings for the log about failures.
+
+    A failure of the disk or of the environment's code does not end the run. The pickled environment is a new single
+    environment. Environments with several agents are not pickled.
+    """
+    warnings = [_written(run, config.env, copies, policies)]
+    if config.env.kind != "pettingzoo":
+        warnings.append(_keep_copy(run, config))
+    return [warning for warning in warnings if warning is not None]
+
+
+def environment_spec(env: EnvConfig, copies: Copies, policies: Sequence[str] = ("",)) -> dict[str, JsonValue]:
+    """Return the description of the environment, sufficient to rebuild it, as JSON (finite numbers only).
+
+    `vectorization` is the chosen value, also for `auto`; `autoreset` names gymnasium's mode. Several agents have
+    separate spaces, and the name of the acting policy (empty if all agents share a policy).
+    """
+    spec: dict[str, JsonValue] = {
+        "id": env.id,
+        "make": env.make,
+        "kwargs": masked(dict(env.kwargs)),
+        "max_episode_steps": env.max_episode_steps,
+        "num_envs": copies.num_envs,
+        "vectorization": copies.vectorization,
+        "autoreset": AutoresetMode.NEXT_STEP.value,
+    }
+    groups = [lanes.group for lanes in copies.lanes]
+    if env.kind == "pettingzoo":
+        named = [(agent, name, group) for name, group in zip(policies, groups, strict=True) for agent in group.agents]
+        spec["agents"] = {
+            agent: {"policy": name, **_described(group.observation, group.action)} for agent, name, group in named
+        }
+    else:
+        spec |= _described(groups[0].observation, groups[0].action)
+    return spec | {"gymnasium_version": gymnasium.__version__}
+
+
+def _described(observation: Space, action: Space) -> dict[str, JsonValue]:
+    return {"observation_space": _described_space(observation), "action_space": _described_space(action)}
+
+
+def _described_space(space: Space) -> dict[str, JsonValue]:
+    described: dict[str, JsonValue] = {"text": str(space), **space_structure(space)}
+    if packs(space):
+        described["parts"] = [cast("JsonValue", asdict(part)) for part in space.parts]
+        described["unused_parts"] = list(space.unused)
+    return described
+
+
+def _written(run: RunFolder, env: EnvConfig, copies: Copies, policies: Sequence[str]) -> str | None:
+    text = json.dumps(environment_spec(env, copies, policies), indent=2) + "\n"
+    try:
+        write_text(run.env_spec, text, durable=False)
+    except OSError as error:
+        return f"{run.env_spec.name} was not written ({error}). Nothing else is affected: config.json has its settings."
+    return None
+
+
+def _keep_copy(run: RunFolder, config: ExperimentConfig) -> str | None:
+    try:
+        with NoExit(), closing(make_single(config.env, source_dir=config.source_dir)) as env:
+            return pickle_environment(run.vars_pkl, env)
+    except Exception as error:  # anything that the environment's own code raises
+        return (
+            f"{run.vars_pkl.name} was not written, since an environment for it could not be built, or not be closed "
+            f"({type(error).__name__}: {error}). Nothing else is affected."
+        )

@@ -15,7 +15,7 @@ from remuda.collector.rows import Rows
 from remuda.collector.steps import Slots, newest_images
 from remuda.collector.trace import Bools, Floats, Integers, Trace
 from remuda.environments.assignment import AGAINST_PAST, agent_columns
-from remuda.environments.faults import LARGEST_OBSERVATION, LARGEST_REWARD
+from remuda.environments.errors import LARGEST_OBSERVATION, LARGEST_REWARD
 from remuda.environments.lanes import DISCOUNTED_RETURN, Lanes
 from remuda.environments.legal_actions import ACTION_MASK, Components, components_of, without_any
 from remuda.environments.spaces import Array, usable_actions

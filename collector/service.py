@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 
 from remuda.collector.asking import InferenceClient, LeaseEndsError
-from remuda.collector.collected import Collected
+from remuda.collector.collected import Collected, CollectSummary
 from remuda.collector.environments import Environments
 from remuda.collector.recorder import Behavior
-from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import configs_of_policies
 from remuda.logbook.episode_reports import CollectReport

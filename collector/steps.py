@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from remuda.collector.trace import Bools
 from remuda.environments.lanes import Lanes
 from remuda.environments.spaces import Array, column_layout
-from remuda.storage.appended import AppendedFile
-from remuda.storage.record_file import packed, read_records
+from remuda.storage.record_file import AppendedFile, packed, read_records
 
 FORMAT = 1
 SUFFIX = ".steps.msgpack"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from remuda.coordinator.limits import Limits
-from remuda.coordinator.settings import Settings
+from remuda.coordinator.settings import Limits, Settings
 from remuda.logbook.streams import best_effort_stderr
 from remuda.worker.process import exit_now, gc_frozen
 from remuda.worker.profile import profiled

@@ -14,7 +14,7 @@ import zmq
 
 from remuda.coordinator.settings import Settings
 from remuda.storage.folder_token import FolderToken
-from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.storage.lock import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RUNS_OWNER
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError

@@ -10,9 +10,7 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.training.changed_rows import ChangedRows, Rows
-from remuda.training.identity import Identity
-from remuda.training.run_snapshot import HourRow, MeterSnapshot
+from remuda.training.run_snapshot import ChangedRows, HourRow, Identity, MeterSnapshot, Rows
 from remuda.wire.messages import LARGEST_COUNT, ROLES, BillKey, BillLine, Role, Used
 
 DAY_H = 24

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator
 
 from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.limits import Hold
+from remuda.coordinator.settings import Hold
 from remuda.training.effects import Happened, LogLine
-from remuda.training.identity import Identity
-from remuda.training.run_snapshot import FinishedRun
+from remuda.training.run_snapshot import FinishedRun, Identity
 from remuda.wire.messages import Rejected
 
 FINISHED_KEPT = 100

@@ -15,9 +15,8 @@ from msgspec import Struct
 
 from remuda.coordinator.bill import Charge
 from remuda.training.effects import Happened, RecordEffect
-from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FinishedRun
+from remuda.training.run_snapshot import FinishedRun, Identity
 from remuda.wire.codec import Envelope
 from remuda.wire.messages import AnyMessage, BillRequest, ChunkAccepted, ChunkReady, LogRequest, Quota, Submit
 

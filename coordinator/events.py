@@ -9,11 +9,9 @@ from msgspec import Struct
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import PrepareRun, Requester
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.limits import Hold
-from remuda.training.identity import Identity
-from remuda.training.journal_entry import Recovered
-from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import FinishedRun, RunSnapshot
+from remuda.coordinator.settings import Hold
+from remuda.training.journal_entry import Recovered, ResumePoint
+from remuda.training.run_snapshot import FinishedRun, Identity, RunSnapshot
 from remuda.wire.codec import Envelope
 from remuda.wire.keys.authorized import Identity as KeyIdentity
 from remuda.wire.messages import Bill, ChunkMeta, CoordinatorLoad, LogText, Quota, Rejected, WorkerVitals

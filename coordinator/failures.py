@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from remuda.coordinator.leases import Lease, several
-from remuda.training.changed_rows import ChangedRows, Rows
+from remuda.training.run_snapshot import ChangedRows, Rows
 from remuda.training.snapshot import DeathsSnapshot, FailuresSnapshot, RestSnapshot
 from remuda.wire.messages import Role, shortened
 

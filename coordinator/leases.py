@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush, nlargest
 
 from msgspec import Struct
 
-from remuda.training.changed_rows import ChangedRows, Rows
+from remuda.training.run_snapshot import ChangedRows, Rows
 from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot
 from remuda.wire.messages import ROLES, Role
 

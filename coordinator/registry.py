@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from remuda.coordinator.limits import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S, Limits, LongestWithoutProgress
+from remuda.coordinator.settings import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S, Limits, LongestWithoutProgress
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import ROLES, Beat, Phase, Register, Role, WorkerState, WorkerStatus
 

@@ -58,7 +58,7 @@ from remuda.coordinator.stream_server import StreamServerProcess
 from remuda.coordinator.stream_server import listen as listen_for_streams
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
-from remuda.storage.ownership import boot_id
+from remuda.storage.lock import boot_id
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.run_snapshot import FinishedRun

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from remuda.coordinator.bill import DAY_H, NOTHING
-from remuda.training.identity import Identity
+from remuda.training.run_snapshot import Identity
 from remuda.wire.messages import AccountStatus, Quota, Used
 
 HALF_LIFE_H = 7 * DAY_H

@@ -51,10 +51,10 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.messages import UNDER_A_LEASE
 from remuda.coordinator.journaling import MAY_BE_SOFT, Journaling
 from remuda.coordinator.leases import Sender, sender_at
-from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import FilesOffer, Membership
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.rights import MAY_SAY, forbidden
+from remuda.coordinator.settings import Limits
 from remuda.coordinator.shares import Shares
 from remuda.coordinator.shutdown import CoordinatorShutdown, Handover
 from remuda.training.effects import Happened, LogLine

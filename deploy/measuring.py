@@ -28,8 +28,8 @@ from remuda.environments.copies import make_copies
 from remuda.environments.lanes import AGENT, Copies
 from remuda.environments.make import obstacle_to_native
 from remuda.environments.processes import usable_cores
+from remuda.learner.checkpoint import new_algorithm
 from remuda.learner.precision import choose_precision, device_clock, is_large, update_threads
-from remuda.learner.start import new_algorithm
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Arrays, Policy

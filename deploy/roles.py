@@ -23,7 +23,7 @@ from remuda.learner.service import LearnerWork
 from remuda.logbook.streams import printed
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
-from remuda.wire.keys.own import caller_keys
+from remuda.wire.keys.folder import caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
 from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker.link import Link, WorkerIdentity

@@ -33,7 +33,7 @@ from remuda.learner.ranks.leading import Followers, Recruits
 from remuda.learner.ranks.meeting import Meeting
 from remuda.policy.ranks import RankLostError
 from remuda.wire.connection_file import ConnectionFileError, wait_for
-from remuda.wire.keys.own import caller_keys
+from remuda.wire.keys.folder import caller_keys
 from remuda.wire.keys.pair import KeyPair
 from remuda.worker.link import WorkerIdentity
 from remuda.worker.process import bound_threads

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import NODEFAULT, Meta
 
 from remuda.config.section import docstrings_in
-from remuda.wire import codec, connections, messages, sockets
+from remuda.wire import codec, connections, messages, sockets, streams
 from remuda.wire.channel import NOT_RESENT, Channel
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -28,7 +28,6 @@ from remuda.wire.messages import (
     to_clients,
     to_workers,
 )
-from remuda.wire.streams import messages as streams
 
 _SECTIONS = {
     "Worker to coordinator": from_workers,

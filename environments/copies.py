@@ -18,8 +18,7 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
-from remuda.environments.errors import EnvironmentBuildError, unbuildable
-from remuda.environments.faults import Fault, RestartLimit
+from remuda.environments.errors import EnvironmentBuildError, Fault, RestartLimit, unbuildable
 from remuda.environments.lanes import AGENT, NO_INFO, Bools, Copies, Group, Infos, Lanes, ParallelEnv, Vectorization
 from remuda.environments.make import SingleEnv, make_parallel, make_single
 from remuda.environments.probe import Remarks

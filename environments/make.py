@@ -25,8 +25,15 @@ from remuda.environments.atari import NAMESPACE, AtariGame, AtariSettings, atari
 from remuda.environments.dm_env import DmEnv, is_dm_env
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
 from remuda.environments.lanes import Group, ParallelEnv
-from remuda.environments.packing import PackObservations, is_structured, packs
-from remuda.environments.spaces import Array, Space, column_layout, space_structure
+from remuda.environments.spaces import (
+    Array,
+    PackObservations,
+    Space,
+    column_layout,
+    is_structured,
+    packs,
+    space_structure,
+)
 from remuda.environments.turns import TurnEnv, Turns, takes_turns
 from remuda.environments.wrappers import MasksToInfos, MaskToInfo, PackActions, has_parts, observes_mask
 

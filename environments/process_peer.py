@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.faults import Fault
+from remuda.environments.errors import Fault
 from remuda.environments.lanes import Group, Lanes
 from remuda.environments.legal_actions import components_of
 from remuda.environments.spaces import Array, column_layout

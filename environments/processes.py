@@ -25,7 +25,7 @@ import numpy as np
 
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit
-from remuda.environments.faults import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, shown_action
+from remuda.environments.errors import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, shown_action
 from remuda.environments.lanes import Copies, Group, Lanes, Vectorization
 from remuda.environments.legal_actions import ACTION_MASK, sample_legal
 from remuda.environments.process_peer import (

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from remuda.config.errors import NoExit, shortened
-from remuda.environments.faults import (
+from remuda.environments.errors import (
     LARGEST_OBSERVATION,
     LARGEST_REWARD,
     MOST_IN_A_ROW,

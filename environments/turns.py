@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from gymnasium import spaces
 
-from remuda.environments.faults import checked_ends
+from remuda.environments.errors import checked_ends
 from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.spaces import Array, Space
 

@@ -16,8 +16,7 @@ from gymnasium import spaces
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.lanes import ParallelEnv
 from remuda.environments.legal_actions import ACTION_MASK, components_of, legal_of_mask
-from remuda.environments.packing import leaves
-from remuda.environments.spaces import Array, Space
+from remuda.environments.spaces import Array, Space, leaves
 
 
 def observes_mask(observation: Space, action: Space) -> bool:

@@ -13,7 +13,7 @@ from remuda.config.current import evaluated, on_task
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import AGAINST_PAST, SCORE
 from remuda.environments.copies import LocalCopies, local_copies
-from remuda.environments.faults import RestartLimit
+from remuda.environments.errors import RestartLimit
 from remuda.environments.lanes import AGENT
 from remuda.environments.make import check_environment, check_evaluated
 from remuda.environments.seeding import episode_seed, generator

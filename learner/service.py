@@ -15,13 +15,13 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.assignment import config_of_policy
 from remuda.environments.make import check_environment
 from remuda.learner.callbacks import LeaseCallbacks
-from remuda.learner.imitation import imitate
+from remuda.learner.checkpoint import continue_from, new_algorithm, take_weights
+from remuda.learner.demonstrations import imitate
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import choose_precision
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, TargetPublisher, taken_over
 from remuda.learner.role import PUBLISH_DEADLINE_S, LearnerRole
-from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.role_logbooks import learner_logbook
 from remuda.logbook.streams import end_printed, log_printed
 from remuda.logbook.timers import Timers

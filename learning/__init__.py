@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remuda.policy.base import Loss
-    from remuda.policy.network_learner import NetworkLearner, TargetLearner
+    from remuda.policy.network_learner import NetworkLearner, TargetLearner, Transitions
     from remuda.policy.networks.custom import Preparation
     from remuda.policy.networks.encoders import by_parts, impala_resnet, nature_cnn, perceptron, simba, transformer
     from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         SquashedGaussian,
         categorical,
     )
-    from remuda.policy.transitions import Transitions
 
 __all__ = [
     "Categorical",
@@ -72,7 +71,7 @@ __all__ = [
 if not TYPE_CHECKING:  # type checkers read the names above, and then know which names there are not
     _MODULES = {
         "policy.base": "Loss",
-        "policy.network_learner": "NetworkLearner TargetLearner",
+        "policy.network_learner": "NetworkLearner TargetLearner Transitions",
         "policy.networks.custom": "Preparation",
         "policy.networks.encoders": "by_parts impala_resnet nature_cnn perceptron simba transformer",
         "policy.networks.flat_parameters": "FlatParameters FlatPart",
@@ -83,7 +82,6 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "policy.networks.torch_networks": "RunningMoments",
         "policy.returns": "Outcome Returns VTrace generalized_advantages n_step_returns vtrace",
         "policy.torch_distributions": "Categorical Gaussian Likelihood MultiCategorical SquashedGaussian categorical",
-        "policy.transitions": "Transitions",
     }
     _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

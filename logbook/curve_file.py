@@ -31,8 +31,8 @@ from remuda.logbook.event_file import (
     restart_event,
     version_event,
 )
-from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import replacing
+from remuda.storage.record_file import AppendedFile
 
 MARK_INTERVAL_BYTES = 16 << 10
 """Between two marks; about this much is read when a file is opened. A mark takes some 200 bytes."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from remuda.storage.appended import AppendedFile
+from remuda.storage.record_file import AppendedFile
 
 _HERE = os.path.dirname(__file__)
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

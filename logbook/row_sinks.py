@@ -16,8 +16,8 @@ from remuda.config.plain import masked
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import SinkName
 from remuda.logbook.book import Logbook, RowSink
+from remuda.logbook.progress import CsvSink, JsonLinesSink
 from remuda.logbook.sink_process import ProcessService
-from remuda.logbook.tables import CsvSink, JsonLinesSink
 from remuda.logbook.trackers import BackgroundSink, Service, mlflow_run, require, wandb_run
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters

@@ -29,9 +29,8 @@ from remuda.logbook.series import (
     WorkerUsage,
     read_whole,
 )
-from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import replacing
-from remuda.storage.record_file import packed
+from remuda.storage.record_file import AppendedFile, packed
 from remuda.wire.messages import Counters
 
 EVENTS_PER_INTERVAL = 100

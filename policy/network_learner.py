@@ -1,8 +1,9 @@
-"""Bases of algorithms with a single network: state in checkpoints, steps on a loss, and shuffled minibatches."""
+"""Bases of algorithms with a single network: state in checkpoints, batches on the device, and steps on a loss."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 import numpy as np
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.base import Algorithm
+from remuda.policy.base import Algorithm, Arrays
 from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.layouts import flat
 from remuda.policy.networks.optimizers import Optimizer, Optimizers, make_optimizer
 from remuda.policy.networks.precision import Products
-from remuda.policy.networks.tensors import model_misfits
+from remuda.policy.networks.tensors import legal_in, model_misfits, to_tensor
 from remuda.policy.networks.torch_networks import RewardScale
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -176,3 +178,51 @@ def shuffled(
     here = (order >= 0) & (order < own)
     begins = [share * (whole // shares) + min(share, whole % shares) for share in range(shares)]
     return order[here], np.add.reduceat(here, begins, dtype=np.int64).tolist()
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """A batch of n rows of `n_step` environment steps each; see remuda.config.declaration.Steps."""
+
+    obs: torch.Tensor
+    """[n, …]: encoded."""
+    next_obs: torch.Tensor
+    action: torch.Tensor
+    """Indices of Discrete actions, int64 [n]; or the numbers of a Box in -1 … 1, float32 [n, k]."""
+    reward: torch.Tensor
+    """float32 [n]; the same for `discount`, 0 where the episode terminated, and `weights`."""
+    discount: torch.Tensor
+    weights: torch.Tensor
+    legal: torch.Tensor | None
+    """bool [n, actions]: legal actions in obs; None: all are legal. `next_legal` likewise for next_obs."""
+    next_legal: torch.Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @classmethod
+    def of(
+        cls, batch: Arrays, observation: ObservationSpec, action: ActionSpec, device: torch.device, *, as_vector: bool
+    ) -> Transitions:
+        """Move a batch to a device. With `as_vector` every observation becomes one vector, also with several parts."""
+
+        def given(column: np.ndarray) -> torch.Tensor:
+            return to_tensor(column, device)
+
+        def encoded(name: str) -> torch.Tensor:
+            return given(flat(observation, batch[name]) if as_vector else observation.encode(batch[name]))
+
+        if action.n is None:
+            taken = action.bounded(by="an algorithm that replays steps").from_environment(batch["action"])
+        else:
+            taken = action.indices(batch["action"])
+        return cls(
+            encoded("obs"),
+            encoded("next_obs"),
+            given(taken),
+            given(batch["reward"]),
+            given(batch["discount"]),
+            given(batch["weights"]),
+            legal_in(batch, "legal", device),
+            legal_in(batch, "next_legal", device),
+        )

@@ -50,7 +50,7 @@ class ObservationSpec:
         """Describe a single (not batched) observation space. Raises UnsupportedSpaceError."""
         from gymnasium.spaces import Box, Discrete  # not above: the coordinator imports this module too
 
-        from remuda.environments.packing import packs
+        from remuda.environments.spaces import packs
 
         if packs(space):
             return cls(tuple(space.shape), str(space.dtype), parts=space.parts)

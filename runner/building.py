@@ -16,10 +16,10 @@ from remuda.environments.assignment import configs_of_policies
 from remuda.environments.copies import agents_of
 from remuda.environments.make import check_tasks
 from remuda.evaluator.player import EpisodePlayer
-from remuda.learner.callback import Callback
+from remuda.learner.callbacks import Callback
+from remuda.learner.checkpoint import new_algorithm
 from remuda.learner.demonstrations import demonstrated
 from remuda.learner.outputs import LearnerOutputs
-from remuda.learner.start import new_algorithm
 from remuda.logbook.book import Logbook, Source
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
@@ -27,9 +27,8 @@ from remuda.policy.row_plan import check_buffer
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import RunJournal
-from remuda.training.journal_entry import Recovered
+from remuda.training.journal_entry import Recovered, ResumePoint
 from remuda.training.league import why_unrated
-from remuda.training.resume_point import ResumePoint
 from remuda.worker.affinity import bind_cores_alone
 
 

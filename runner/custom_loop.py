@@ -26,7 +26,7 @@ from remuda.logbook.statistics import Statistics
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, RunFolderError, prepare
 from remuda.storage.git import record_git
-from remuda.storage.ownership import Ownership
+from remuda.storage.lock import Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.training.commander.evaluation import is_best
 from remuda.wire.messages import CheckpointRecord, Counters

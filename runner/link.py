@@ -45,8 +45,8 @@ from remuda.training.effects import (
     RecordEffect,
     RecordReward,
 )
+from remuda.training.effects import record as record_effect
 from remuda.training.journal import together
-from remuda.training.recording import record as record_effect
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import (
     Assign,
@@ -66,7 +66,7 @@ from remuda.wire.messages import (
     WorkerMessage,
 )
 from remuda.worker.serve import AskedToEndError
-from remuda.worker.stores.files import FileCheckpoints
+from remuda.worker.stores.ports import FileCheckpoints
 
 SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
 """UUID of the only worker and of the experiment of a serial run."""

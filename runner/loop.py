@@ -13,10 +13,9 @@ from typing import Protocol
 from msgspec import structs
 
 from remuda.buffer.chunk import sweep_orphans
-from remuda.collector.collected import Collected
+from remuda.collector.collected import Collected, CollectSummary
 from remuda.collector.recorder import Behavior
 from remuda.collector.rollout import Collects
-from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.learner.loop import DivergedError

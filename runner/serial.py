@@ -21,13 +21,11 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.environments.copies import agents_of
-from remuda.learner.callback import Callback
-from remuda.learner.callbacks import CallbackLike, make_callbacks
-from remuda.learner.checkpoint import CheckpointState, Progress, restore_rngs
-from remuda.learner.imitation import imitate
+from remuda.learner.callbacks import Callback, CallbackLike, make_callbacks
+from remuda.learner.checkpoint import CheckpointState, Progress, continue_from, restore_rngs, take_weights
+from remuda.learner.demonstrations import imitate
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.precision import choose_precision
-from remuda.learner.start import continue_from, take_weights
 from remuda.logbook.book import Logbook
 from remuda.logbook.role_logbooks import serial_logbook
 from remuda.logbook.row_sinks import settings_of
@@ -42,15 +40,14 @@ from remuda.runner.loop import RunHooks, SerialLoop, StopRequest
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
-from remuda.storage.ownership import Ownership
+from remuda.storage.lock import Ownership
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.training.commander.evaluation import BestCheckpoint
-from remuda.training.identity import Identity
+from remuda.training.effects import open_logbook
 from remuda.training.journal import RunJournal, open_for_policies
-from remuda.training.journal_entry import Recovered
-from remuda.training.recording import open_logbook
+from remuda.training.journal_entry import Recovered, ResumePoint
 from remuda.training.recovery import catch_up, check_rows, keep_counted, resume_point, show_again, task_at
-from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import Identity
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.process import bound_threads
 

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import Literal
 
 from remuda.config.errors import Error
-from remuda.storage.ownership import Ownership
+from remuda.storage.lock import Ownership
 from remuda.storage.run_folder import PolicyFolder, RunFolder
 
 Mode = Literal["serial", "parallel"]

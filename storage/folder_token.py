@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 from remuda.storage.atomic import clock_s, write_text
-from remuda.storage.ownership import boot_id
+from remuda.storage.lock import boot_id
 
 _PREFIX = ".seen_"
 _MOST_BYTES = 4_096

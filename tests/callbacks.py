@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from remuda.learner.callback import Callback, CallbackRun
+from remuda.learner.callbacks import Callback, CallbackRun
 from remuda.wire.messages import Checkpointed, Ended, Episodes, Evaluated, Started
 
 

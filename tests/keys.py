@@ -14,8 +14,7 @@ from remuda.coordinator.rights import MAY_SAY
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import AuthorizedKeys, Identity
-from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.own import CallerKeys, Holder, caller_keys
+from remuda.wire.keys.folder import FOLDER, CallerKeys, Holder, KeysFolder, caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage
 from remuda.wire.router import RouterSocket
 from remuda.wire.sockets import DealerSocket, show_keys

@@ -60,8 +60,8 @@ ROOMS = [
         (
             {"leases"},
             {"bill"},
-            {"effects", "limits", "monitoring", "rights", "scheduler", "shares", "stream_server"},
-            {"connections", "settings"},
+            {"effects", "monitoring", "rights", "scheduler", "settings", "shares", "stream_server"},
+            {"connections"},
             {"addresses", "failures", "registry"},
             {"experiment"},
             {"catalog"},
@@ -82,7 +82,7 @@ ROOMS = [
             {"ranks", "returns", "saved_state", "schedules", "spaces"},
             {"networks"},
             {"base"},
-            {"acting", "transitions"},
+            {"acting"},
             {"entry", "network_learner", "return_distributions", "torch_distributions"},
             {"algorithms"},
             {"files", "row_plan"},
@@ -92,12 +92,12 @@ ROOMS = [
     Rooms(
         "training",
         (
-            {"changed_rows", "effects", "identity", "journal_database", "next_command", "snapshot", "vitals"},
+            {"effects", "journal_database", "next_command", "snapshot", "vitals"},
             {"league"},
-            {"resume_point", "run_snapshot"},
+            {"run_snapshot"},
             {"journal_entry"},
             {"commander", "replay"},
-            {"journal", "recording", "recovery", "status"},
+            {"journal", "recovery", "status"},
         ),
     ),
 ]

@@ -1,19 +1,28 @@
 """Records of a run in both modes: reports, rows, checkpoints and lines.
 
-Pure code makes them; recording.py writes them.
+Pure code makes them; `record` writes them into the run's logs and files.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
+from remuda.config.schema import ExperimentConfig
+from remuda.logbook.book import Logbook
 from remuda.logbook.lines import SourceLine, caller
-from remuda.logbook.progress import ProgressRow
+from remuda.logbook.progress import ProgressColumns, ProgressRow
 from remuda.logbook.reports import EventReport, Report
+from remuda.logbook.row_sinks import attach_configured
 from remuda.logbook.series import EventKind
+from remuda.policy.algorithms import declaration
+from remuda.storage.atomic import write_bytes
+from remuda.storage.checkpoint_index import CheckpointIndex, drop_models
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord, Counters, Role
 
 Level = Literal["info", "warning", "error"]
@@ -118,3 +127,51 @@ class Happened:
 
 
 RecordEffect = RecordCheckpoint | RecordReward | Emit | WriteProgress | WriteTimers | WriteLeague | LogLine
+
+
+def record(effect: RecordEffect, folder: RunFolder, log: Logbook, checkpoints: CheckpointIndex) -> None:
+    """Carry out one effect. Raises OSError if the disk refuses, and CheckpointIndexError."""
+    match effect:
+        case Emit():
+            log.emit(effect.report)
+        case WriteProgress():
+            log.progress(effect.row)
+        case WriteTimers():
+            log.timers(effect.document)
+        case WriteLeague():
+            write_bytes(folder.league, msgspec.json.format(msgspec.json.encode(effect.document)), durable=False)
+        case LogLine():
+            log.say("commander", effect.text, level=effect.level, at=effect.at)
+        case RecordCheckpoint():
+            gone = checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
+            drop_models(folder, gone)
+            if effect.interrupted:
+                checkpoints.link_interrupt(effect.record.train_iter)
+        case RecordReward():
+            checkpoints.set_reward(
+                effect.train_iter, effect.reward, task=effect.task, kwargs_json=effect.kwargs_json, best=effect.best
+            )
+
+
+def open_logbook(
+    of_mode: Callable[[RunFolder, ProgressColumns, Counters | None], Logbook],
+    folder: RunFolder,
+    config: ExperimentConfig,
+    resumed: Counters | None,
+    *,
+    sinks: bool = True,
+) -> Logbook:
+    """Open a run's logs, cut off at the start of a resumed run; with the sinks of the config unless
+    `sinks` is False."""
+    declared = declaration(config)
+    columns = ProgressColumns(
+        tuple(declared.loss_columns),
+        episode_info=config.env.episode_info,
+        collected=declared.collected,
+        evaluates=config.evaluator.episodes > 0,
+        has_tasks=bool(config.env.schedule),
+    )
+    log = of_mode(folder, columns, resumed)
+    if sinks:
+        attach_configured(log, config, folder, resumed)
+    return log

@@ -20,12 +20,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from remuda.buffer.index import Prioritized
-from remuda.training.changed_rows import Rows
-from remuda.training.identity import Identity
 from remuda.training.journal_database import Database, JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.league import LeagueSnapshot
-from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, HeadSnapshot, HourRow, RunSnapshot
+from remuda.training.run_snapshot import (
+    FORMAT,
+    Changes,
+    ExperimentSnapshot,
+    HeadSnapshot,
+    HourRow,
+    Identity,
+    Rows,
+    RunSnapshot,
+)
 from remuda.training.snapshot import (
     AccountSnapshot,
     CallbacksSnapshot,

@@ -24,8 +24,7 @@ from remuda.storage.untrusted import read_bounded
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import evaluation_report
-from remuda.training.journal_entry import Recovered
-from remuda.training.resume_point import ResumePoint
+from remuda.training.journal_entry import Recovered, ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.training.snapshot import CommanderSnapshot, CountedSnapshot, TaskSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef

@@ -1,15 +1,16 @@
-"""Snapshot of a whole run, made of snapshots of its parts, and the format of the journal."""
+"""Snapshot of a whole run, made of snapshots of its parts and of rows, and the format of the journal.
+
+Rows of a kind are journaled apart, as soon as they change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from remuda.training.changed_rows import Rows
-from remuda.training.identity import Identity
 from remuda.training.league import LeagueSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
@@ -30,10 +31,77 @@ from remuda.training.snapshot import (
     RestSnapshot,
     Snapshot,
 )
-from remuda.wire.messages import Counters, ExperimentState, ExperimentStatus, Used
+from remuda.wire.messages import (
+    Counters,
+    ExperimentState,
+    ExperimentStatus,
+    Used,
+)
 
 Stage = Literal["working", "draining", "settling", "releasing"]
 """Progress of the end; see ExperimentShutdown."""
+
+
+class Identity(Struct, array_like=True):
+    """Names, folder and priority of an experiment; only the priority may change. Stored by position: a new field goes
+    to the end, with a default."""
+
+    id: str
+    name: str
+    run_dir: str
+    policy_file: str
+    priority: int
+    """Experiments with a higher priority get workers first."""
+    submitted: int
+    """Number among all experiments, in order of submission."""
+    config_json: str = ""
+    """The config of the run, as submitted and resolved; empty once the run is over."""
+    policy: str = ""
+    """Name of the policy; empty in a run with a single policy."""
+    user: str = ""
+    """Name of the key that submitted the experiment."""
+    project: str = ""
+    """As in the config."""
+
+
+class Row(Protocol):
+    """State of a lease, place or worker."""
+
+    @property
+    def key(self) -> int | str:
+        """Key among rows of its kind."""
+        ...
+
+
+RowT = TypeVar("RowT", bound=Row)
+KeyT = TypeVar("KeyT", int, str)
+
+
+class Rows(Struct, Generic[RowT], frozen=True):
+    """Changed rows of one kind, and the keys of removed rows."""
+
+    put: tuple[RowT, ...] = ()
+    gone: tuple[int | str, ...] = ()
+
+
+class ChangedRows(Generic[KeyT]):
+    """Keeps the keys of changed rows; a row itself is made only when needed."""
+
+    def __init__(self) -> None:
+        self.put: set[KeyT] = set()
+        """The row of this key is new or different."""
+        self._gone: set[KeyT] = set()
+
+    def drop(self, key: KeyT) -> None:
+        """The row of this key is gone."""
+        self.put.discard(key)
+        self._gone.add(key)
+
+    def take(self, row: Callable[[KeyT], RowT]) -> Rows[RowT]:
+        """The changes since the last call; `row` makes the row of a key."""
+        rows = Rows(tuple(row(key) for key in sorted(self.put)), tuple(sorted(self._gone - self.put)))
+        self.put, self._gone = set(), set()
+        return rows
 
 
 class HourRow(Snapshot, frozen=True):

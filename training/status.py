@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from remuda.training.commander.end import End
 from remuda.training.commander.together import joined_counters, mean_return
-from remuda.training.identity import Identity
+from remuda.training.run_snapshot import Identity
 from remuda.wire.messages import OVER, CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyStatus
 
 RATE_WINDOW_S = 10.0

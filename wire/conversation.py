@@ -9,7 +9,7 @@ from remuda.config.errors import Error
 from remuda.wire.channel import Channel
 from remuda.wire.codec import OF_STRANGERS, CodecError, Envelope, check
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.keys.own import caller_keys, keys_again, no_exchange, not_authorized
+from remuda.wire.keys.folder import caller_keys, keys_again, no_exchange, not_authorized
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
 from remuda.wire.patience import spoken
 from remuda.wire.sockets import SILENCE_S, Arrival, DealerSocket, client_identity

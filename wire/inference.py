@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from remuda.wire.codec import CodecError, Frame, Limits, decode_header
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import Identity
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import CallerKeys
 from remuda.wire.keys.pair import KeyPair, new_pair
 from remuda.wire.messages import PROTOCOL_VERSION, Count, InferenceCallers, InferenceServer, PolicyRef
 from remuda.wire.router import RouterSocket

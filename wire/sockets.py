@@ -22,7 +22,7 @@ from remuda.wire.codec import (
     encode,
 )
 from remuda.wire.keys.authorized import Identity
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import CallerKeys
 from remuda.wire.keys.pair import require_curve
 from remuda.wire.messages import PROTOCOL_VERSION
 

@@ -22,7 +22,7 @@ from remuda.wire.channel import Channel
 from remuda.wire.codec import CodecError, ProtocolMismatchError
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import RefusedError
-from remuda.wire.keys.own import CallerKeys, caller_keys, keys_again, no_exchange, not_authorized
+from remuda.wire.keys.folder import CallerKeys, caller_keys, keys_again, no_exchange, not_authorized
 from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import (
     Ack,

@@ -19,7 +19,7 @@ from remuda.client.sweeps.record import RunRecord, SweepBook
 from remuda.config.errors import ConfigError
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import Mode, OnExists
-from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.storage.lock import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord
 

@@ -18,11 +18,10 @@ from dataclasses import replace
 from functools import partial
 
 from remuda.coordinator.bill import bill
-from remuda.coordinator.disk.holds import HELD_UP_S, HeldSince, Holds
 from remuda.coordinator.disk.jobs import BusyError, Jobs
 from remuda.coordinator.disk.run_folder import RunEffect, read_log
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.disk.run_thread import CONFIRM_S, JournalBatch, Journaled, RunThread
+from remuda.coordinator.disk.run_thread import CONFIRM_S, STALL_S, HeldSince, Holds, JournalBatch, Journaled, RunThread
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder, RunWriter, unrecoverable_run
 from remuda.coordinator.effects import (
     Abandon,
@@ -300,7 +299,7 @@ class Disk:
         run_thread, herd = self._run_threads.pop(effect.experiment, None), self._runs_folder
         if run_thread is not None:
             run_thread.room.give_up()
-            if run_thread.held_up_s(self._clock()) > HELD_UP_S:
+            if run_thread.held_up_s(self._clock()) > STALL_S:
                 run_thread.give_up()
             else:
                 run_thread.rest()  # it writes the reason to the run's log first

@@ -17,10 +17,9 @@ from remuda.logbook.book import Logbook
 from remuda.policy.files.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
-from remuda.training.journal_entry import Recovered
+from remuda.training.journal_entry import Recovered, ResumePoint
 from remuda.training.recovery import resume_point, task_at
 from remuda.training.replay.ledger import Ledger
-from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef
 

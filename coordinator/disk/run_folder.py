@@ -22,13 +22,12 @@ from remuda.logbook.tail import LogEntry, NoSuchSourceError
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.fence import sweep_claims
-from remuda.storage.ownership import Ownership
+from remuda.storage.lock import Ownership
 from remuda.storage.run_folder import RunFolder, policy_of
-from remuda.training.effects import Level, LogLine, RecordEffect
+from remuda.training.effects import Level, LogLine, RecordEffect, open_logbook, record
 from remuda.training.journal import RunJournal, open_journals, together
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.recording import open_logbook, record
 from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Counters, LogPiece, LogPosition, LogText, Rejected
 

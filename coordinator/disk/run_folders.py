@@ -42,7 +42,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexErro
 from remuda.storage.existing_folder import RunFolderError, discard, prepare, submitted_folder
 from remuda.storage.folder_token import FolderToken
 from remuda.storage.git import write_git
-from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.storage.lock import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, folder_of_policy
 from remuda.training.journal import RunJournal, journaled_policies, open_for_policies, open_journals
 from remuda.training.journal_database import JournalDamagedError, JournalError

@@ -19,23 +19,22 @@ import msgspec
 from msgspec.structs import astuple
 
 from remuda.coordinator.bill import by_hour, date
-from remuda.coordinator.disk.holds import HeldSince
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.run_thread import HeldSince
 from remuda.coordinator.effects import CloseRun
 from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.shares import LONGEST_H, Past
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import make_private
-from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.storage.lock import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RUNS_LIST, RUNS_OWNER, RunFolder
 from remuda.storage.untrusted import json_of, read_bounded
-from remuda.training.identity import Identity
 from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.next_command import resume_command
-from remuda.training.run_snapshot import FinishedRun, HourRow
+from remuda.training.run_snapshot import FinishedRun, HourRow, Identity
 from remuda.training.status import failed_status
 from remuda.wire.messages import OVER, BillLine, Quota, Used
 

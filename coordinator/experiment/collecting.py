@@ -12,10 +12,9 @@ from remuda.coordinator.experiment.flow import STALLED_S
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.policy.row_plan import joint_plan
-from remuda.training.changed_rows import ChangedRows, Rows
 from remuda.training.effects import LogLine
-from remuda.training.replay.accounting import Accepted
-from remuda.training.replay.limiters import CHUNKS_AHEAD
+from remuda.training.replay.accounting import CHUNKS_AHEAD, Accepted
+from remuda.training.run_snapshot import ChangedRows, Rows
 from remuda.training.snapshot import AccountSnapshot
 from remuda.wire.messages import (
     ChunkAccepted,

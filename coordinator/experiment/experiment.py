@@ -23,18 +23,15 @@ from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.experiment.workers import ExperimentWorkers, WorkerDemand
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.leases import LeaseBook, Sender
-from remuda.coordinator.limits import Hold
 from remuda.coordinator.scheduler import Demand, Holding
+from remuda.coordinator.settings import Hold
 from remuda.logbook.tensorboard import results_of
-from remuda.training.changed_rows import Rows
 from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.together import end_all, joined_end, last_returns, share_end
 from remuda.training.effects import Happened, LogLine
-from remuda.training.identity import Identity
-from remuda.training.journal_entry import JournalEntry, Recovered
+from remuda.training.journal_entry import JournalEntry, Recovered, ResumePoint
 from remuda.training.league import League
-from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, FinishedRun, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, FinishedRun, Identity, Rows, RunSnapshot
 from remuda.training.snapshot import LeaseHolder
 from remuda.training.status import RunState, joined_status
 from remuda.wire.messages import AnyMessage, ChunkMeta, ExperimentState, ExperimentStatus, Phase, Role, Used

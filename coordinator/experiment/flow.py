@@ -9,8 +9,8 @@ from msgspec import structs
 from remuda.coordinator.effects import DeleteChunks, SendToLease, Step
 from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.training.effects import LogLine
+from remuda.training.journal_entry import ResumePoint
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import FlowSnapshot
 from remuda.wire.messages import (
     Batches,

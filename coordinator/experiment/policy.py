@@ -15,17 +15,14 @@ from remuda.coordinator.leases import LeaseBook
 from remuda.environments.assignment import config_of_policy
 from remuda.logbook.tensorboard import results_of
 from remuda.policy.algorithms import declaration
-from remuda.training.changed_rows import Rows
 from remuda.training.commander.callbacks import CallbackBook, follow
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, Happened, LogLine, RecordEffect, WriteProgress, WriteTimers
-from remuda.training.identity import Identity
-from remuda.training.journal_entry import Recovered
+from remuda.training.journal_entry import Recovered, ResumePoint
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
-from remuda.training.resume_point import ResumePoint
-from remuda.training.run_snapshot import Changes, ExperimentSnapshot, Stage
+from remuda.training.run_snapshot import Changes, ExperimentSnapshot, Identity, Rows, Stage
 from remuda.training.snapshot import LeaseBookSnapshot
 from remuda.training.status import Rate, RunState
 from remuda.training.vitals import Vitals

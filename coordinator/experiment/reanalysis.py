@@ -21,9 +21,9 @@ from remuda.environments.seeding import generator
 from remuda.logbook.reports import BufferThroughputReport, Report
 from remuda.logbook.statistics import ratio
 from remuda.policy.algorithms import reanalyzed_by_workers
-from remuda.training.changed_rows import ChangedRows, Rows
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.run_snapshot import ChangedRows, Rows
 from remuda.training.snapshot import AskedSnapshot, ReanalysisRow, ReanalysisSnapshot
 from remuda.wire.messages import (
     IndexedChunk,

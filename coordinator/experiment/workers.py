@@ -14,7 +14,7 @@ from remuda.coordinator.leases import Lease, LeaseBook, several
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.series import EventKind
 from remuda.training.effects import Happened, Level, LogLine
-from remuda.training.identity import Identity
+from remuda.training.run_snapshot import Identity
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import (
     ROLES,

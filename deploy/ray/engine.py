@@ -22,7 +22,7 @@ from msgspec import Struct
 from remuda.config.launching import RayConfig, RayResources
 from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.folder import KEY_FILE
 from remuda.wire.keys.pair import PublicKey, new_pair
 from remuda.wire.keys.secret_file import write_secret
 from remuda.worker.link import WorkerIdentity

@@ -29,8 +29,7 @@ from remuda.deploy.slurm.commands import JobState, SlurmError, comment_of, note,
 from remuda.storage.atomic import write_bytes
 from remuda.storage.held_folder import HeldFolder
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.keys.folder import FOLDER, HerdKeys
-from remuda.wire.keys.own import KEY_FILE, caller_keys
+from remuda.wire.keys.folder import FOLDER, KEY_FILE, HerdKeys, caller_keys
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import MODE, KeyFileError, write_secret
 from remuda.wire.sockets import DealerSocket

@@ -20,11 +20,11 @@ from remuda.config.current import Number, with_values
 from remuda.config.learning import Precision
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import check_environment
+from remuda.learner.checkpoint import new_algorithm
 from remuda.learner.ranks.group import Message, RankGroup
 from remuda.learner.ranks.meeting import Lease, Meeting
 from remuda.learner.ranks.parts import packed, result_columns, unpacked
 from remuda.learner.settings import of_own_class
-from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.flat_parameters import keep_freed_memory
 from remuda.policy.networks.tensors import denormals_are_zero

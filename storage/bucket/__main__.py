@@ -17,14 +17,13 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from remuda.config.errors import Error
-from remuda.storage.bucket.address import BucketError, read_mark
-from remuda.storage.bucket.folder import LocalFolder
-from remuda.storage.bucket.opening import free_name, open_run
+from remuda.storage.bucket.address import BucketError, LocalFolder, read_mark
+from remuda.storage.bucket.opening import free_address, open_run
 from remuda.storage.bucket.shipper import MovedError, Shipper
 from remuda.storage.bucket.shipping import FINISH, Event
 from remuda.storage.bucket.store import Retries, Store
 from remuda.storage.existing_folder import OnExists
-from remuda.storage.ownership import FolderOwnedError
+from remuda.storage.lock import FolderOwnedError
 
 _LOOK_S = 0.5
 """Between two looks for the folder of a run that begins."""
@@ -99,7 +98,7 @@ class _Process:
 
         if last_epoch(store):
             now = datetime.now().astimezone()
-            self._address, root = free_name(self._address, self._folder.root, now)
+            self._address, root = free_address(self._address, self._folder.root, now)
             self._folder = LocalFolder(root)
 
     def _ship_until_the_end(self, shipper: Shipper) -> None:

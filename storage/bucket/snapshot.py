@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remuda.storage.bucket.address import MARK_END, BucketError
-from remuda.storage.bucket.folder import settings_of
+from remuda.storage.bucket.address import MARK_END, BucketError, settings_of
 from remuda.storage.bucket.generation import File, Part
 from remuda.storage.run_folder import RUNS_LIST, RUNS_OWNER, RunFolder
 

@@ -38,6 +38,6 @@ def test_a_file_system_without_locks_is_a_finding(tmp_path: Path, monkeypatch: p
     def no_locks(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr("remuda.storage.ownership.FileLock.acquire", no_locks)
+    monkeypatch.setattr("remuda.storage.lock.FileLock.acquire", no_locks)
     found = doctor._attempt("locks", lambda: doctor._locks(tmp_path))
     assert found == Finding("locks", "wrong", "OSError: [Errno 95] Operation not supported")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage.bucket.folder import LocalFolder
+from remuda.storage.bucket.address import LocalFolder
 from remuda.storage.bucket.opening import open_run
 from remuda.storage.bucket.shipper import Shipper
 from remuda.storage.bucket.store import Retries, Store

@@ -13,8 +13,7 @@ from remuda.cli import keys
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.keys import connection_to
 from remuda.wire import connection_file
-from remuda.wire.keys.folder import KeysFolder
-from remuda.wire.keys.own import caller_keys
+from remuda.wire.keys.folder import KeysFolder, caller_keys
 from remuda.wire.keys.secret_file import read_secret
 
 ALICE = "a" * 64

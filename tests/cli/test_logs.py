@@ -14,8 +14,7 @@ from remuda.storage.run_folder import PolicyFolder, RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
 from remuda.tests.worker.fake_coordinator import FakeCoordinator
-from remuda.training.identity import Identity
-from remuda.training.run_snapshot import FinishedRun
+from remuda.training.run_snapshot import FinishedRun, Identity
 from remuda.wire import connection_file
 from remuda.wire.messages import LogPiece, LogPosition, LogText, Rejected
 

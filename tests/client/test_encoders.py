@@ -14,7 +14,7 @@ import torch
 
 import remuda
 from remuda.config.errors import ConfigError
-from remuda.environments.packing import PackObservations
+from remuda.environments.spaces import PackObservations
 from remuda.policy.files.exported_policies import model_actor
 from remuda.policy.files.playable import find_checkpoint, load_checkpoint_policy
 from remuda.policy.networks.custom import Preparation

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.collected import Collected
-from remuda.collector.league import LeagueLanes
-from remuda.collector.opponents import OpponentLanes
+from remuda.collector.opponents import LeagueLanes, OpponentLanes
 from remuda.collector.recorder import Behavior, PolicySetup
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, SegmentRows, SequenceRows

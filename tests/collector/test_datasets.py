@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from remuda.buffer.chunk import Columns
-from remuda.buffer.episodes import Episodes, counted_episodes
-from remuda.buffer.minari_files import DatasetError, read_dataset, write_dataset
+from remuda.buffer.episodes import DatasetError, Episodes, counted_episodes, read_dataset, write_dataset
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig

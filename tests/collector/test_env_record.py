@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pytest
 
-from remuda.collector import env_spec
-from remuda.collector.env_spec import record_environment
+from remuda.collector import environments
+from remuda.collector.environments import record_environment
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.run_folder import RunFolder
@@ -47,7 +47,7 @@ def test_a_disk_that_refuses_is_warned_of(tmp_path: Path, monkeypatch: pytest.Mo
     def full(path: Path, text: str, *, durable: bool) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(env_spec, "write_text", full)
+    monkeypatch.setattr(environments, "write_text", full)
     (tmp_path / "vars.pkl").mkdir()  # nothing replaces a folder
     spec, copy = recorded(tmp_path, EnvConfig(id="CartPole-v1"))
     assert "env_spec.json was not written ([Errno 28] No space left" in spec

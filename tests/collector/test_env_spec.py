@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from remuda.collector.env_spec import environment_spec
+from remuda.collector.environments import environment_spec
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import UnsupportedSpaceError
 from remuda.environments.make import make_single

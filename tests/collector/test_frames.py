@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from remuda.buffer.frames import FRAMES, index_name
 from remuda.collector.collected import Collected
-from remuda.collector.frames import observation_columns
-from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows
+from remuda.collector.rows import NStepRows, Rows, SegmentRows, UnrollRows, observation_columns
 from remuda.tests.buffer.stacks import unstacked
 from remuda.tests.collector.rollouts import OneRollout
 from remuda.tests.policy.algorithms.untaught import Still
@@ -108,7 +107,7 @@ def test_what_is_read_is_what_was_seen(
     run = partial(collected, rows, chunks, num_envs=num_envs, padding=padding, longest=longest)
     encoded = list(run())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("remuda.collector.frames._MIN_FRAME_BYTES", 1 << 60)
+        patch.setattr("remuda.collector.rows._MIN_FRAME_BYTES", 1 << 60)
         plain = list(run())
     for got, expected in zip(encoded, plain, strict=True):
         assert FRAMES in got.columns

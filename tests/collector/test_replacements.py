@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from remuda.collector.collected import Collected
 from remuda.collector.rows import NStepRows, Rows, SegmentRows, SequenceRows
 from remuda.environments.copies import LocalCopies
-from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
+from remuda.environments.errors import BrokenEnvironmentError, RestartLimit
 from remuda.environments.lanes import Copies
 from remuda.environments.make import SingleEnv
 from remuda.environments.replaceable import ReplaceableEnv

@@ -14,9 +14,8 @@ import pytest
 
 from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
 from remuda.collector import environments as collector_environments
-from remuda.collector.collected import Collected
+from remuda.collector.collected import Collected, CollectSummary
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
-from remuda.collector.summary import CollectSummary
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.lanes import Copies
@@ -42,7 +41,7 @@ from remuda.wire.messages import (
     Task,
 )
 from remuda.worker.link import WorkerIdentity
-from remuda.worker.stores import files
+from remuda.worker.stores import ports
 
 CHUNK = 16
 NUM_ENVS = 4
@@ -290,7 +289,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         written: ChunkMeta = write_chunk(*args, **settings)
         return written
 
-    monkeypatch.setattr(files, "write_chunk", write)
+    monkeypatch.setattr(ports, "write_chunk", write)
     return refusing
 
 

@@ -18,7 +18,7 @@ from remuda.environments.assignment import config_of_policy
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import check_environment
 from remuda.learner import checkpoint
-from remuda.learner.start import new_algorithm
+from remuda.learner.checkpoint import new_algorithm
 from remuda.policy.files.policy_file import publish
 from remuda.tests.parallel.reading import texts
 from remuda.tests.worker.games import AGENTS, COPIES, games, shared_config

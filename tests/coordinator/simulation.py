@@ -29,8 +29,8 @@ from remuda.coordinator.bill import bill
 from remuda.coordinator.connections import HeldReplies
 from remuda.coordinator.events import Answered, Event, PreparedRun, QuotaKept, Received, RecoveredRun, RunPrepared, Tick
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
-from remuda.coordinator.limits import Hold, Limits
 from remuda.coordinator.service import LEASES_PER_START
+from remuda.coordinator.settings import Hold, Limits
 from remuda.coordinator.state import Coordinator
 from remuda.environments.assignment import configs_of_policies
 from remuda.learner.callbacks import LeaseCallbacks
@@ -41,7 +41,6 @@ from remuda.logbook.progress import ProgressRow
 from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.policy.row_plan import joint_plan, row_plan
 from remuda.tests.keys import somebody_for
-from remuda.training.changed_rows import Rows
 from remuda.training.commander.outcomes import evaluation_report
 from remuda.training.effects import (
     Emit,
@@ -54,7 +53,7 @@ from remuda.training.effects import (
 )
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.replay.ledger import Ledger
-from remuda.training.run_snapshot import Changes, FinishedRun, HourRow, RunSnapshot
+from remuda.training.run_snapshot import Changes, FinishedRun, HourRow, Rows, RunSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
     CountedSnapshot,

@@ -14,7 +14,7 @@ import pytest
 from remuda.coordinator import addresses as addresses_module
 from remuda.coordinator.addresses import ConnectionFileTakenError, PublishedFiles, listen_again, reachable
 from remuda.coordinator.settings import Settings
-from remuda.storage.ownership import Ownership
+from remuda.storage.lock import Ownership
 from remuda.storage.run_folder import RUNS_OWNER
 from remuda.tests.keys import door
 from remuda.tests.patience import HANG_S

@@ -19,9 +19,8 @@ from remuda.coordinator.scheduler import Demand, plan
 from remuda.coordinator.shares import US_PER_HOUR, Active, Past, Shares
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import DelayingWorld, Worker, World
-from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.run_snapshot import FinishedRun, HourRow, MeterSnapshot
+from remuda.training.run_snapshot import FinishedRun, HourRow, Identity, MeterSnapshot
 from remuda.wire.codec import Envelope, decode, encode
 from remuda.wire.messages import (
     LARGEST_COUNT,

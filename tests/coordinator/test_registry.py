@@ -7,8 +7,8 @@ import re
 import pytest
 
 from remuda.coordinator.events import Received
-from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry, Worker
+from remuda.coordinator.settings import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.keys import somebody_for

@@ -15,14 +15,14 @@ from remuda.coordinator import assignments
 from remuda.coordinator.experiment import collecting
 from remuda.coordinator.experiment.collecting import CreditBook
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
 from remuda.coordinator.scheduler import Demand, Holding, Plan, plan
+from remuda.coordinator.settings import Limits
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config, holder
 from remuda.tests.coordinator.simulation import STEP_S, CollectorWork, World
 from remuda.tests.coordinator.work import operations
-from remuda.training.replay.limiters import CHUNKS_AHEAD
+from remuda.training.replay.accounting import CHUNKS_AHEAD
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, PolicyRef, Register
 
 FEW, MANY = 50, 800

@@ -17,7 +17,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.config.workers import InferenceConfig
 from remuda.coordinator.failures import FAILURES_IN_A_ROW
-from remuda.coordinator.limits import Limits
+from remuda.coordinator.settings import Limits
 from remuda.tests.coordinator.configs import short_config, short_on_policy_config
 from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import Faults, Worker, World

@@ -6,8 +6,8 @@ from remuda.coordinator.catalog import Catalog
 from remuda.coordinator.effects import Effect, Exit, Send
 from remuda.coordinator.events import HandoverRequested, Received, ShutdownRequested
 from remuda.coordinator.journaling import Journaling
-from remuda.coordinator.limits import Limits
 from remuda.coordinator.registry import Registry
+from remuda.coordinator.settings import Limits
 from remuda.coordinator.shutdown import HELD_UP_S, CoordinatorShutdown
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CLIENT, LearnerWork, World

@@ -19,8 +19,7 @@ from remuda.tests.keys import caller, keys_folder
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.stores.served import Ranch, chunk
 from remuda.wire.messages import RefusalCounts
-from remuda.wire.streams.messages import Cancel
-from remuda.wire.streams.sockets import StreamDealer
+from remuda.wire.streams import Cancel, StreamDealer
 from remuda.worker.stores.transfers import Upload
 
 pytestmark = pytest.mark.processes

@@ -21,7 +21,7 @@ from remuda.coordinator.events import RecoveredRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.leases import Lease
-from remuda.coordinator.limits import Limits
+from remuda.coordinator.settings import Limits
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.work import operations, size_of

@@ -13,8 +13,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import check_environment, require_same
-from remuda.environments.packing import packed_space
-from remuda.environments.spaces import Space
+from remuda.environments.spaces import Space, packed_space
 
 MODULE = """
 import gymnasium

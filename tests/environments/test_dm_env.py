@@ -14,7 +14,7 @@ from remuda.config.environment import EnvConfig
 from remuda.environments.dm_env import DmEnv
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_plain, make_single
-from remuda.environments.packing import PackedSpace, unpacked
+from remuda.environments.spaces import PackedSpace, unpacked
 
 HERE = "remuda.tests.environments.test_dm_env"
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.envpool_vector import auto_takes_pool
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.lanes import Copies
+from remuda.environments.vectors import auto_takes_pool
 from remuda.tests.environments.stepping import begun, copies_of, spaces_of, stepped
 
 

@@ -16,8 +16,7 @@ from remuda.config.environment import EnvConfig
 from remuda.environments.copies import make_copies
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
-from remuda.environments.packing import packs
-from remuda.environments.spaces import Array
+from remuda.environments.spaces import Array, packs
 from remuda.environments.wrappers import observes_mask
 from remuda.tests.environments.leaving import Leaving
 from remuda.tests.environments.masked import ACTIONS, Choosy

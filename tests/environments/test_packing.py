@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from remuda.collector.env_spec import environment_spec
+from remuda.collector.environments import environment_spec
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
 from remuda.environments.make import make_single
-from remuda.environments.packing import PackObservations, packed_space, packs, unpacked
+from remuda.environments.spaces import PackObservations, packed_space, packs, unpacked
 from remuda.tests.environments.stepping import begun, copies_of
 from remuda.tests.environments.structured import Cells, Grid, WithGraph, WrongShape
 

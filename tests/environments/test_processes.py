@@ -17,7 +17,7 @@ import pytest
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.copies import make_copies
-from remuda.environments.faults import BrokenEnvironmentError, RestartLimit
+from remuda.environments.errors import BrokenEnvironmentError, RestartLimit
 from remuda.environments.lanes import AGENT, Group
 from remuda.environments.make import make_single
 from remuda.environments.processes import ProcessCopies

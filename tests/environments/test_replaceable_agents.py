@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from remuda.environments.copies import LocalCopies
-from remuda.environments.faults import Fault
+from remuda.environments.errors import Fault
 from remuda.environments.lanes import Group
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.tests.environments.leaving import Leaving, Stepped

@@ -14,8 +14,7 @@ from gymnasium import spaces
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.copies import LocalCopies
-from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.faults import MOST_IN_A_ROW, BrokenEnvironmentError, Fault, RestartLimit
+from remuda.environments.errors import MOST_IN_A_ROW, BrokenEnvironmentError, EnvironmentBuildError, Fault, RestartLimit
 from remuda.environments.lanes import AGENT, Copies, Group
 from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.processes import ProcessCopies

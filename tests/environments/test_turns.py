@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remuda.config.environment import EnvConfig
-from remuda.environments.faults import UnusableResultError
+from remuda.environments.errors import UnusableResultError
 from remuda.environments.make import make_parallel
 
 pytest.importorskip("pettingzoo", reason="tic-tac-toe is of PettingZoo: pip install 'remuda[pettingzoo]'")

@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from remuda.config.environment import EnvConfig
 from remuda.environments.copies import LocalCopies
-from remuda.environments.faults import UnusableResultError
+from remuda.environments.errors import UnusableResultError
 from remuda.environments.processes import choose_processes, processes_for, time_step, usable_cores
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import VectorCopies

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.environments.faults import RestartLimit
+from remuda.environments.errors import RestartLimit
 from remuda.environments.make import SingleEnv
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.seeding import replacement_seed

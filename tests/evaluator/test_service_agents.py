@@ -12,7 +12,7 @@ from remuda.environments.make import check_environment
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner import checkpoint
-from remuda.learner.start import new_algorithm
+from remuda.learner.checkpoint import new_algorithm
 from remuda.tests.parallel.reading import texts
 from remuda.tests.worker.games import AGENTS, LENGTHS, games, shared_config
 from remuda.tests.worker.leases import assign_to, new_run, sha256_of, stores_of

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from remuda.buffer.chunk import read_chunk
-from remuda.buffer.minari_files import read_dataset
+from remuda.buffer.episodes import read_dataset
 from remuda.policy.files.policy_file import read_ref
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import ENDLESS, IN_WORK, Herd, Journal, assert_exact, assert_exact_run, customized, kill

@@ -29,7 +29,7 @@ from remuda.wire.channel import Channel
 from remuda.wire.codec import Envelope, encode
 from remuda.wire.connection_file import read
 from remuda.wire.conversation import RefusedError
-from remuda.wire.keys.own import caller_keys
+from remuda.wire.keys.folder import caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Bye, Leave, Register, Registered
 from remuda.wire.sockets import Arrival, DealerSocket, worker_identity
 from remuda.worker.link import Link

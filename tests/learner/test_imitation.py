@@ -9,8 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from remuda.buffer.episodes import Episodes
-from remuda.buffer.minari_files import DatasetError, write_dataset
+from remuda.buffer.episodes import DatasetError, Episodes, write_dataset
 from remuda.config.algorithms.actor_critic import PpoConfig
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.q_learning import DqnConfig
@@ -20,8 +19,7 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.spaces import Space
-from remuda.learner.demonstrations import with_demonstrations
-from remuda.learner.imitation import imitate
+from remuda.learner.demonstrations import imitate, with_demonstrations
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.spaces import ActionSpec, ObservationSpec

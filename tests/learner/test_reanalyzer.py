@@ -24,7 +24,7 @@ from remuda.tests.worker.leases import algorithm_of, assign_to, new_run, small_c
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
 from remuda.wire.messages import ChunkId, ChunkMeta, IndexedChunk, NotReanalyzed, PolicyRef, Reanalyze, Reanalyzed
 from remuda.worker.link import WorkerIdentity
-from remuda.worker.stores import files
+from remuda.worker.stores import ports
 
 COLLECTOR = "bbbbbbbb-0000-4000-8000-000000000001"
 POLICY = {
@@ -158,7 +158,7 @@ def test_what_a_full_disk_refuses_is_written_later(lease: Lease, monkeypatch: py
             raise OSError(errno.ENOSPC, "no space left")
         return write_chunk(*arguments)
 
-    monkeypatch.setattr(files, "write_chunk", refusing)
+    monkeypatch.setattr(ports, "write_chunk", refusing)
     lease.ask(lease.chunk(0))
     lease.ask(lease.chunk(1))
     lease.work.step()

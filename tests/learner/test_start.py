@@ -19,11 +19,10 @@ from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
-from remuda.learner.checkpoint import Progress
+from remuda.learner.checkpoint import Progress, continue_from, new_algorithm
 from remuda.learner.loop import Batch, LearnerLoop
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.settings import LearnerSettings
-from remuda.learner.start import continue_from, new_algorithm
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.tests.policy.cases import dqn

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config.load import load_settings
-from remuda.environments.packing import PackedSpace, unpacked
+from remuda.environments.spaces import PackedSpace, unpacked
 from remuda.policy.files.functions import load_policy
 from remuda.runner.serial import RunResult, Start, run
 from remuda.tests.runner.runs import Flag, Ticking

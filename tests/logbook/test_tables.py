@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.logbook.progress import ProgressRow
-from remuda.logbook.tables import CsvSink, JsonLinesSink, Table
+from remuda.logbook.progress import CsvSink, JsonLinesSink, ProgressRow, Table
 
 NAMES = st.from_regex(r"[a-z_][a-z0-9_./-]{0,8}", fullmatch=True)
 TEST: dict[str, Any] = {"test_returns": [9.0, 11.0], "test_lengths": [9, 11], "test_env_step": 0}

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from remuda.environments.errors import UnsupportedSpaceError
-from remuda.environments.packing import packed_space
+from remuda.environments.spaces import packed_space
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 

@@ -13,7 +13,7 @@ from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.config.workers import CallbackConfig
-from remuda.learner.callback import Callback
+from remuda.learner.callbacks import Callback
 from remuda.logbook.series import Logged, read_series
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner.serial import Start

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from remuda.buffer import minari_files
-from remuda.buffer.episodes import Episodes
-from remuda.buffer.minari_files import DatasetError, write_dataset
+from remuda.buffer import episodes as episode_files
+from remuda.buffer.episodes import DatasetError, Episodes, write_dataset
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.runner.runs import forget_steps, run_tiny, steps_really_taken, tiny_config
@@ -67,13 +66,13 @@ def test_demonstrations_are_read_once_and_checked_by_their_ends(
 ) -> None:
     """A mistake between the ends is found by the learner, with the same words."""
     read: list[int] = []
-    own = minari_files._episode
+    own = episode_files._episode
 
     def counted(one: Any, source: Path) -> Episodes:
         read.append(int(one.id))
         return own(one, source)
 
-    monkeypatch.setattr(minari_files, "_episode", counted)
+    monkeypatch.setattr(episode_files, "_episode", counted)
     dataset = walked(tmp_path / "walks", 200, episodes=5, finite=finite)
     config = tiny_config(tmp_path, f"buffer.demonstrations={dataset}", "stop.max_env_steps=50")
     if finite:

@@ -26,7 +26,7 @@ from remuda.policy.saved_state import require_finite
 from remuda.runner.serial import Start, run
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
-from remuda.storage.ownership import FolderOwnedError
+from remuda.storage.lock import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.runs import GAVE_WAY, Flag, Ticking, run_tiny, tiny_config

@@ -26,16 +26,16 @@ from remuda.config.readers import parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.runs_folder import RunsFolder, known_runs, unrecoverable_run
 from remuda.learner.ranks import parts
+from remuda.logbook.progress import JsonLinesSink
 from remuda.logbook.series import SeriesError, read_series
-from remuda.logbook.tables import JsonLinesSink
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.policy_file import PolicyFileError, load, publish, read_ref
 from remuda.policy.ranks import RankLostError
 from remuda.storage.bucket.address import BucketError
 from remuda.storage.bucket.generation import File, Generation, Part, decoded, encoded
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.lock import FolderOwnedError
 from remuda.storage.notes import Notes, read_notes, write_notes
-from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.storage.tensor_file import fingerprint, in_file_order
 from remuda.storage.untrusted import read_bounded
@@ -147,20 +147,19 @@ def _read_message(path: Path) -> None:
 
 
 def _stream_message(path: Path) -> None:
-    from remuda.wire.streams.messages import Get
-    from remuda.wire.streams.sockets import encode
+    from remuda.wire.streams import Get, encode
 
     grant = Grant("/runs/x", "collector", WORKER, 1, "policy_x_000001", "0" * 64)
     path.write_bytes(packed([bytes(frame) for frame in encode(Get(2, grant, "policy", "x"))]))
 
 
 def _read_stream_message(path: Path) -> None:
-    from remuda.wire.streams import sockets
+    from remuda.wire import streams
 
     frames = unpacked(path.read_bytes())
     with suppress(CodecError):
-        sockets.decode(frames, sockets.of_server)
-    sockets.decode(frames, sockets.of_workers)
+        streams.decode(frames, streams.of_server)
+    streams.decode(frames, streams.of_workers)
 
 
 def _ask(path: Path) -> None:

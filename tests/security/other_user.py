@@ -17,7 +17,7 @@ from pathlib import Path
 import zmq
 
 from remuda.wire.codec import Envelope, encode
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import CallerKeys
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import StatusRequest
 from remuda.wire.sockets import show_keys

@@ -20,7 +20,7 @@ from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.warm.program import REMUDA
 from remuda.wire import connection_file
-from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.folder import KEY_FILE
 from remuda.wire.keys.secret_file import read_secret
 
 pytestmark = pytest.mark.processes

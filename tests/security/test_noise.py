@@ -27,11 +27,10 @@ from remuda.tests.security.sizes import STRANGERS, within
 from remuda.tests.worker.stores.served import WORKER
 from remuda.wire.codec import OF_STRANGERS
 from remuda.wire.connection_file import read
-from remuda.wire.keys.own import caller_keys
+from remuda.wire.keys.folder import caller_keys
 from remuda.wire.messages import Grant
 from remuda.wire.sockets import worker_identity
-from remuda.wire.streams.messages import Get, Refused
-from remuda.wire.streams.sockets import StreamDealer
+from remuda.wire.streams import Get, Refused, StreamDealer
 from remuda.worker.process import raise_open_files_limit
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("strangers at four ports")]

@@ -17,8 +17,7 @@ from remuda.wire.codec import CodecError
 from remuda.wire.keys.authorized import Grants
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.messages import Grant
-from remuda.wire.streams.messages import Get, LogAppend, Put
-from remuda.wire.streams.sockets import decode, encode, of_workers
+from remuda.wire.streams import Get, LogAppend, Put, decode, encode, of_workers
 from remuda.worker.stores.server.granted_paths import GrantedPaths, NotAllowedError
 
 GRANTS = Grants(new_pair("coordinator"))

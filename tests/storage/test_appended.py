@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage.appended import AppendedFile
+from remuda.storage.record_file import AppendedFile
 
 
 def refuse(patch: pytest.MonkeyPatch, *names: str) -> None:

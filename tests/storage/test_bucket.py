@@ -16,11 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.storage.bucket.address import BucketError, address_of, local_folder, read_mark
-from remuda.storage.bucket.folder import LocalFolder
+from remuda.storage.bucket.address import BucketError, LocalFolder, address_of, local_folder, read_mark
 from remuda.storage.bucket.generation import KEPT
-from remuda.storage.bucket.opening import OccupiedError, open_run
-from remuda.storage.bucket.restore import restore, restore_found
+from remuda.storage.bucket.opening import OccupiedError, open_run, restore, restore_found
 from remuda.storage.bucket.shipper import MovedError, Shipped, Shipper, claim
 from remuda.storage.bucket.snapshot import copy_database
 from remuda.storage.bucket.store import Retries, Store

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage.ownership import BOOT_ID, STALE_S, FolderOwnedError, Ownership
+from remuda.storage.lock import BOOT_ID, STALE_S, FolderOwnedError, Ownership
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from remuda.storage.ownership import Ownership
+from remuda.storage.lock import Ownership
 owner = Ownership(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

@@ -25,7 +25,6 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
 from remuda.training import journal, journal_database
-from remuda.training.changed_rows import Rows
 from remuda.training.journal import (
     RunJournal,
     is_queued,
@@ -36,7 +35,7 @@ from remuda.training.journal import (
 )
 from remuda.training.journal_database import JournalError, committing, is_open, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.run_snapshot import Changes
+from remuda.training.run_snapshot import Changes, Rows
 from remuda.training.snapshot import AskedSnapshot, DeathsSnapshot, ReanalysisRow, ReanalysisSnapshot
 from remuda.wire.messages import ExperimentState, IndexedChunk, IndexedReanalysis, PolicyRef, Reanalysis, ReanalysisId
 
@@ -243,9 +242,9 @@ WRITER = """
 import sys
 from pathlib import Path
 import msgspec
-from remuda.training.journal_entry import JournalEntry
+from remuda.training.journal_entry import (JournalEntry)
 from remuda.training.journal import RunJournal
-from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.run_snapshot import (RunSnapshot)
 from remuda.training.snapshot import DeathsSnapshot
 from remuda.tests.buffer.chunks import meta_of
 from remuda.wire.messages import IndexedChunk

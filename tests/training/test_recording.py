@@ -18,8 +18,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
 from remuda.training.commander.commander import Commander
-from remuda.training.effects import LogLine, RecordCheckpoint, RecordEffect, RecordReward, WriteTimers
-from remuda.training.recording import record
+from remuda.training.effects import LogLine, RecordCheckpoint, RecordEffect, RecordReward, WriteTimers, record
 from remuda.training.recovery import catch_up
 from remuda.training.snapshot import EvaluationResult
 from remuda.wire.messages import CheckpointRecord

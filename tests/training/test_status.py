@@ -6,7 +6,7 @@ import pytest
 
 from remuda.tests.training.commander.test_commander import record
 from remuda.training.commander.end import End
-from remuda.training.identity import Identity
+from remuda.training.run_snapshot import Identity
 from remuda.training.status import RATE_WINDOW_S, Rate, RunState, failed_status, joined_status
 from remuda.wire.messages import ExperimentState
 

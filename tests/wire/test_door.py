@@ -19,8 +19,7 @@ from remuda.wire.codec import Envelope, encode
 from remuda.wire.conversation import Conversation, MovedError, NotLetInError
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import AuthorizedKeys, Identity
-from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.own import CallerKeys, caller_keys
+from remuda.wire.keys.folder import FOLDER, CallerKeys, KeysFolder, caller_keys
 from remuda.wire.keys.pair import KeyPair, new_pair
 from remuda.wire.messages import Leave, Ready, RefusalCounts, StatusRequest
 from remuda.wire.router import RouterSocket

@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
-from remuda.learner.start import new_algorithm
+from remuda.learner.checkpoint import new_algorithm
 from remuda.policy.base import Algorithm
 from remuda.storage.existing_folder import prepare
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign
-from remuda.worker.stores.files import file_stores
-from remuda.worker.stores.ports import RunStores
+from remuda.worker.stores.ports import RunStores, file_stores
 
 EXPERIMENT = "eeeeeeee-0000-4000-8000-000000000001"
 

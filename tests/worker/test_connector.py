@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from remuda.tests.keys import connection_to
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.folder import FOLDER, KEY_FILE, KeysFolder
 from remuda.wire.messages import PROTOCOL_VERSION, Register
 from remuda.worker.session import Connector
 

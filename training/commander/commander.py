@@ -23,7 +23,7 @@ from remuda.training.commander.evaluation import (
     is_best,
     next_boundary,
 )
-from remuda.training.resume_point import ResumePoint
+from remuda.training.journal_entry import ResumePoint
 from remuda.training.snapshot import CommanderSnapshot, EvaluationResult, TaskSnapshot
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 

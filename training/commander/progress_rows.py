@@ -12,7 +12,7 @@ from remuda.logbook.statistics import merged, weighted_means
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.curriculum import Curriculum
 from remuda.training.commander.evaluation import Awaited, boundary_at, due_env_step, next_boundary
-from remuda.training.resume_point import ResumePoint
+from remuda.training.journal_entry import ResumePoint
 from remuda.training.snapshot import EpisodesSnapshot, EvaluationResult, NewEpisodes, ProgressSnapshot, RowSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 

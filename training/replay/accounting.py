@@ -1,6 +1,9 @@
 """The experience of an experiment: counted, available and deletable chunks.
 
 Connects the ledger (counted chunks), the replay index (live rows) and the reports of the buffer. Both modes use it.
+
+
+Limiter and sampler for the config of a run.
 """
 
 from __future__ import annotations
@@ -14,19 +17,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, SampledRows
+from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
 from remuda.buffer.monitor import BufferMonitor
 from remuda.buffer.payload_files import end_row
-from remuda.buffer.samplers import FifoSampler, importance_beta
+from remuda.buffer.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler, importance_beta
+from remuda.config.learning import BufferConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
-from remuda.policy.row_plan import row_plan
+from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
+from remuda.training.journal_entry import ResumePoint
 from remuda.training.replay.buffer_reports import sample_report, throughput_report
 from remuda.training.replay.ledger import Ledger, TooManyGapsError, UnknownLeaseError
-from remuda.training.replay.limiters import CHUNKS_AHEAD, on_policy_limiter, replay_limiter, sampler_of
-from remuda.training.resume_point import ResumePoint
 from remuda.training.snapshot import IndexSnapshot, ReplaySnapshot
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
+
+CHUNKS_AHEAD = 2
+"""Most unfinished chunks of a collector: one being collected, one being announced."""
+REQUESTS_IN_FLIGHT = 3
+"""Most requests with sampled but untrained batches: one in use, two ahead."""
 
 
 class Accepted(Struct, frozen=True):
@@ -65,13 +74,13 @@ class ReplayAccounting:
         """Counted chunks and counters."""
         collectors = 1 if serial else None
         self.plan = row_plan(config, collectors=collectors)
-        self._on_policy = on_policy_limiter(config, self.plan)
-        replay = self._on_policy or replay_limiter(config, self.plan, serial=serial)
+        self._on_policy = _on_policy_limiter(config, self.plan)
+        replay = self._on_policy or _replay_limiter(config, self.plan, serial=serial)
         generation = 0 if resumed is None else resumed.generation
         self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=generation)
         self.index = ReplayIndex(
             self.plan.capacity,
-            FifoSampler() if self.plan.on_policy else sampler_of(buffer),
+            FifoSampler() if self.plan.on_policy else _sampler_of(buffer),
             limiter=replay,
             rng=self._rng,
             quota_bytes=buffer.quota_bytes,
@@ -358,3 +367,30 @@ class ReplayAccounting:
             )
         reports, self._reports = self._reports, []
         return reports
+
+
+def _on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
+    """Return the limit on the lead of collectors over an on-policy learner; None for learning from replay and without
+    learning."""
+    if not plan.on_policy or config.learner.inference:
+        return None
+    lag = config.buffer.max_policy_lag
+    return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
+
+
+def _replay_limiter(config: ExperimentConfig, plan: RowPlan, *, serial: bool) -> SamplesPerInsertLimiter:
+    """Return the limit on the distance between collectors and a learner from replay; `serial`: they work in turn."""
+    batches = 1 if serial else REQUESTS_IN_FLIGHT * plan.batches_per_request
+    return SamplesPerInsertLimiter(
+        None if config.learner.inference else config.buffer.samples_per_insert,
+        config.buffer.min_rows,
+        request_rows=batches * plan.rows_per_update,
+        chunk_rows=plan.most_chunk_rows * (1 if serial else config.collector.count),
+    )
+
+
+def _sampler_of(buffer: BufferConfig) -> Sampler:
+    """Return the sampler of replay rows."""
+    if buffer.prioritized:
+        return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)
+    return UniformSampler(buffer.capacity)

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from remuda.buffer.chunk import Columns, is_finite
-from remuda.buffer.episodes import Column, Episodes
-from remuda.buffer.minari_files import Dataset, DatasetError, read_dataset
+from remuda.buffer.episodes import Column, Dataset, DatasetError, Episodes, read_dataset
 from remuda.config.declaration import Steps
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig

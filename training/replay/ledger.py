@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from remuda.training.changed_rows import ChangedRows, Rows
+from remuda.training.run_snapshot import ChangedRows, Rows
 from remuda.training.snapshot import CountedSnapshot, LedgerSnapshot
 from remuda.wire.messages import ChunkId, ChunkMeta, Counters, LedgerCounts
 

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from itertools import count
 
 from remuda.wire.connection_file import ConnectionFileError
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import CallerKeys
 from remuda.wire.sockets import SILENCE_S
-from remuda.wire.streams.messages import Cancel
-from remuda.wire.streams.sockets import StreamDealer
+from remuda.wire.streams import Cancel, StreamDealer
 from remuda.worker.stores.transfers import Transfer
 
 WAIT_S = 0.25

@@ -12,11 +12,10 @@ from remuda.storage.existing_folder import submitted_folder
 from remuda.storage.folder_token import has_token
 from remuda.storage.held_folder import HeldFolder
 from remuda.storage.run_folder import PolicyFolder, RunFolder, folder_of_policy
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import CallerKeys
 from remuda.wire.messages import Assign, Registered, Role
 from remuda.worker.stores.client import StreamClient
-from remuda.worker.stores.files import file_stores
-from remuda.worker.stores.ports import RunStores
+from remuda.worker.stores.ports import RunStores, file_stores
 from remuda.worker.stores.streams import LogStream, stream_stores
 
 _PREFIX = "remuda-worker-"

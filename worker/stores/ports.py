@@ -1,7 +1,7 @@
-"""Access to the files of a run: three ports, each with two implementations.
+"""Access to the files of a run: three ports, and their implementation for workers with the runs folder.
 
-`worker/stores/files.py` is for workers with the runs folder, `worker/stores/streams.py` for workers without. Roles use
-only these ports, and never open a path from a message.
+`worker/stores/streams.py` implements the ports for workers without. Roles use only these ports, and never open a path
+from a message.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from remuda.buffer.chunk import AnyPayload, Columns, Payload
-from remuda.policy.files.policy_file import LoadedPolicy
-from remuda.storage.run_folder import RunFolder
+from remuda.buffer.chunk import AnyPayload, Columns, Payload, read_chunk, write_chunk
+from remuda.policy.files.policy_file import LoadedPolicy, load
+from remuda.storage.atomic import DISK_IS_FULL
+from remuda.storage.run_folder import RunFolder, target_file
 from remuda.wire.messages import PolicyRef
 
 
@@ -105,3 +106,60 @@ class RunStores:
     def of_policies(self) -> tuple[RunStores, ...]:
         """Stores of each policy; with one policy, these stores."""
         return tuple(self.policies_apart.values()) or (self,)
+
+
+def file_stores(folder: RunFolder, policy_file: str) -> RunStores:
+    """Return the stores of a run; `policy_file` is a name in its policy/."""
+    return RunStores(
+        folder,
+        FilePayloads(folder.data),
+        FilePolicy(folder.policy / policy_file),
+        FilePolicy(folder.policy / target_file(policy_file)),
+        FileCheckpoints(folder.ckpt),
+        folder.steps,
+    )
+
+
+class FilePayloads:
+    """A PayloadStore."""
+
+    ahead = 0
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    def write(self, meta: AnyPayload, columns: Columns) -> AnyPayload:
+        """See PayloadStore. A full disk is waited for."""
+        try:
+            return write_chunk(self._data, meta, columns)
+        except OSError as error:
+            if error.errno not in DISK_IS_FULL:
+                raise
+            size_bytes = sum(column.nbytes for column in columns.values())
+            raise NotNowError("room on the disk", str(error), lacks_bytes=size_bytes) from error
+
+    def read(self, meta: Payload) -> Columns:
+        """See PayloadStore."""
+        return read_chunk(self._data / meta.file, meta)
+
+
+class FilePolicy:
+    """A PolicyStore."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self, *, newer_than: PolicyRef | None = None) -> LoadedPolicy | None:
+        """See PolicyStore."""
+        return load(self._path, newer_than=newer_than)
+
+
+class FileCheckpoints:
+    """CheckpointStore on disk. Reads no file to check it: loading a checkpoint checks the file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fetch(self, file: str, sha256: str) -> Path:
+        """See CheckpointStore."""
+        return self._folder / file

@@ -16,7 +16,7 @@ from remuda.policy.files.policy_file import LoadedPolicy, PolicyFileError, load
 from remuda.storage.run_folder import PolicyFolder, RunFolder, target_file
 from remuda.wire.codec import Frame
 from remuda.wire.messages import ChunkMeta, Grant, PolicyRef
-from remuda.wire.streams.messages import FromServer, GetKind, LogAppend, LogHas, PutKind, Refused
+from remuda.wire.streams import FromServer, GetKind, LogAppend, LogHas, PutKind, Refused
 from remuda.worker.stores.client import StreamClient
 from remuda.worker.stores.ports import CheckpointGoneError, NotNowError, RunStores
 from remuda.worker.stores.transfers import LONGEST_PAUSE_S, Download, OneFile, Outgoing, Transfer, Upload

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from remuda.wire.codec import Frame
 from remuda.wire.messages import Grant, PolicyRef
-from remuda.wire.streams.messages import (
+from remuda.wire.streams import (
     PIECE_BYTES,
     WHOLE_BYTES,
     WHOLE_PARTS,

@@ -14,12 +14,12 @@ from remuda.policy.algorithms.bootstrapped_dqn.entry import HIDDEN
 from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions
 from remuda.policy.algorithms.dqn.learning import QLearner, huber
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import Transitions
 from remuda.policy.networks.custom import reads
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.stacked import StackedLayer, StackedPerceptron, stacked_layers
 from remuda.policy.networks.tensors import masked
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.transitions import Transitions
 
 
 class EnsembleNetwork(nn.Module):

@@ -21,7 +21,7 @@ from remuda.policy.algorithms.dqn.entry import (
     recurrent_layout,
 )
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.network_learner import Network, VectorLearner
+from remuda.policy.network_learner import Network, Transitions, VectorLearner
 from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.portable import Portable
@@ -29,7 +29,6 @@ from remuda.policy.networks.recurrent_networks import RecurrentNetwork
 from remuda.policy.networks.tensors import masked, weights_from
 from remuda.policy.networks.torch_networks import QNetwork, RewardScale, RunningMoments
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.transitions import Transitions
 
 
 class QLearner(VectorLearner[Network]):

@@ -17,6 +17,7 @@ from remuda.policy.algorithms.dqn.entry import hidden_layers, number_of_actions
 from remuda.policy.algorithms.dqn.learning import QLearner, munchausen_bonus, soft_value
 from remuda.policy.algorithms.rainbow.entry import NOISE_SIGMA
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import Transitions
 from remuda.policy.networks.custom import CustomValues, reads
 from remuda.policy.networks.portable import Portable
 from remuda.policy.networks.precision import Lowers
@@ -24,7 +25,6 @@ from remuda.policy.networks.tensors import masked
 from remuda.policy.networks.trunks import lowered
 from remuda.policy.return_distributions import Categorical, Quantiles, ReturnDistribution
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.transitions import Transitions
 
 
 def return_distribution(config: RainbowConfig, device: torch.device) -> ReturnDistribution:

@@ -19,12 +19,12 @@ from remuda.policy.algorithms.twin_critics.learning import (
 from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.algorithms.twin_critics.sac import TemperedLearner, soft_actor_loss
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import Transitions
 from remuda.policy.networks.batch_norm import BatchNorms
 from remuda.policy.networks.torch_networks import RewardScale
 from remuda.policy.return_distributions import Categorical, Expectation, ReturnDistribution
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.torch_distributions import SquashedGaussian
-from remuda.policy.transitions import Transitions
 
 
 def return_distribution(config: CrossQConfig, device: torch.device) -> ReturnDistribution:

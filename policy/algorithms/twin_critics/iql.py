@@ -16,8 +16,8 @@ from remuda.policy.algorithms.twin_critics.learning import (
 )
 from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import Transitions
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.transitions import Transitions
 
 
 class Iql(TwinCriticLearner[IqlConfig]):

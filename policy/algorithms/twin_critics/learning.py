@@ -24,11 +24,11 @@ from remuda.policy.algorithms.twin_critics.entries import (
     numbers_of,
 )
 from remuda.policy.base import Arrays, LearnResult, Loss
-from remuda.policy.network_learner import NetworkLearner
+from remuda.policy.network_learner import NetworkLearner, Transitions
 from remuda.policy.networks.batch_norm import normalised_perceptron
 from remuda.policy.networks.custom import ActorAndCritic, reads, require_separate
 from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
-from remuda.policy.networks.hyperspherical import hyperspherical_perceptron
+from remuda.policy.networks.hyperspherical import UnitWeights, hyperspherical_perceptron
 from remuda.policy.networks.layouts import flat
 from remuda.policy.networks.normalisation import Moments
 from remuda.policy.networks.optimizers import Optimizers, make_optimizer
@@ -37,9 +37,7 @@ from remuda.policy.networks.stacked import Beside, StackedPerceptron, StackSlice
 from remuda.policy.networks.tensors import to_tensor, weights_from
 from remuda.policy.networks.torch_networks import RewardScale, RunningMoments
 from remuda.policy.networks.trunks import lowered
-from remuda.policy.networks.unit_weights import UnitWeights
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.transitions import Transitions
 
 Stack = StackedPerceptron | Beside
 """Parallel modules of one shape: a single actor, or the critics."""

@@ -21,10 +21,10 @@ from remuda.policy.algorithms.twin_critics.learning import (
 )
 from remuda.policy.algorithms.twin_critics.portable import PortableTwinCritics
 from remuda.policy.base import Arrays, LearnResult, Loss
+from remuda.policy.network_learner import Transitions
 from remuda.policy.networks.tensors import masked
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.torch_distributions import SquashedGaussian
-from remuda.policy.transitions import Transitions
 
 Tempered = TypeVar("Tempered", bound=TemperedConfig)
 

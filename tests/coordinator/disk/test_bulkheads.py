@@ -9,7 +9,7 @@ import pytest
 from remuda.coordinator.effects import Abandon, FindRoom
 from remuda.coordinator.events import HeldUp, RunBroken, ShutdownRequested, Tick
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.limits import Hold
+from remuda.coordinator.settings import Hold
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.training.replay.accounting import ReplayAccounting

@@ -11,14 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.disk.disk import SLOW_S, Disk, Found
-from remuda.coordinator.disk.holds import HELD_UP_S, PATIENCE_S
 from remuda.coordinator.disk.jobs import Wakeup
 from remuda.coordinator.disk.room import check_room
 from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.run_thread import PATIENCE_S, STALL_S
 from remuda.coordinator.disk.runs_folder import RunsFolder, RunWriter
 from remuda.coordinator.effects import Abandon, CloseRun, FindRoom, PrepareRun, Requester
 from remuda.coordinator.events import HeldUp, RecoveredRun, RunBroken, RunPrepared, RunRecovered, RunRefused
-from remuda.coordinator.limits import Hold
+from remuda.coordinator.settings import Hold
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_run_thread import Clock
@@ -119,8 +119,8 @@ def test_a_disk_that_does_not_answer_holds_up_its_run_alone(scene: Scene, monkey
         until(lambda: rests not in {thread.name for thread in threading.enumerate()}, "the other one is written")
         assert "goes on" in other.commander_log.read_text()
         assert scene.disk.lag_s == 0.0
-        scene.clock.now_s += HELD_UP_S + 0.1
-        assert scene.disk.lag_s == pytest.approx(HELD_UP_S + 0.1)
+        scene.clock.now_s += STALL_S + 0.1
+        assert scene.disk.lag_s == pytest.approx(STALL_S + 0.1)
         assert not _held(scene, "its disk does not answer").journals
         assert scene.disk.look() == [], "said once"
         scene.prepare("eeeeeeee-0000-4000-8000-000000000003", "third")  # a submission is served meanwhile
@@ -132,7 +132,7 @@ def test_a_disk_that_refuses_for_too_long_fails_its_run(scene: Scene, monkeypatc
     with stuck(monkeypatch, mine, OSError(30, "Read-only file system")) as asked:
         scene.say(EXPERIMENT)
         assert asked.wait(HANG_S)
-        scene.clock.now_s += HELD_UP_S + 0.1
+        scene.clock.now_s += STALL_S + 0.1
         _held(scene, "its disk refuses: [Errno 30] Read-only file system")
         [broken] = _later(scene, PATIENCE_S)
         assert isinstance(broken, RunBroken)
@@ -176,7 +176,7 @@ def test_a_run_whose_workers_lack_room_is_held_up(scene: Scene, monkeypatch: pyt
     with no_room(monkeypatch):
         scene.disk.write([entry], [FindRoom(EXPERIMENT, 1_000_000)])
         assert scene.disk.look() == [], "a moment may pass until something is deleted"
-        scene.clock.now_s += HELD_UP_S + 0.1
+        scene.clock.now_s += STALL_S + 0.1
         assert _held(scene, "its disk refuses: [Errno 28] no room for 1000000 bytes").journals
         scene.disk.write([entry], [LogLine(EXPERIMENT, "is held up")])
         until(lambda: "is held up" in run.commander_log.read_text(), "the log says it")
@@ -236,7 +236,7 @@ def test_a_run_on_a_full_disk_is_recovered(tmp_path: Path, monkeypatch: pytest.M
         assert isinstance(found, RunRecovered)
         assert isinstance(found.run, RecoveredRun), "it is not given up as one that cannot be recovered"
         scene.disk.write([entry], [])
-        scene.clock.now_s += HELD_UP_S + 0.1
+        scene.clock.now_s += STALL_S + 0.1
         assert not _held(scene, "its disk refuses: [Errno 28] No space left on device").journals
     until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "there is room, and it goes on")
     assert scene.close() == []

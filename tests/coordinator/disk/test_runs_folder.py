@@ -32,14 +32,13 @@ from remuda.tests.coordinator.disk.writing import carry_out, journal
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
-from remuda.training.changed_rows import Rows
 from remuda.training.effects import Emit
 from remuda.training.journal import RunJournal
 from remuda.training.journal_database import JournalDamagedError
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal_entry import Recovered as BareRun
 from remuda.training.replay.ledger import Ledger
-from remuda.training.run_snapshot import FORMAT, Changes, FinishedRun, HourRow, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, Changes, FinishedRun, HourRow, Rows, RunSnapshot
 from remuda.training.snapshot import EvaluationResult, LeaseHolder, LeaseSnapshot
 from remuda.wire.messages import (
     OVER,

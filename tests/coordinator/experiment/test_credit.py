@@ -11,8 +11,8 @@ from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.leases import LeaseBook
 from remuda.policy.algorithms import declaration
 from remuda.tests.coordinator.configs import config
-from remuda.training.identity import Identity
-from remuda.training.replay.limiters import CHUNKS_AHEAD
+from remuda.training.replay.accounting import CHUNKS_AHEAD
+from remuda.training.run_snapshot import Identity
 from remuda.training.status import RunState
 
 CHUNK = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.events import HeldUp
-from remuda.coordinator.limits import Hold
+from remuda.coordinator.settings import Hold
 from remuda.logbook.reports import EventReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Worker, World

@@ -22,7 +22,7 @@ from remuda.tests.keys import somebody_for
 from remuda.training.commander.commander import Commander, Save
 from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.resume_point import ResumePoint
+from remuda.training.journal_entry import ResumePoint
 from remuda.training.run_snapshot import FinishedRun
 from remuda.wire.channel import Channel
 from remuda.wire.messages import (

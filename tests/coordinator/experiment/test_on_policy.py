@@ -14,7 +14,7 @@ from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.coordinator.leases import LeaseBook
 from remuda.tests.coordinator.configs import on_policy_config
 from remuda.tests.coordinator.simulation import Faults, World
-from remuda.training.identity import Identity
+from remuda.training.run_snapshot import Identity
 from remuda.training.status import RunState
 from remuda.wire.messages import (
     Batches,

@@ -6,7 +6,7 @@ import pytest
 
 from remuda.coordinator.experiment.ending import REPLACEMENT_S, STAGE_LONGEST_S, STOPPED_EVALUATION_S
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.limits import Limits
+from remuda.coordinator.settings import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Worker, World
 from remuda.wire.messages import ExperimentStatus, Phase, Role, Shutdown, StopExperiment

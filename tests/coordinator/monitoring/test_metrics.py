@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.coordinator.monitoring.metrics import Family, Sample, exposition_text, families
-from remuda.coordinator.monitoring.snapshot import LOOP_LIMIT_S, RunMeasures, Snapshot, health
+from remuda.coordinator.monitoring.snapshot import (
+    LOOP_LIMIT_S,
+    Family,
+    RunMeasures,
+    Sample,
+    Snapshot,
+    exposition_text,
+    families,
+    health,
+)
 from remuda.tests.client.statuses import status
 from remuda.tests.coordinator.monitoring.exposition_reader import Read, read
 from remuda.tests.coordinator.monitoring.snapshots import RUN, SNAPSHOT

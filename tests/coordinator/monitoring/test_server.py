@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.coordinator.monitoring.__main__ import END_OF_HEAD, MOST_REQUEST_BYTES, Page, Server, answer
 from remuda.coordinator.monitoring.address import listen
-from remuda.coordinator.monitoring.server import END_OF_HEAD, MOST_REQUEST_BYTES, Page, Server, answer
 from remuda.tests.patience import HANG_S
 
 LARGE = bytes(32 << 20)

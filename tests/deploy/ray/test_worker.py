@@ -14,7 +14,7 @@ from remuda.deploy import roles
 from remuda.deploy.ray.engine import Introduction, Order, RayWorker, UsedError
 from remuda.tests.keys import connection_to
 from remuda.wire import connection_file
-from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.folder import KEY_FILE
 from remuda.wire.keys.secret_file import read_secret
 from remuda.worker.link import WorkerIdentity
 

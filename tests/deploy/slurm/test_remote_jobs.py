@@ -30,8 +30,7 @@ from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.door import Door
 from remuda.wire.keys.authorized import AuthorizedKeys
-from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.own import KEY_FILE, caller_keys
+from remuda.wire.keys.folder import FOLDER, KEY_FILE, KeysFolder, caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, RefusalCounts
 from remuda.wire.router import RouterSocket
 

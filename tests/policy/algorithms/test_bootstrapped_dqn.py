@@ -13,7 +13,7 @@ from remuda.config.learning import LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_policy
 from remuda.policy.algorithms.bootstrapped_dqn.learning import BootstrappedDqn
-from remuda.policy.transitions import Transitions
+from remuda.policy.network_learner import Transitions
 from remuda.tests.policy.cases import ACTION, OBSERVATION, answered, batch, config
 
 MEMBERS = 5

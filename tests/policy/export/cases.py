@@ -13,7 +13,7 @@ from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.algorithms.q_learning import DqnConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.packing import PackObservations
+from remuda.environments.spaces import PackObservations
 from remuda.policy.algorithms import make_algorithm, make_policy, searches
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.export.deployable import Recorded

@@ -8,9 +8,14 @@ import torch
 from torch import nn
 
 from remuda.policy.networks.compiled import compiled
-from remuda.policy.networks.hyperspherical import Interpolation, Scale, hyperspherical_perceptron
+from remuda.policy.networks.hyperspherical import (
+    Interpolation,
+    Scale,
+    UnitLinear,
+    UnitWeights,
+    hyperspherical_perceptron,
+)
 from remuda.policy.networks.reading import Names, steps_of
-from remuda.policy.networks.unit_weights import UnitLinear, UnitWeights
 from remuda.policy.spaces import ObservationSpec
 
 SEEN = np.random.default_rng(0).normal(0.0, 3.0, (7, 3)).astype(np.float32)

@@ -12,7 +12,7 @@ from remuda.config.algorithms.muzero import MuZeroConfig
 from remuda.config.environment import EnvConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.errors import UnsupportedSpaceError
-from remuda.environments.packing import PackObservations
+from remuda.environments.spaces import PackObservations
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.networks.compiled import compiled
 from remuda.policy.networks.layouts import PartsLayout, features_of, input_layout

@@ -13,7 +13,7 @@ from remuda.config.workers import CheckpointConfig, EvaluatorConfig, StopConfig
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import BestCheckpoint
-from remuda.training.resume_point import ResumePoint
+from remuda.training.journal_entry import ResumePoint
 from remuda.training.snapshot import EvaluationResult
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 

@@ -20,7 +20,7 @@ from remuda.training.commander.outcomes import Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.commander.together import all_solved
 from remuda.training.effects import Happened, LogLine
-from remuda.training.resume_point import ResumePoint
+from remuda.training.journal_entry import ResumePoint
 from remuda.training.snapshot import EvaluationResult, TaskSnapshot
 from remuda.wire.messages import ChunkId, ChunkMeta, Counters, PolicyRef, Task
 

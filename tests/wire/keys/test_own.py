@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from remuda.tests.keys import connection_to, keys_folder
 from remuda.wire import connection_file
 from remuda.wire.connection_file import HandedKey
-from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.own import KEY_FILE, caller_keys, keys_again, no_exchange, not_authorized
+from remuda.wire.keys.folder import FOLDER, KEY_FILE, KeysFolder, caller_keys, keys_again, no_exchange, not_authorized
 from remuda.wire.keys.pair import new_pair
 from remuda.wire.keys.secret_file import KeyFileError, read_secret, write_secret
 

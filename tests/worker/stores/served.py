@@ -16,13 +16,11 @@ from remuda.tests.keys import caller, keys_folder
 from remuda.tests.worker.leases import EXPERIMENT, new_run
 from remuda.tests.worker.serving import Serving
 from remuda.wire.keys.authorized import Grants
-from remuda.wire.keys.folder import KeysFolder
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import CallerKeys, KeysFolder
 from remuda.wire.keys.pair import KeyPair
 from remuda.wire.messages import ChunkId, ChunkMeta, Grant, PolicyRef, Role
 from remuda.worker.stores.client import StreamClient
-from remuda.worker.stores.files import file_stores
-from remuda.worker.stores.ports import RunStores
+from remuda.worker.stores.ports import RunStores, file_stores
 from remuda.worker.stores.server.service import StreamServer
 from remuda.worker.stores.streams import stream_stores
 

@@ -20,8 +20,18 @@ from remuda.tests.worker.stores.served import WORKER, Ranch, chunk
 from remuda.tests.worker.stores.test_ports import at_last
 from remuda.wire.codec import Frame
 from remuda.wire.messages import Grant, PolicyRef
-from remuda.wire.streams.messages import PIECE_BYTES, WHOLE_BYTES, WHOLE_PARTS, WINDOW_BYTES, Begin, Piece, Put
-from remuda.wire.streams.sockets import decode, encode, of_workers
+from remuda.wire.streams import (
+    PIECE_BYTES,
+    WHOLE_BYTES,
+    WHOLE_PARTS,
+    WINDOW_BYTES,
+    Begin,
+    Piece,
+    Put,
+    decode,
+    encode,
+    of_workers,
+)
 from remuda.worker.stores import client as client_module
 from remuda.worker.stores.server import uploads
 from remuda.worker.stores.streams import LogStream

@@ -13,8 +13,7 @@ from remuda.buffer.chunk import encode_chunk
 from remuda.coordinator.stream_server import FIRST_PAUSE_S, StreamServerProcess
 from remuda.tests.patience import until
 from remuda.tests.worker.stores.served import Ranch, chunk
-from remuda.wire.keys.folder import FOLDER, KeysFolder
-from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.folder import FOLDER, CallerKeys, KeysFolder
 from remuda.wire.keys.pair import KeyPair
 from remuda.wire.keys.secret_file import read_secret
 from remuda.worker.stores.transfers import Upload

@@ -17,7 +17,7 @@ from remuda.tests.worker.stores.served import OTHER, WORKER, Ranch, Server, chun
 from remuda.wire.codec import Frame
 from remuda.wire.keys.authorized import Grants
 from remuda.wire.messages import ChunkId
-from remuda.wire.streams.messages import (
+from remuda.wire.streams import (
     PIECE_BYTES,
     Begin,
     Cancel,
@@ -29,9 +29,10 @@ from remuda.wire.streams.messages import (
     Put,
     Refused,
     Stored,
+    StreamDealer,
     Written,
+    encode,
 )
-from remuda.wire.streams.sockets import StreamDealer, encode
 from remuda.worker.stores.transfers import Upload
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from remuda.policy.files.policy_file import PolicyFileError, open_newer
 from remuda.wire.codec import Frame
 from remuda.wire.messages import shortened
-from remuda.wire.streams.messages import (
+from remuda.wire.streams import (
     MOST_FILE_BYTES,
     PIECE_BYTES,
     WINDOW_BYTES,

@@ -10,7 +10,7 @@ from remuda.storage.existing_folder import RunFolderError, submitted_folder
 from remuda.storage.run_folder import RunFolder, folder_of_policy, target_file
 from remuda.wire.keys.authorized import Grants
 from remuda.wire.messages import ChunkMeta, Grant, Reanalysis, Role
-from remuda.wire.streams.messages import Get, Put, PutKind
+from remuda.wire.streams import Get, Put, PutKind
 
 KNOWN_AT_MOST = 4_096
 """Most checked grants that are kept."""

@@ -20,7 +20,7 @@ from remuda.wire.keys.authorized import AuthorizedKeys, Grants
 from remuda.wire.keys.folder import KeysFolder
 from remuda.wire.keys.secret_file import KeyFileError
 from remuda.wire.messages import shortened
-from remuda.wire.streams.messages import (
+from remuda.wire.streams import (
     Cancel,
     FromServer,
     FromWorker,
@@ -29,10 +29,11 @@ from remuda.wire.streams.messages import (
     LogHas,
     Piece,
     Put,
+    ReceivedMessage,
     Refused,
+    StreamRouter,
     Took,
 )
-from remuda.wire.streams.sockets import ReceivedMessage, StreamRouter
 from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.stores.server.downloads import Downloads
 from remuda.worker.stores.server.granted_paths import GrantedPaths, NotAllowedError, RunIsOverError

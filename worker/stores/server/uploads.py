@@ -14,7 +14,7 @@ from remuda.buffer.chunk import ChunkError
 from remuda.storage.atomic import DISK_IS_FULL, write_all
 from remuda.wire.codec import Frame
 from remuda.wire.messages import shortened
-from remuda.wire.streams.messages import Begin, FromServer, Piece, Put, Refused, Stored, Written
+from remuda.wire.streams import Begin, FromServer, Piece, Put, Refused, Stored, Written
 from remuda.worker.stores.server.downloads import TOO_MANY
 from remuda.worker.stores.server.granted_paths import OVER, check_arrived, is_open
 

@@ -8,9 +8,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Mask, Nodes, SearchSettings
-from remuda.policy.algorithms.muzero.search.tree import CompiledTree, Tree
+from remuda.policy.algorithms.muzero.search.tree import CompiledTree, NumpyTree, Tree
 
 COMPILED = find_spec("remuda.policy.algorithms.muzero.search._tree") is not None
 """True if MuZero searches at full speed here."""

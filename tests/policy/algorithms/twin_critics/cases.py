@@ -17,8 +17,7 @@ from remuda.config.learning import BufferConfig, LearnerConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.algorithms.twin_critics.learning import TwinCriticLearner, TwinCriticNetwork
-from remuda.policy.networks.hyperspherical import hyperspherical_perceptron
-from remuda.policy.networks.unit_weights import UnitLinear
+from remuda.policy.networks.hyperspherical import UnitLinear, hyperspherical_perceptron
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION = ObservationSpec((3,), "float32")

@@ -10,7 +10,7 @@ import torch
 
 from remuda.config.algorithms.crossq import CrossQConfig
 from remuda.config.algorithms.twin_critics import SacConfig, Td3Config
-from remuda.policy.networks.unit_weights import UnitLinear
+from remuda.policy.networks.hyperspherical import UnitLinear
 from remuda.policy.ranks import OneRank
 from remuda.tests.policy.algorithms.twin_critics.cases import Policy, batch, made
 

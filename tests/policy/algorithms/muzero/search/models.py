@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.rules import Actions, Floats, Nodes, SearchSettings
 from remuda.policy.algorithms.muzero.search.search import COMPILED, new_tree
-from remuda.policy.algorithms.muzero.search.tree import Tree
+from remuda.policy.algorithms.muzero.search.tree import NumpyTree, Tree
 
 Ints = npt.NDArray[np.int64]
 NewTree = Callable[[int, int, SearchSettings], Tree]

@@ -6,8 +6,19 @@ import pytest
 
 from remuda.wire.codec import CodecError, Frame
 from remuda.wire.messages import Grant
-from remuda.wire.streams.messages import WHOLE_BYTES, WHOLE_PARTS, Cancel, FromWorker, LogAppend, Piece, Put
-from remuda.wire.streams.sockets import LIMITS, decode, encode, of_workers
+from remuda.wire.streams import (
+    LIMITS,
+    WHOLE_BYTES,
+    WHOLE_PARTS,
+    Cancel,
+    FromWorker,
+    LogAppend,
+    Piece,
+    Put,
+    decode,
+    encode,
+    of_workers,
+)
 
 GRANT = Grant("runs/x", "collector", "aaaaaaaa-0000-4000-8000-000000000001", 1, "policy_x")
 HEADER, CANCEL = (bytes(frame) for frame in encode(Cancel(1)))

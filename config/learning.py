@@ -42,7 +42,7 @@ from remuda.config.section import (
     no_bool,
     or_auto,
 )
-from remuda.config.user_code import UserCodeError, user_object
+from remuda.config.user_code import UserCodeError, require_arguments, user_object
 
 OPTIMIZER, OPTIMIZER_SETTINGS = "learner.optimizer", "learner.optimizer_settings"
 USUAL_OPTIMIZER = "adam"
@@ -131,6 +131,7 @@ def own_optimizer(
     for name, instead in _GIVEN.items():
         if name in settings:
             raise _wrong(f"leave {name} out: {instead}")
+    require_arguments(found, settings, setting=OPTIMIZER_SETTINGS, reference=reference)
     try:
         inspect.signature(found).bind([], lr=0.0, **settings)
     except TypeError as error:

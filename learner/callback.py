@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from numpy.typing import ArrayLike
+
 from remuda.config.schema import ExperimentConfig
 from remuda.wire.messages import Checkpointed, Ended, Episodes, Evaluated, Started
 
@@ -28,8 +30,9 @@ class CallbackRun(Protocol):
         """Name of the policy, with several policies; otherwise empty."""
         ...
 
-    def log(self, name: str, value: float) -> None:
-        """Log a number: in the text log, and as curves `callback_step/<name>` and `callback_iter/<name>`."""
+    def log(self, name: str, value: ArrayLike) -> None:
+        """Log a number: in the text log, and as curves `callback_step/<name>` and `callback_iter/<name>`; or an array
+        of numbers, as the histogram `callback_histogram_iter/<name>` in TensorBoard."""
         ...
 
     def stop(self, reason: str) -> None:

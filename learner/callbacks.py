@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Protocol, cast
 
 import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import JsonValue, ValidationError
 
 from remuda.config.current import Changes, changeable, config_at
@@ -23,8 +25,10 @@ from remuda.config.user_code import UserCodeError, user_object
 from remuda.config.workers import CallbackConfig
 from remuda.learner.callback import Callback
 from remuda.learner.settings import of_own_class
+from remuda.logbook.statistics import spread_evenly
 from remuda.wire.messages import (
     MOST_CHANGES,
+    MOST_HISTOGRAMS,
     MOST_NUMBERS,
     MOST_STATE_BYTES,
     Assign,
@@ -36,6 +40,7 @@ from remuda.wire.messages import (
     Ended,
     Episodes,
     Evaluated,
+    Histogram,
     SettingValue,
     Started,
     Verdict,
@@ -45,6 +50,8 @@ from remuda.wire.messages import (
 CallbackLike = Callback | type[Callback]
 """A callback, or its class."""
 LONGEST_NAME = 100
+BUCKETS = 64
+"""Of a histogram."""
 LONGEST_TASK = 100_000
 """Characters of a task's arguments, as JSON."""
 _METHODS: dict[type[CallbackEvent], str] = {
@@ -65,17 +72,23 @@ class _Requests:
     ckpt: Path
     policy: str
     numbers: dict[str, float] = field(default_factory=dict[str, float])
+    histograms: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
     reason: str | None = None
     changes: list[tuple[str, SettingValue]] = field(default_factory=list[tuple[str, SettingValue]])
     refused: list[str] = field(default_factory=list[str])
     task_json: str | None = None
 
-    def log(self, name: str, value: float) -> None:
+    def log(self, name: str, value: ArrayLike) -> None:
         """See CallbackRun. Raises ValueError and TypeError."""
         _check(name)
-        if name not in self.numbers and len(self.numbers) == MOST_NUMBERS:
-            raise ValueError(f"more than {MOST_NUMBERS} numbers about one event")
-        self.numbers[name] = float(value)
+        is_number = np.ndim(value) == 0
+        logged, most = (self.numbers, MOST_NUMBERS) if is_number else (self.histograms, MOST_HISTOGRAMS)
+        if name not in logged and len(logged) == most:
+            raise ValueError(f"more than {most} {'numbers' if is_number else 'histograms'} about one event")
+        if is_number:
+            self.numbers[name] = float(cast("float", value))
+        elif (histogram := spread_evenly(np.asarray(value), BUCKETS)) is not None:
+            self.histograms[name] = histogram
 
     def stop(self, reason: str) -> None:
         if self.reason is None:
@@ -189,6 +202,7 @@ class CallbackHost:
             requests.refused,
             state=state,
             task_json=requests.task_json,
+            histograms=requests.histograms,
         )
 
     def _new_state(self, name: str, callback: Callback) -> bytes | None:

@@ -24,6 +24,7 @@ class Notes(Callback):
         self.told.append(f"evaluation {event.train_iter}")
         count = sum(each.startswith("evaluation") for each in self.told)
         run.log("count", count)
+        run.log("returns", event.returns)
         run.change("learner.learning_rate", run.config.learner.learning_rate / 2)
         if count >= self._evaluations:
             run.stop("enough")

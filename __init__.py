@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from remuda.deploy.launcher import LaunchError
     from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError
     from remuda.evaluator.evaluate import EvaluationError
-    from remuda.learner.callbacks import Callback, CallbackRun
+    from remuda.learner.callback import Callback, CallbackRun
     from remuda.policy.acting.torch_outputs import NetworkPolicy
     from remuda.policy.algorithms import UnknownAlgorithmError
     from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
@@ -125,7 +125,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "deploy.launcher": "LaunchError",
         "environments.errors": "EnvironmentBuildError UnsupportedSpaceError",
         "evaluator.evaluate": "EvaluationError",
-        "learner.callbacks": "Callback CallbackRun",
+        "learner.callback": "Callback CallbackRun",
         "policy.acting.torch_outputs": "NetworkPolicy",
         "policy.algorithms": "UnknownAlgorithmError",
         "policy.base": "Algorithm LearnResult Policy Reanalyzer ReanalyzingAlgorithm",

@@ -180,6 +180,7 @@ class EpisodeView:
                     seeds=[episode_seed(seed, number) for number in range(options.number)],
                     rng=generator(seed, "evaluator", 0, "actions"),
                     max_episode_steps=options.length or None,
+                    episode_info=policies.first.env.episode_info,
                     finished=finished,
                     camera=self._film,
                 )
@@ -219,14 +220,15 @@ class EpisodeView:
 
     def _outcomes(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, dict[str, float]]:
         """Summarize each policy, or the judged policy."""
+        info = policies.first.env.episode_info
         if policies.judged is not None and policies.others is not None:
             own = self._agents[policies.judged]
             judged = [own[number % len(own)] for number in range(len(games))]
-            result = outcome([game.of_policy([agent]) for agent, game in zip(judged, games, strict=True)])
+            result = outcome([game.of_policy([agent]) for agent, game in zip(judged, games, strict=True)], info)
             if self._run is not None and self._run.self_play.league is not None:
                 result[SCORE] = sum(map(score, games, judged)) / len(games)
             return {policies.judged: result}
-        return {name: outcome([game.of_policy(its) for game in games]) for name, its in self._agents.items()}
+        return {name: outcome([game.of_policy(its) for game in games], info) for name, its in self._agents.items()}
 
     def _content(self, policies: PlayedPolicies, games: Sequence[Game]) -> dict[str, object]:
         """Return the results for --json."""

@@ -5,11 +5,11 @@ Imports user code, when a config is loaded and in workers; never in a coordinato
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import ParamSpec, Protocol, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from remuda.config.algorithms.base import AlgorithmConfig, BuiltInConfig
@@ -20,7 +20,7 @@ from remuda.config.errors import ConfigError, Loc, NoExit, dotted
 from remuda.config.learning import BUILT_IN_OPTIMIZERS, LearnerConfig, own_optimizer
 from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section, schedules_of
-from remuda.config.user_code import UserCodeError, offered, user_object
+from remuda.config.user_code import UserCodeError, offered, require_arguments, user_object
 from remuda.config.workers import BUILT_IN_SINKS
 
 GROUP = "remuda.algorithms"
@@ -192,12 +192,24 @@ def require_code(config: ExperimentConfig) -> None:
         except UserCodeError as error:
             raise error.inside(f"policies.{name}") from error
     for setting, reference in config.user_code.items():
-        user_object(reference, setting=setting, source_dir=config.source_dir)
+        found = user_object(reference, setting=setting, source_dir=config.source_dir)
+        require_arguments(found, _arguments(config, setting), setting=f"{setting}_kwargs", reference=reference)
     for name in config.log.sinks:
         if name not in BUILT_IN_SINKS:
             user_object(sink_reference(name), setting=SINKS, source_dir=config.source_dir, kind="class")
     for one in config.callbacks:
-        user_object(one.make, setting="callbacks", source_dir=config.source_dir, kind="class")
+        found = user_object(one.make, setting="callbacks", source_dir=config.source_dir, kind="class")
+        require_arguments(found, one.kwargs, setting="callbacks", reference=one.make)
+
+
+def _arguments(config: ExperimentConfig, setting: str) -> Mapping[str, JsonValue]:
+    """The arguments that a config gives to the function named by `setting`: those of policy.encoder are in
+    policy.encoder_kwargs."""
+    *section, name = setting.split(".")
+    policy = config.policies[section[1]].policy if section[0] == "policies" else config.policy
+    given = policy.settings if isinstance(policy, CustomConfig) else vars(policy)
+    found = given.get(f"{name}_kwargs")
+    return cast("Mapping[str, JsonValue]", found) if isinstance(found, Mapping) else {}
 
 
 def require_own_optimizer(learner: LearnerConfig, *, source_dir: str | None) -> None:

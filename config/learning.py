@@ -42,7 +42,7 @@ from remuda.config.section import (
     no_bool,
     or_auto,
 )
-from remuda.config.user_code import UserCodeError, user_object
+from remuda.config.user_code import UserCodeError, require_arguments, user_object
 
 OPTIMIZER, OPTIMIZER_SETTINGS = "learner.optimizer", "learner.optimizer_settings"
 USUAL_OPTIMIZER = "adam"
@@ -131,6 +131,7 @@ def own_optimizer(
     for name, instead in _GIVEN.items():
         if name in settings:
             raise _wrong(f"leave {name} out: {instead}")
+    require_arguments(found, settings, setting=OPTIMIZER_SETTINGS, reference=reference)
     try:
         inspect.signature(found).bind([], lr=0.0, **settings)
     except TypeError as error:
@@ -162,9 +163,10 @@ class LearnerConfig(ScheduledSection):
     optimizer: OptimizerName = USUAL_OPTIMIZER
     """`adam` (Kingma and Ba 2015), `adamw` (Loshchilov and Hutter 2019), `rmsprop` (Tieleman and Hinton 2012), or your
     own as `module:Class`, in the folder of the config or installed: a torch.optim.Optimizer, for example
-    torch.optim:NAdam. Your class is called as Class([parameter], lr=learning_rate, and `optimizer_settings` by name),
-    with a single parameter: a vector of all weights. Checkpoints keep the state of the optimizer, and a resumed run
-    needs the same optimizer. Your own algorithm gets the optimizer by remuda.learning.make_optimizer."""
+    torch.optim:NAdam. Your class is called as Class(parameters, lr=learning_rate, and `optimizer_settings` by name);
+    parameters are pairs of name and torch.nn.Parameter, as torch takes them, so the class may treat matrices or layers
+    differently. Checkpoints keep the state of the optimizer, and a resumed run needs the same optimizer. Your own
+    algorithm gets the optimizer by remuda.learning.make_optimizer."""
     optimizer_settings: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Further settings of the optimizer, by torch's names. Omitted settings have torch's defaults. adam: `betas` [0.9,
     0.999], `eps` 1e-8, `weight_decay` 0 (adds this share of the weights to the gradient). adamw: the same, with

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import os
 import sys
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
+from typing import cast
 
 from remuda.config.errors import Error, NoExit, UserExitError, place
 
@@ -61,6 +65,21 @@ def user_object(reference: str, *, setting: str, source_dir: str | None, kind: s
             "if it is another one of that name)",
         )
     return found
+
+
+def require_arguments(found: object, given: Mapping[str, object], *, setting: str, reference: str) -> None:
+    """Check the names of the arguments that `setting` gives to the user's function or class. Raises UserCodeError."""
+    try:
+        parameters = inspect.signature(cast("Callable[..., object]", found)).parameters
+    except ValueError:  # some classes written in C do not tell their parameters
+        return
+    kinds = {parameter.kind for parameter in parameters.values()}
+    unknown = [] if inspect.Parameter.VAR_KEYWORD in kinds else [name for name in given if name not in parameters]
+    if unknown:
+        near = get_close_matches(unknown[0], parameters, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(parameters) or 'none'}"
+        text = f"{setting}: {reference} has no argument {unknown[0]}; {hint}"
+        raise UserCodeError(setting, text)
 
 
 def why_not_imported(module: str, error: Exception) -> str:

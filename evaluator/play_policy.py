@@ -13,7 +13,7 @@ from remuda.environments.make import SingleEnv
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator.evaluate import Episode, Player, Progress, episode_report, play
 from remuda.logbook.lines import grid
-from remuda.logbook.statistics import Statistics
+from remuda.logbook.statistics import episode_statistics
 from remuda.policy.base import Actor
 from remuda.policy.files.functions import GetAction
 
@@ -50,11 +50,11 @@ def evaluate(
     return [game.of_policy(only) for game in games]
 
 
-def outcome(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Summarise episodes, under the names of the evaluator's log."""
-    returns = Statistics.of([episode.return_ for episode in episodes]).named("reward")
-    lengths = Statistics.of([episode.length for episode in episodes]).named("length")
-    return {"episodes": len(episodes), **returns, **lengths}
+def outcome(episodes: Sequence[Episode], episode_info: Sequence[str] = ()) -> dict[str, float]:
+    """Summarise episodes, under the names of the evaluator's log; with the values of `env.episode_info`."""
+    info = {name: [episode.info[name] for episode in episodes if name in episode.info] for name in episode_info}
+    returns, lengths = [episode.return_ for episode in episodes], [episode.length for episode in episodes]
+    return {"episodes": len(episodes), **episode_statistics(returns, lengths, info)}
 
 
 def run_policy(

@@ -16,6 +16,10 @@ class KlPpo(PpoEntry):
 
     settings = Settings
 
+    def declaration(self, config, settings):
+        declared = super().declaration(config, settings)
+        return declared.model_copy(update={"monitored": (*declared.monitored, "kl_cost")})
+
     def make_algorithm(self, setup, seed):
         from remuda.policy.algorithms.actor_critic.ppo import Ppo, divergence  # not above: collectors need no torch
 
@@ -23,6 +27,6 @@ class KlPpo(PpoEntry):
             def loss(self, steps, *, clip):
                 losses = super().loss(steps, clip=clip)
                 cost = setup.settings.kl_coefficient * divergence(losses.log_ratio)
-                return losses._replace(total=losses.total + cost)
+                return losses._replace(total=losses.total + cost, metrics={"kl_cost": cost})
 
         return Learning(setup.config, setup.observation, setup.action, seed)

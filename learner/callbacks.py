@@ -1,7 +1,4 @@
-"""`remuda.Callback`: your own code for events of a run; its calls, and its decisions.
-
-A callback may log, change settings and end the run.
-"""
+"""Calls the user's callbacks, and collects their decisions."""
 
 from __future__ import annotations
 
@@ -16,6 +13,8 @@ from types import MappingProxyType
 from typing import Protocol, cast
 
 import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import JsonValue, ValidationError
 
 from remuda.config.current import Changes, changeable, config_at
@@ -24,9 +23,12 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.section import Section, as_json
 from remuda.config.user_code import UserCodeError, user_object
 from remuda.config.workers import CallbackConfig
+from remuda.learner.callback import Callback
 from remuda.learner.settings import of_own_class
+from remuda.logbook.statistics import spread_evenly
 from remuda.wire.messages import (
     MOST_CHANGES,
+    MOST_HISTOGRAMS,
     MOST_NUMBERS,
     MOST_STATE_BYTES,
     Assign,
@@ -38,13 +40,18 @@ from remuda.wire.messages import (
     Ended,
     Episodes,
     Evaluated,
+    Histogram,
     SettingValue,
     Started,
     Verdict,
     shortened,
 )
 
+CallbackLike = Callback | type[Callback]
+"""A callback, or its class."""
 LONGEST_NAME = 100
+BUCKETS = 64
+"""Of a histogram."""
 LONGEST_TASK = 100_000
 """Characters of a task's arguments, as JSON."""
 _METHODS: dict[type[CallbackEvent], str] = {
@@ -56,79 +63,6 @@ _METHODS: dict[type[CallbackEvent], str] = {
 }
 
 
-class CallbackRun(Protocol):
-    """The run, for a callback. Requests take effect after its method has returned."""
-
-    @property
-    def config(self) -> ExperimentConfig:
-        """The present settings, including changes."""
-        ...
-
-    @property
-    def ckpt(self) -> Path:
-        """Folder of the checkpoints named in events."""
-        ...
-
-    @property
-    def policy(self) -> str:
-        """Name of the policy, with several policies; otherwise empty."""
-        ...
-
-    def log(self, name: str, value: float) -> None:
-        """Log a number: in the text log, and as curves `callback_step/<name>` and `callback_iter/<name>`."""
-        ...
-
-    def stop(self, reason: str) -> None:
-        """End the run, as a stop condition does, with the reason `callback <Class>: <reason>`."""
-        ...
-
-    def change(self, setting: str, value: float) -> None:
-        """Change a setting, such as `learner.learning_rate`, from now on. An invalid change is logged and has no
-        effect."""
-        ...
-
-    def set_task(self, kwargs: Mapping[str, object]) -> None:
-        """Begin another task now, with environments built with these arguments over those of `env.kwargs`. Later tasks
-        of `env.schedule` begin as scheduled."""
-        ...
-
-
-class Callback:
-    """Base class of callbacks; override the needed methods.
-
-    A run has one object (with several policies, one per policy), in the learning process, which makes no updates during
-    a call. After a crash an event may be delivered again, with the state from before; its requests count once. An
-    exception fails the run.
-    """
-
-    def on_start(self, event: Started, run: CallbackRun) -> None:
-        """Called first, at the beginning of the run and after each resume."""
-
-    def on_evaluation(self, event: Evaluated, run: CallbackRun) -> None:
-        """A checkpoint was evaluated."""
-
-    def on_checkpoint(self, event: Checkpointed, run: CallbackRun) -> None:
-        """A checkpoint is saved."""
-
-    def on_episode(self, event: Episodes, run: CallbackRun) -> None:
-        """Training episodes have ended: all since the last call, at most every second where workers collect."""
-
-    def on_end(self, event: Ended, run: CallbackRun) -> None:
-        """Called last, at the end of the run. Only `log` has an effect."""
-
-    def state(self) -> Mapping[str, object] | None:
-        """State to keep over restarts: a dict of numbers, texts, lists and dicts with text keys, at most 1 MiB. Called
-        after each event. None: no state."""
-        return None
-
-    def load_state(self, state: Mapping[str, object]) -> None:
-        """Restore a result of `state`; called before all other methods, unless the state was None."""
-
-
-CallbackLike = Callback | type[Callback]
-"""A callback, or its class."""
-
-
 @dataclass
 class _Requests:
     """Requests of a callback at one event; see CallbackRun."""
@@ -138,17 +72,23 @@ class _Requests:
     ckpt: Path
     policy: str
     numbers: dict[str, float] = field(default_factory=dict[str, float])
+    histograms: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
     reason: str | None = None
     changes: list[tuple[str, SettingValue]] = field(default_factory=list[tuple[str, SettingValue]])
     refused: list[str] = field(default_factory=list[str])
     task_json: str | None = None
 
-    def log(self, name: str, value: float) -> None:
+    def log(self, name: str, value: ArrayLike) -> None:
         """See CallbackRun. Raises ValueError and TypeError."""
         _check(name)
-        if name not in self.numbers and len(self.numbers) == MOST_NUMBERS:
-            raise ValueError(f"more than {MOST_NUMBERS} numbers about one event")
-        self.numbers[name] = float(value)
+        is_number = np.ndim(value) == 0
+        logged, most = (self.numbers, MOST_NUMBERS) if is_number else (self.histograms, MOST_HISTOGRAMS)
+        if name not in logged and len(logged) == most:
+            raise ValueError(f"more than {most} {'numbers' if is_number else 'histograms'} about one event")
+        if is_number:
+            self.numbers[name] = float(cast("float", value))
+        elif (histogram := spread_evenly(np.asarray(value), BUCKETS)) is not None:
+            self.histograms[name] = histogram
 
     def stop(self, reason: str) -> None:
         if self.reason is None:
@@ -262,6 +202,7 @@ class CallbackHost:
             requests.refused,
             state=state,
             task_json=requests.task_json,
+            histograms=requests.histograms,
         )
 
     def _new_state(self, name: str, callback: Callback) -> bytes | None:

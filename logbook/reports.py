@@ -32,6 +32,7 @@ Topic = Literal[
     "actions",
     "film",
     "callback",
+    "callback_histogram",
 ]
 """Topic of a report; a logbook has a list of views for each topic."""
 
@@ -85,11 +86,12 @@ class View(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramReport(Report):
-    """Histograms of the weights of a checkpoint, or of the actions in its evaluation."""
+    """Histograms of the weights of a checkpoint, of the actions in its evaluation, or of numbers that a callback
+    logs."""
 
-    of: Literal["weights", "actions"]
+    of: Literal["weights", "actions", "callback_histogram"]
     histograms: Mapping[str, Histogram]
-    """By layer, or by the action's number."""
+    """By layer, by the action's number, or by the callback's name for the numbers."""
 
     @property
     def topic(self) -> Topic:

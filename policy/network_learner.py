@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -50,7 +50,13 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         if target is not None:
             self._networks["target_model"] = target
         self._optimizer, self._generator = optimizer, generator
+        self._further: dict[str, nn.Module | torch.optim.Optimizer] = {}
         self._updates = 0
+
+    def also_save(self, **further: nn.Module | torch.optim.Optimizer) -> None:
+        """Save further modules and optimizers of a subclass in checkpoints, by name, and load them at a resume: of an
+        intrinsic reward, for instance. Collectors do not get them. Call before the first update."""
+        self._further |= further
 
     def _loaded(self) -> None:
         """Update values derived from the networks, after their weights were replaced."""
@@ -65,10 +71,11 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
     def state(self) -> dict[str, object]:
         """See Algorithm. An optimizer's moments are vectors over the parameters, in the model's order."""
         drawn = {} if self._generator is None else {"generator": self._generator.get_state()}
+        saved = {name: dict(one.state_dict()) for name, one in self._further.items()}
         return {
             **{name: dict(network.state_dict()) for name, network in self._networks.items()},
             "optimizer": self._optimizer.state(),
-            "schedules": {"updates": self._updates, **drawn},
+            "schedules": {"updates": self._updates, **drawn, **({"further": saved} if saved else {})},
         }
 
     def load_state(self, state: Mapping[str, object]) -> None:
@@ -82,6 +89,8 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         self._updates = cast("int", schedules["updates"])
         if self._generator is not None:
             self._generator.set_state(cast("torch.Tensor", schedules["generator"]).cpu())
+        for name, one in self._further.items():
+            one.load_state_dict(cast("dict[str, Any]", cast("Mapping[str, object]", schedules["further"])[name]))
         self._loaded()
 
     def load_weights(self, state: Mapping[str, object]) -> None:
@@ -100,6 +109,12 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         drawn, own = schedules.get("generator"), self._generator
         if own is not None and not (isinstance(drawn, torch.Tensor) and drawn.shape == own.get_state().shape):
             problems.append("schedules: missing generator")
+        saved = cast("Mapping[str, object]", schedules.get("further") or {})
+        for name, one in self._further.items():
+            if isinstance(one, nn.Module):
+                problems += model_misfits(one, saved, name)
+            elif name not in saved:
+                problems.append(f"{name}: missing")
         return problems
 
 

@@ -76,6 +76,17 @@ class ObservationSpec:
         return math.prod(self.shape) if self.n is None else self.n
 
     @property
+    def by_part(self) -> dict[str, ObservationSpec]:
+        """Each part of several as observations of its own, by name, as encoders get the part; counted parts are one-hot
+        rows."""
+        return {
+            part.name: ObservationSpec((sum(part.counts),), "float32")
+            if part.counts
+            else ObservationSpec(part.shape, part.dtype, part.low, part.high)
+            for part in self.parts
+        }
+
+    @property
     def of_dataset(self) -> tuple[tuple[int, ...], str]:
         """Shape and dtype of an observation in a dataset. Raises UnsupportedSpaceError for rows of bytes with several
         parts: a dataset does not tell the places of the parts."""

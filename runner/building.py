@@ -16,7 +16,7 @@ from remuda.environments.assignment import configs_of_policies
 from remuda.environments.copies import agents_of
 from remuda.environments.make import check_tasks
 from remuda.evaluator.player import EpisodePlayer
-from remuda.learner.callbacks import Callback
+from remuda.learner.callback import Callback
 from remuda.learner.checkpoint import new_algorithm
 from remuda.learner.demonstrations import demonstrated
 from remuda.learner.outputs import LearnerOutputs

@@ -21,7 +21,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.policy import PolicyTraining
 from remuda.environments.copies import agents_of
-from remuda.learner.callbacks import Callback, CallbackLike, make_callbacks
+from remuda.learner.callback import Callback
+from remuda.learner.callbacks import CallbackLike, make_callbacks
 from remuda.learner.checkpoint import CheckpointState, Progress, continue_from, restore_rngs, take_weights
 from remuda.learner.demonstrations import imitate
 from remuda.learner.outputs import LearnerOutputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from remuda.learner.callbacks import Callback, CallbackRun
+from remuda.learner.callback import Callback, CallbackRun
 from remuda.wire.messages import Checkpointed, Ended, Episodes, Evaluated, Started
 
 
@@ -24,6 +24,7 @@ class Notes(Callback):
         self.told.append(f"evaluation {event.train_iter}")
         count = sum(each.startswith("evaluation") for each in self.told)
         run.log("count", count)
+        run.log("returns", event.returns)
         run.change("learner.learning_rate", run.config.learner.learning_rate / 2)
         if count >= self._evaluations:
             run.stop("enough")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -23,6 +24,7 @@ from remuda.environments.lanes import DISCOUNTED_RETURN
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import BufferSampleReport, BufferThroughputReport
+from remuda.policy.base import Algorithm
 from remuda.tests.test_house import LAYERS
 from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
@@ -63,6 +65,20 @@ def is_there(name: str) -> bool:
     except ModuleNotFoundError:
         return hasattr(import_module(module), last)
     return True
+
+
+def _class(package: str, name: str) -> Any:
+    module, _, last = f"{package}.{name}".rpartition(".")
+    return getattr(import_module(module), last)
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN)
+def test_the_page_of_variants_names_the_classes_of_an_algorithm(algorithm: str) -> None:
+    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    [(settings, entry, learners)] = re.findall(rf"^\| {algorithm} \| `(\S+)` \| `(\S+)` \| (.+) \|$", page, re.M)
+    assert _class("remuda.config.algorithms", settings) is _class("remuda.policy.algorithms", entry).settings
+    for learner in re.findall(r"`(\S+)`", learners):
+        assert issubclass(_class("remuda.policy.algorithms", learner), Algorithm)
 
 
 ALGORITHMS = (ROOT / "docs" / "built-in-algorithms.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from remuda.config.algorithms.base import EXAMPLES, Actions, NetworkConfig
 from remuda.config.section import (
@@ -22,6 +22,7 @@ from remuda.config.section import (
     Positive,
     PositiveFloat,
     Share,
+    no_bool,
 )
 
 
@@ -51,6 +52,9 @@ class TwinCriticConfig(NetworkConfig):
     hidden: Hidden = (256, 256)
     """Units of the hidden layers of the actor and the critics, with relu between layers. An update takes longer in
     proportion to the square of the units."""
+    critics: Annotated[int, Field(ge=2, le=100), BeforeValidator(no_bool)] = 2
+    """Number of critics. The smallest of their values counts, since a single critic overestimates (Fujimoto et al.
+    2018). More are more careful (SAC-N, An et al. 2021), and the time of an update grows with their number."""
     normalization: Literal["hyperspherical"] | None = None
     """Null has no normalisation of layers, and batch normalisation in crossq. `hyperspherical` (SimBaV2, Lee et al.
     2025, arXiv 2502.15280) keeps features and weights at length 1, so that learning stays steady with wide layers: each

@@ -12,7 +12,7 @@ from torch import nn
 
 from remuda.config.algorithms.base import EncodedConfig, EncoderConfig, NetworkConfig
 from remuda.config.errors import NoExit
-from remuda.config.user_code import UserCodeError, user_object
+from remuda.config.user_code import UserCodeError, require_arguments, user_object
 from remuda.policy.networks.layouts import Pixels, features_of, image_of, input_layout
 from remuda.policy.networks.program import ReadPixels, Steps
 from remuda.policy.networks.reading import Names, joined
@@ -36,6 +36,7 @@ class UserFunction:
         """Call the function. Raises UserCodeError unless it returns a module."""
         found = user_object(self.reference, setting=self.setting, source_dir=self.source_dir)
         make = cast("Callable[..., object]", found)
+        require_arguments(found, self.kwargs, setting=f"{self.setting}_kwargs", reference=self.reference)
         try:
             with NoExit():
                 made = make(*described, **self.kwargs)

@@ -195,7 +195,7 @@ def by_parts(
     """
     if not observation.parts:
         raise UnsupportedSpaceError(f"by_parts reads Dict and Tuple spaces, and observations are {_shown(observation)}")
-    of_parts = _parts(observation)
+    of_parts = observation.by_part
     if unknown := sorted(parts.keys() - of_parts.keys()):
         raise ValueError(f"parts: there is no {unknown[0]!r}; the observation has {', '.join(of_parts)}")
     return EncodedParts({name: _part_encoder(one, parts.get(name)) for name, one in of_parts.items()})
@@ -301,7 +301,7 @@ class _TokensOfParts(nn.Module):
 
     def __init__(self, observation: ObservationSpec, width: int) -> None:
         super().__init__()
-        rows = {name: _row_of_part(part) for name, part in _parts(observation).items()}
+        rows = {name: _row_of_part(part) for name, part in observation.by_part.items()}
         self._names = tuple(rows)
         self.encoders = nn.ModuleList(nn.Sequential(row, nn.Linear(numbers, width)) for row, numbers in rows.values())
 
@@ -325,20 +325,10 @@ def _part_encoder(part: ObservationSpec, settings: Mapping[str, Any] | None) -> 
     return ENCODERS[str(name)](part, **given)
 
 
-def _parts(observation: ObservationSpec) -> dict[str, ObservationSpec]:
-    """Parts as separate observations; counted parts are one-hot rows."""
-    return {
-        part.name: ObservationSpec((sum(part.counts),), "float32")
-        if part.counts
-        else ObservationSpec(part.shape, part.dtype, part.low, part.high)
-        for part in observation.parts
-    }
-
-
 def _rows(observation: ObservationSpec) -> tuple[list[nn.Module], int]:
     """Modules to flatten a prepared observation to a row, and the length of the row."""
     if observation.parts:
-        rows = {name: _row_of_part(part) for name, part in _parts(observation).items()}
+        rows = {name: _row_of_part(part) for name, part in observation.by_part.items()}
         encoders = {name: encoder for name, (encoder, _) in rows.items()}
         return [EncodedParts(encoders)], sum(numbers for _, numbers in rows.values())
     is_row = observation.n is not None or len(observation.shape) == 1

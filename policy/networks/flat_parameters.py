@@ -100,9 +100,17 @@ class Leaf:
 class FlatPart:
     """Adjacent parameters of the vector, with a separate optimizer: the parameters of a network among several."""
 
-    def __init__(self, vector: torch.Tensor, gradient: torch.Tensor, leaves: Sequence[Leaf]) -> None:
+    def __init__(
+        self,
+        vector: torch.Tensor,
+        gradient: torch.Tensor,
+        leaves: Sequence[Leaf],
+        named: Sequence[tuple[str, nn.Parameter]] = (),
+    ) -> None:
         self.vector, self.gradient = vector, gradient
         """Views of the parameters, without a graph, and of their gradient."""
+        self.named = named
+        """The parameters, views of the vector, by their names in the network."""
         self.leaves = leaves
         """All leaves of a loss's graph."""
         self._tensors = tuple(leaf.tensor for leaf in leaves)
@@ -181,11 +189,12 @@ class FlatParameters(FlatPart):
         vector = torch.cat(flat, out=memory.empty((numbers,), like=flat[0]))
         gradient = memory.empty((numbers,), like=flat[0]).zero_()
         self._network = network
-        self._layout = [(name, parameter.shape) for name, parameter in network.named_parameters()]
+        named = list(network.named_parameters())
+        self._layout = [(name, parameter.shape) for name, parameter in named]
         self._others = network.state_dict().keys() - {name for name, _ in self._layout}
         for parameter, value, own in zip(parameters, self._views(vector), self._views(gradient), strict=True):
             parameter.data, parameter.grad = value, own
-        super().__init__(vector, gradient, _leaves(network, vector, gradient))
+        super().__init__(vector, gradient, _leaves(network, vector, gradient), named)
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """Copy the network's state to the host, by name: the vector in one transfer, and the buffers."""
@@ -212,7 +221,7 @@ class FlatParameters(FlatPart):
         sizes = [shape.numel() for _, shape in self._layout]
         span = slice(sum(sizes[:first]), sum(sizes[:end]))
         leaves = [leaf for leaf in self.leaves if span.start <= leaf.span.start and leaf.span.stop <= span.stop]
-        return FlatPart(self.vector[span], self.gradient[span], leaves)
+        return FlatPart(self.vector[span], self.gradient[span], leaves, self.named[first:end])
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         sizes = [shape.numel() for _, shape in self._layout]

@@ -1,11 +1,11 @@
-"""Optimizers on one flat vector of parameters, by learner.optimizer."""
+"""Optimizers by learner.optimizer: Remuda's on one flat vector of parameters, a user's on the parameters."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
@@ -205,12 +205,11 @@ _ASKED = ("step", "state_dict", "load_state_dict", "param_groups")
 
 
 class CustomOptimizer(Optimizer):
-    """Runs the user's class on one parameter: the whole vector."""
+    """Runs the user's class on the network's parameters, by name."""
 
     def __init__(
         self,
-        vector: torch.Tensor,
-        gradient: torch.Tensor,
+        part: FlatPart,
         reference: str,
         settings: Mapping[str, JsonValue],
         *,
@@ -218,10 +217,10 @@ class CustomOptimizer(Optimizer):
         source_dir: str | None,
     ) -> None:
         """Raises UserCodeError where the class cannot be made, or lacks something."""
-        super().__init__(reference, vector, gradient, learning_rate=learning_rate)
+        super().__init__(reference, part.vector, part.gradient, learning_rate=learning_rate)
         self._settings, self._source_dir = settings, source_dir
-        self._parameter = nn.Parameter(vector)
-        self._made = self._make(self._parameter)
+        self._named = part.named
+        self._made = self._make(self._named)
         self._group_rate = learning_rate
 
     def step(self) -> None:
@@ -229,12 +228,13 @@ class CustomOptimizer(Optimizer):
             self._group_rate = self.learning_rate
             for group in self._made.param_groups:
                 group["lr"] = self.learning_rate
-        parameter, vector = self._parameter, self._vector
-        parameter.grad = self._gradient  # the class may have put another in its place, and so with the parameter
+        # The class may put other tensors in place of the parameters' and of their gradients.
+        views = self._views(self._named)
         self._made.step()
-        if parameter.data_ptr() != vector.data_ptr():
-            vector.copy_(parameter.detach())
-            parameter.data = vector
+        for (_, parameter), view in zip(self._named, views, strict=True):
+            if parameter.data_ptr() != view.data_ptr():
+                view.copy_(parameter.detach())
+                parameter.data = view
 
     def load_state(self, state: Mapping[str, object]) -> None:
         _load(self._made, state)
@@ -250,20 +250,30 @@ class CustomOptimizer(Optimizer):
             return [f"optimizer: missing {_STATE}"]
         try:
             with NoExit():
-                _load(self._make(nn.Parameter(self._vector.clone())), remembered)
+                copies = [(name, nn.Parameter(parameter.detach().clone())) for name, parameter in self._named]
+                _load(self._make(copies), remembered)
         except UserCodeError:
             raise
         except Exception as error:  # whatever the user's class raises
             return [f"optimizer: {self._name} refuses the state: {type(error).__name__}: {error}"]
         return []
 
-    def _make(self, parameter: nn.Parameter) -> torch.optim.Optimizer:
-        parameter.grad = self._gradient
+    def _views(self, named: Sequence[tuple[str, nn.Parameter]]) -> list[torch.Tensor]:
+        """Give the parameters their parts of the gradient; return their parts of the vector."""
+        sizes = [parameter.numel() for _, parameter in named]
+        gradients = torch.split(self._gradient, sizes)
+        for (_, parameter), gradient in zip(named, gradients, strict=True):
+            parameter.grad = gradient.view_as(parameter)
+        views = zip(named, torch.split(self._vector, sizes), strict=True)
+        return [view.view_as(parameter) for (_, parameter), view in views]
+
+    def _make(self, named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+        self._views(named)
         make = own_optimizer(self._name, self._settings, source_dir=self._source_dir)
         where = f"{OPTIMIZER} = {self._name!r}"
         try:
             with NoExit():
-                made = make([parameter], lr=self.learning_rate, **self._settings)
+                made = make(list(named), lr=self.learning_rate, **self._settings)
         except Exception as error:  # whatever the user's class raises
             raise UserCodeError(OPTIMIZER, f"{where}: cannot be made: {type(error).__name__}: {error}") from error
         if lacking := [name for name in _ASKED if not hasattr(made, name)]:
@@ -291,7 +301,7 @@ def make_optimizer(config: ExperimentConfig, part: FlatPart, *, learning_rate: f
     kind = BUILT_IN_OPTIMIZERS.get(learner.optimizer)
     if kind is None:
         named, given = learner.optimizer, learner.optimizer_settings
-        return CustomOptimizer(vector, gradient, named, given, learning_rate=rate, source_dir=config.source_dir)
+        return CustomOptimizer(part, named, given, learning_rate=rate, source_dir=config.source_dir)
     settings = kind.model_validate(learner.optimizer_settings)
     if isinstance(settings, RmspropSettings):
         return Rmsprop(vector, gradient, settings, learning_rate=rate)

@@ -34,7 +34,7 @@ def test_a_line_per_episode_and_a_table(terminal: Terminal, tiny_run: Path) -> N
     assert first.startswith(f"checkpoint {tiny_run}/ckpt/{last.file} (train_iter {last.train_iter}, ")
     numbers = [line.rsplit(" ", 1)[1] for line in lines if line.startswith("[EVALUATOR] env ")]
     assert numbers == ["1", "2", "3", "4", "5"]
-    for column in ("episodes", "reward_mean", "reward_std", "reward_max", "reward_min", "length_mean"):
+    for column in ("episodes", "reward_mean", "reward_std", "reward_max", "reward_min", "length_mean", "side_mean"):
         assert f"| {column} " in ended.out
 
 

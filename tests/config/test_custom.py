@@ -59,6 +59,9 @@ class Misdeclares(Mine):
 class Unset:
     pass
 
+def encodes(observation, width=8):
+    raise RuntimeError("is called by the learner and by collectors alone")
+
 class Taken(Mine):
     class settings(remuda.AlgorithmConfig):
         declaration: int = 3
@@ -215,3 +218,25 @@ def test_an_installed_package_offers_one_by_a_name_of_its_own(folder: Path, monk
     assert policy_of(loaded(folder, "type: my-algorithm\n  rate: 3")).settings["rate"] == 3.0
     with pytest.raises(ConfigError, match=f"{', '.join(BUILT_IN)}, my-algorithm, or module:Class"):
         loaded(folder, "type: my-algorithmm")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "policy: {type: ppo, encoder: 'mine:encodes', encoder_kwargs: {widht: 4}}",
+            "policy.encoder_kwargs: mine:encodes has no argument widht; did you mean width?",
+        ),
+        (
+            "callbacks: [{make: 'remuda.tests.callbacks:Notes', kwargs: {evaluation: 3}}]",
+            "callbacks: remuda.tests.callbacks:Notes has no argument evaluation; did you mean evaluations?",
+        ),
+    ],
+)
+def test_an_argument_that_the_users_function_lacks_is_named_with_the_nearest(
+    folder: Path, given: str, said: str
+) -> None:
+    (folder / "a.yaml").write_text(f"name: a\nenv: {{id: CartPole-v1}}\n{given}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(folder / "a.yaml")
+    assert str(caught.value).endswith(f"a.yaml:3: {said}")

@@ -40,8 +40,7 @@ def folder(tmp_path: Path) -> Path:
         ),
         (
             "optimizer: mine:descend\n  optimizer_settings: {eps: 1}",
-            ":6: learner.optimizer_settings: mine:descend cannot be called with (parameters, lr=…, eps=…): got an "
-            "unexpected keyword argument 'eps'",
+            ":6: learner.optimizer_settings: mine:descend has no argument eps; it has parameters, lr, power",
         ),
         (
             "optimizer: mine:descend\n  optimizer_settings: {lr: 1}",
@@ -69,5 +68,7 @@ def test_each_of_several_policies_names_its_own(folder: Path) -> None:
     own = "policies: {fox: {agents: ['*'], learner: {optimizer: mine:descend, optimizer_settings: {speed: 1}}}}"
     path = folder / "a.yaml"
     path.write_text(f"name: a\n{env}\n{own}\n")
-    with pytest.raises(ConfigError, match=r"policies\.fox\.learner\.optimizer_settings: mine:descend cannot be called"):
+    with pytest.raises(
+        ConfigError, match=r"policies\.fox\.learner\.optimizer_settings: mine:descend has no argument speed"
+    ):
         load_config(path)

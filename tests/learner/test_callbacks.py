@@ -13,7 +13,8 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
-from remuda.learner.callbacks import Callback, CallbackHost, CallbackRun, make_callbacks
+from remuda.learner.callback import Callback, CallbackRun
+from remuda.learner.callbacks import CallbackHost, make_callbacks
 from remuda.wire.messages import (
     MOST_CHANGES,
     MOST_STATE_BYTES,

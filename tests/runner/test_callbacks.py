@@ -13,7 +13,7 @@ from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.config.workers import CallbackConfig
-from remuda.learner.callbacks import Callback
+from remuda.learner.callback import Callback
 from remuda.logbook.series import Logged, read_series
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner.serial import Start
@@ -21,7 +21,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.callbacks import Notes
 from remuda.tests.faults.sizes import LONG
-from remuda.tests.logbook.event_reader import curves
+from remuda.tests.logbook.event_reader import curves, histograms
 from remuda.tests.runner.killing import Killer, run_to_its_death
 from remuda.tests.runner.runs import run_tiny, tiny_config
 from remuda.tests.runner.several import several_config
@@ -61,6 +61,8 @@ def test_what_a_callback_asks_for_is_done_and_outlives_a_resume(user: Path, tmp_
     assert "the run ends: callback Notes: enough" in log
     shown = curves(folder.serial_tb)
     assert [value for _, value in shown["callback_step/count"]] == [1.0, 2.0, 3.0]
+    spread = histograms(folder.serial_tb)["callback_histogram_iter/returns"]
+    assert [sum(each.counts) for _, each in spread] == [4.0] * 3, "the returns of each evaluation"
     series = [each for each in read_series(folder.series) if isinstance(each, Logged)]
     assert [each.numbers for each in series] == [{"count": 1.0}, {"count": 2.0}, {"count": 3.0}]
     evaluated = [record.env_step for record in CheckpointIndex(folder.ckpt).records if record.reward is not None]

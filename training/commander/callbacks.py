@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from remuda.config.current import Changes
-from remuda.logbook.reports import CallbackReport
+from remuda.logbook.reports import CallbackReport, HistogramReport
 from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.end import BY_CALLBACK, End
 from remuda.training.effects import Emit, LogLine
@@ -232,6 +232,10 @@ class CallbackBook:
             at = {"train_iter": event.train_iter, "env_step": event.env_step}
             report = CallbackReport(**at, callback=verdict.callback, wall_s=counters.wall_s, numbers=verdict.numbers)
             effects.append(Emit(self._experiment, report))
+        if verdict.histograms:
+            at = {"train_iter": event.train_iter, "env_step": event.env_step}
+            histograms = HistogramReport(**at, of="callback_histogram", histograms=verdict.histograms)
+            effects.append(Emit(self._experiment, histograms))
         before = self.changes
         effects += [self._say(f"callback {verdict.callback}: {why}") for why in verdict.refused]
         effects += [self._change(verdict.callback, *change, counters) for change in verdict.changes]

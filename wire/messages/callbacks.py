@@ -12,6 +12,7 @@ from remuda.wire.messages.parts import (
     Count,
     EpisodeLengths,
     FileName,
+    Histogram,
     LongText,
     Part,
     ShortText,
@@ -20,6 +21,8 @@ from remuda.wire.messages.parts import (
 MOST_CALLBACKS = 100
 MOST_NUMBERS = 1_000
 """Most numbers that one callback may log about an event."""
+MOST_HISTOGRAMS = 100
+"""Most histograms likewise."""
 MOST_CHANGES = 100
 """Most changes that one callback may request at one event."""
 MOST_STATE_BYTES = 1 << 20
@@ -117,6 +120,10 @@ class Verdict(Part, frozen=True):
     """State after the event, in MessagePack; null if unchanged."""
     task_json: LongText | None = None
     """JSON: arguments of a requested task, over those of `env.kwargs`; null for no task."""
+    histograms: Annotated[dict[ShortText, Histogram], Meta(max_length=MOST_HISTOGRAMS)] = field(
+        default_factory=dict[str, Histogram]
+    )
+    """To be logged."""
 
 
 class CallbackAnswer(Part, frozen=True):

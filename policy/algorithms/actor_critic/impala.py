@@ -47,6 +47,8 @@ class _GradientStep(NamedTuple):
     """Result of a gradient step."""
 
     losses: Losses
+    means: dict[str, torch.Tensor]
+    """See Losses.means."""
     estimates: tuple[Floats, Floats]
     """Values and their targets [n], on the host."""
     moved: torch.Tensor
@@ -75,7 +77,7 @@ class Impala(ActorCritic):
         steps = [first, *(self._step(segments, first.losses) for _ in range(1, self._policy.epochs))]
         approx_kl, clip_fraction = torch.stack([step.moved for step in steps]).unbind(1)
         return self._result(
-            [torch.stack(parts) for parts in zip(*(step.losses.means for step in steps), strict=True)],
+            [step.means for step in steps],
             updates=len(steps),
             approx_kl=approx_kl,
             clip_fraction=clip_fraction,
@@ -107,8 +109,9 @@ class Impala(ActorCritic):
         # Read before the backward pass, which nothing waits for then.
         log_ratio, values, targets = torch.stack((losses.log_ratio, losses.values, losses.targets)).cpu().numpy()
         moved = self._moved(log_ratio)
-        grad_norm = self._descend(losses.total, len(segments.steps), *losses.means, moved)
-        return _GradientStep(losses, (values, targets), moved, grad_norm)
+        means = losses.means
+        grad_norm = self._descend(losses.total, len(segments.steps), *means.values(), moved)
+        return _GradientStep(losses, means, (values, targets), moved, grad_norm)
 
     def _traced(
         self, segments: Segments, values: torch.Tensor, log_ratio: torch.Tensor

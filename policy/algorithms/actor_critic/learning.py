@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -122,11 +123,14 @@ class Losses(NamedTuple):
     targets: torch.Tensor
     advantages: torch.Tensor
     """float32 [n]: advantages of the actions, in the policy's loss."""
+    metrics: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """Further metrics of a variant, which its declaration has among `monitored`: scalars, means over the actions."""
 
     @property
-    def means(self) -> tuple[torch.Tensor, ...]:
-        """The four losses, without a graph."""
-        return tuple(loss.detach() for loss in self[:4])
+    def means(self) -> dict[str, torch.Tensor]:
+        """The four losses and further metrics, by the names in logs, without a graph."""
+        named = zip(("total_loss", "policy_loss", "value_loss", "entropy"), self[:4], strict=True)
+        return {name: mean.detach() for name, mean in (*named, *self.metrics.items())}
 
 
 class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
@@ -229,14 +233,19 @@ class ActorCritic(VectorLearner[ActorCriticNetwork | RecurrentActorCritic]):
         return torch.sub(total, entropy, alpha=coefficient) if coefficient else total
 
     def _result(
-        self, losses: Sequence[torch.Tensor] = (), /, *, updates: int = 1, **metrics: float | torch.Tensor
+        self,
+        means: Sequence[Mapping[str, torch.Tensor]] = (),
+        /,
+        *,
+        updates: int = 1,
+        **metrics: float | torch.Tensor,
     ) -> LearnResult:
-        """Make the result of an update, with the given metrics in the declared order."""
-        if losses:
-            metrics.update(zip(("total_loss", "policy_loss", "value_loss", "entropy"), losses, strict=True))
-        metrics["cur_lr"] = self._optimizer.learning_rate
-        reported = {name: metrics[name] for name in PPO_METRICS if name in metrics}
-        return LearnResult(reported, None, updates)
+        """Make the result of an update, from the means of each gradient step (see Losses) and these metrics, in the
+        declared order."""
+        of_steps = {name: torch.stack([each[name] for each in means]) for name in (means[0] if means else ())}
+        metrics |= {**of_steps, "cur_lr": self._optimizer.learning_rate}
+        order = dict.fromkeys((*PPO_METRICS, *metrics))
+        return LearnResult({name: metrics[name] for name in order if name in metrics}, None, updates)
 
 
 def explained_variance(ranks: Ranks, values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:

@@ -55,7 +55,7 @@ class Steps(NamedTuple):
 class _GradientStep(NamedTuple):
     """Result of a gradient step."""
 
-    losses: tuple[torch.Tensor, ...]
+    means: dict[str, torch.Tensor]
     """See Losses.means."""
     log_ratio: torch.Tensor
     grad_norm: torch.Tensor
@@ -113,12 +113,12 @@ class Ppo(ActorCritic):
         }
         if not gradient_steps:
             return self._result(updates=0, **of_batch)
-        losses, log_ratios, norms = zip(*gradient_steps, strict=True)
+        means, log_ratios, norms = zip(*gradient_steps, strict=True)
         log_ratio = torch.cat(log_ratios)
         approx_kl, clip_fraction = divergence(log_ratio), ((log_ratio.exp() - 1.0).abs() > clip).float().mean()
         self.ranks.average(len(log_ratio), approx_kl, clip_fraction)
         return self._result(
-            [torch.stack(parts) for parts in zip(*losses, strict=True)],
+            means,
             updates=len(gradient_steps),
             approx_kl=approx_kl,
             clip_fraction=clip_fraction,
@@ -148,7 +148,7 @@ class Ppo(ActorCritic):
             if moved > 1.5 * self._policy.target_kl:
                 return None
         means = losses.means
-        grad_norm = self._descend(losses.total, len(log_ratio), *means)
+        grad_norm = self._descend(losses.total, len(log_ratio), *means.values())
         return _GradientStep(means, log_ratio, grad_norm)
 
     def _with_advantages(self, segments: Segments) -> tuple[Steps, float]:

@@ -27,10 +27,6 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 Tempered = TypeVar("Tempered", bound=TemperedConfig)
 
-NUMBER_OF_CRITICS = 2
-"""Number of learned values per action. The smaller value counts, since a single critic overestimates (Fujimoto et al.
-2018)."""
-
 
 @dataclass(frozen=True)
 class TwinCriticLayout:
@@ -95,7 +91,7 @@ RANDOM = "random"
 
 
 class TwinCriticPolicy(Policy):
-    """Acts on the outputs of a TwinCriticNetwork's actor. Values are those of the lower critic."""
+    """Acts on the outputs of a TwinCriticNetwork's actor. Values are those of the lowest critic."""
 
     def __init__(
         self,
@@ -113,7 +109,7 @@ class TwinCriticPolicy(Policy):
         self.uses_legal_actions = not action.is_box
         self._numbers = numbers_of(config, observation)
         read = None if self._numbers is None else layout.critic(self._numbers)[0]
-        critics = {f"critic_{index}": read for index in range(NUMBER_OF_CRITICS)}
+        critics = {f"critic_{index}": read for index in range(config.critics)}
         temperature = 1.0 if layout.has_temperature else None
         self._best = ACTOR if config.averaged_share is None else AVERAGED_ACTOR
         inputs = dict[str, int | None](critics)
@@ -153,7 +149,7 @@ class TwinCriticPolicy(Policy):
         return self._actions.to_environment(chosen)
 
     def value(self, observations: np.ndarray, *, state: np.ndarray | None = None) -> np.ndarray:
-        """Estimates of the lower critic, float32 [n]: of the best action in a Box, or the mean over counted actions by
+        """Estimates of the lowest critic, float32 [n]: of the best action in a Box, or the mean over counted actions by
         their probabilities. SAC's estimates include the entropy of later steps."""
         outputs = self.outputs(observations)
         values: NDArray[np.float32]
@@ -180,7 +176,7 @@ class TwinCriticPolicy(Policy):
     def _smaller_values(
         self, observations: np.ndarray, actions: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """Minimum of both critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], if the
+        """Smallest of all critics' values of observations [n, …], and of actions in -1 … 1, float32 [n, k], if the
         critics read actions: float32 [n, values]."""
         seen = self._encoded(observations)
         if self._numbers is None or self._layout.normalizes:
@@ -189,7 +185,8 @@ class TwinCriticPolicy(Policy):
         outputs, returns = [self._network(critic, inputs) for critic in self._critics], self._layout.returns
         if returns is not None:
             outputs = [expected_returns(logits, returns)[:, None] for logits in outputs]
-        return np.minimum(*outputs) * self._reward_std
+        least: NDArray[np.float32] = np.minimum.reduce(outputs) * self._reward_std
+        return least
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
         if self._numbers is None:
@@ -210,7 +207,7 @@ def random_at_first(config: ExperimentConfig, settings: TwinCriticConfig) -> dic
 _RANDOM = {RANDOM: "share of collectors' actions that are random, at first"}
 _ACTOR = {
     "cur_lr": "step size of the optimizer",
-    "critic_loss": "loss of both critics together",
+    "critic_loss": "loss of all critics together",
     "policy_loss": "loss of the actor; TD3 has one only in the updates that move the actor",
 }
 _CRITICS = {

@@ -19,7 +19,6 @@ from remuda.policy.algorithms.twin_critics.entries import (
     ACTOR,
     AVERAGED_ACTOR,
     FEATURES,
-    NUMBER_OF_CRITICS,
     TwinCriticLayout,
     numbers_of,
 )
@@ -85,7 +84,7 @@ class TwinCriticNetwork(nn.Module):
         return values
 
     def smaller_value(self, observations: torch.Tensor, actions: torch.Tensor | None = None) -> torch.Tensor:
-        """Minimum of both critics' values of observations [n, …], and of actions [n, k] if the critics read actions:
+        """Smallest of all critics' values of observations [n, …], and of actions [n, k] if the critics read actions:
         [n, values]."""
         values = self.critics(observations) if actions is None else values_of(self.critics, observations, actions)
         least: torch.Tensor = values.amin(0)
@@ -102,7 +101,8 @@ class TwinCriticNetwork(nn.Module):
             outputs[AVERAGED_ACTOR] = nn.Sequential(*first, *of_average, _one(average, 0))
         if first or of_critics:
             outputs[FEATURES] = nn.Sequential(*first, *of_critics)
-        return outputs | {f"critic_{index}": _one(critics, index) for index in range(NUMBER_OF_CRITICS)}
+        count = len(critics) if isinstance(critics, Beside) else len(next(critics.parameters()))
+        return outputs | {f"critic_{index}": _one(critics, index) for index in range(count)}
 
 
 class ReadingStack(nn.Module, Lowers):
@@ -157,7 +157,7 @@ def make_network(
         return stack if encoder is None else ReadingStack(encoder, stack)
 
     actor = perceptron(1, layout.actor, values=False)
-    critics = perceptron(NUMBER_OF_CRITICS, layout.critic, values=True)
+    critics = perceptron(config.critics, layout.critic, values=True)
     state_value = perceptron(1, layout.state_value, values=True) if layout.has_state_value else None
     normalized = numbers if layout.normalizes else None
     return TwinCriticNetwork(actor, critics, temperature, state_value, normalized=normalized, **kept)
@@ -182,7 +182,7 @@ def _own(
             action_numbers=layout.action_numbers,
             values=layout.values,
         )
-        for _ in range(1 + NUMBER_OF_CRITICS)
+        for _ in range(1 + config.critics)
     ]
     require_separate(config, made)
     actor, *critics = made

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
 from remuda.config.algorithms.actor_critic import PpoConfig
+from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.learner.loop import on_host
+from remuda.policy.algorithms.actor_critic.learning import Losses
+from remuda.policy.algorithms.actor_critic.ppo import Ppo, Steps
 from remuda.policy.base import Algorithm
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch, numbers, on_policy, one_slot
 
@@ -127,6 +134,44 @@ def test_a_batch_that_is_stopped_before_its_first_update_tells_of_no_losses() ->
     assert (result.updates, result.metrics["stop_iter"]) == (0, 0)
     assert on_host([result.metrics["value"]]).tolist() == [0.25]
     assert not {"total_loss", "grad_norm"} & set(result.metrics)
+
+
+class Curious(Ppo):
+    """A variant with a cost of its own, and a module and an optimizer beside the network."""
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        super().__init__(config, TWO_STATES, ActionSpec(2), 0)
+        self.judge = torch.nn.Linear(2, 1)
+        self.optimizer = torch.optim.Adam(self.judge.parameters())
+        self.also_save(judge=self.judge, judge_optimizer=self.optimizer)
+
+    def loss(self, steps: Steps, *, clip: float) -> Losses:
+        losses = super().loss(steps, clip=clip)
+        cost = losses.log_ratio.square().mean()
+        return losses._replace(total=losses.total + cost, metrics={"cost": cost})
+
+
+def curious() -> Curious:
+    policy = PpoConfig(hidden=(8,), epochs=3, minibatches=1)
+    return Curious(ExperimentConfig(name="a", env=EnvConfig(id="x"), policy=policy))
+
+
+def test_a_variant_tells_its_own_metrics_of_every_update() -> None:
+    told = curious().learn(one_slot(reward=1.0, log_prob=HALF)).metrics
+    assert len(on_host([told["cost"]])) == len(on_host([told["total_loss"]])) == 3
+
+
+def test_further_modules_and_optimizers_of_a_variant_are_saved_and_missed() -> None:
+    first, second = curious(), curious()
+    first.judge(torch.ones(1, 2)).sum().backward()
+    first.optimizer.step()
+    second.load_state(copy.deepcopy(first.state()))
+    assert torch.equal(second.judge.weight, first.judge.weight)
+    assert second.optimizer.state_dict()["state"][0]["step"] == 1
+    state = copy.deepcopy(first.state())
+    del cast("dict[str, dict[str, object]]", state["schedules"])["further"]
+    with pytest.raises(StateMismatchError, match=r"judge: missing.*judge_optimizer: missing"):
+        second.load_state(state)
 
 
 def test_explained_variance() -> None:

@@ -81,7 +81,7 @@ CASES = {
     "ppo, several": Case(PpoConfig(normalize_observations=True), VECTOR, SEVERAL, numbers),
     "ppo, far away": Case(PpoConfig(normalize_observations=True), FAR_AWAY, TWO, far_away),
     "ppo, boards": Case(PpoConfig(hidden=(16,)), BOARDS, TWO, boards),
-    "sac": Case(SacConfig(hidden=(16, 8)), MATRIX, PULL, wide),
+    "sac": Case(SacConfig(hidden=(16, 8), critics=3), MATRIX, PULL, wide),
     "sac, places and counted actions": Case(SacConfig(hidden=(8,)), PLACES, FROM_MINUS_ONE, places),
     "crossq": Case(CrossQConfig(hidden=(16, 8), actor_hidden=(8,), policy_delay=1), VECTOR, PULL, numbers),
     "crossq, hyperspherical": Case(

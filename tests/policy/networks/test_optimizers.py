@@ -14,7 +14,7 @@ import torch
 from remuda.config.environment import EnvConfig
 from remuda.config.learning import LearnerConfig, RmspropSettings
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.networks.flat_parameters import FlatPart
+from remuda.policy.networks.flat_parameters import FlatParameters, FlatPart
 from remuda.policy.networks.optimizers import Optimizer, Rmsprop, make_optimizer
 from remuda.policy.networks.tensors import denormals_are_zero
 from remuda.tests.patience import HANG_S
@@ -31,11 +31,23 @@ class Loose(torch.optim.SGD):
             for parameter in group["params"]:
                 parameter.data, parameter.grad = parameter.data.clone(), None
 
+class Rows(torch.optim.Optimizer):
+    '''As Muon: another step for matrices than for biases, and none for what is called frozen.'''
+
+    def __init__(self, parameters, lr, frozen):
+        super().__init__([(name, one) for name, one in parameters if name != frozen], {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for one in group["params"]:
+                one -= group["lr"] * (one.grad / one.grad.norm(dim=1, keepdim=True) if one.ndim == 2 else one.grad)
+
 class Counts:
     '''No class of torch's: a sign descent that counts its steps.'''
 
     def __init__(self, parameters, lr, power=1):
-        self.param_groups = [{"params": list(parameters), "lr": lr, "steps": 0, "power": power}]
+        self.param_groups = [{"params": [one for _, one in parameters], "lr": lr, "steps": 0, "power": power}]
 
     @torch.no_grad()
     def step(self):
@@ -80,7 +92,10 @@ def made(
 
 
 def parameters(size: int = 100) -> FlatPart:
-    return FlatPart(torch.linspace(-1, 1, size), torch.zeros(size), ())
+    """A row of weights and a bias, with `size` numbers together."""
+    part = FlatParameters(torch.nn.Linear(size - 1, 1)).part("")
+    part.vector.copy_(torch.linspace(-1, 1, size))
+    return part
 
 
 def run(part: FlatPart, optimizer: Optimizer, steps: list[torch.Tensor]) -> None:
@@ -138,7 +153,8 @@ def test_a_loaded_state_continues_to_the_last_bit(optimizer: str, settings: dict
     first = parameters()
     before = made(optimizer, settings, first, folder=mine)
     run(first, before, gradients(20)[:12])
-    second = FlatPart(first.vector.clone(), torch.zeros(100), ())
+    second = parameters()
+    second.vector.copy_(first.vector)
     after = made(optimizer, settings, second, folder=mine)
     assert after.misfits(before.state()) == []
     after.load_state(before.state())
@@ -165,6 +181,17 @@ def test_a_class_of_the_user_moves_the_vector(optimizer: str, settings: dict[str
         for number, gradient in enumerate(gradients(20)):
             expected.vector.sub_((3e-3 if number < 10 else 1e-2) / (number + 1) * gradient.sign())
     torch.testing.assert_close(part.vector, expected.vector, rtol=1e-5, atol=1e-6)
+
+
+def test_a_class_of_the_user_gets_the_parameters_of_its_part_by_name_and_in_their_shape(mine: Path) -> None:
+    """A vector of all weights would close the setting to optimizers of matrices, and to rates by layer."""
+    network = torch.nn.ModuleDict({"other": torch.nn.Linear(2, 2), "body": torch.nn.Linear(2, 2)})
+    flat = FlatParameters(network)
+    before, part = flat.vector.clone(), flat.part("body.")
+    optimizer = made("mine:Rows", {"frozen": "body.bias"}, part, rate=0.1, folder=mine)
+    run(part, optimizer, [torch.tensor([3.0, 4.0, 0.0, 2.0, 9.0, 9.0])])
+    moved = torch.tensor([*[0.0] * 6, 0.06, 0.08, 0.0, 0.1, 0.0, 0.0])
+    torch.testing.assert_close(before - flat.vector, moved)
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,11 @@ def assert_same_networks(
 
 
 # --- against torch's own pieces
-@pytest.mark.parametrize("temperature", [None, 0.3])
-def test_an_update_of_sac_equals_the_textbook_in_plain_torch(temperature: float | None) -> None:
-    policy = SacConfig(hidden=SMALL, temperature=temperature, target_share=0.1, actor_learning_rate=3e-3)
+@pytest.mark.parametrize(("temperature", "critics"), [(None, 2), (0.3, 5)])
+def test_an_update_of_sac_equals_the_textbook_in_plain_torch(temperature: float | None, critics: int) -> None:
+    policy = SacConfig(
+        hidden=SMALL, critics=critics, temperature=temperature, target_share=0.1, actor_learning_rate=3e-3
+    )
     algorithm = made(policy)
     online, target = cases.networks(algorithm)
     critic_adam, actor_adam = (

@@ -86,7 +86,7 @@ def may_replace(path: Path) -> bool:
     try:
         content = read_start(path, most_bytes=_MAX_BYTES)
         return not content or bool(msgspec.json.decode(content, type=_FormerFile))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False

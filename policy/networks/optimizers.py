@@ -222,12 +222,13 @@ class CustomOptimizer(Optimizer):
         self._named = part.named
         self._made = self._make(self._named)
         self._group_rate = learning_rate
+        rates = [group.get("lr", learning_rate) for group in self._made.param_groups]
+        self._shares = [rate / learning_rate if learning_rate else 1.0 for rate in rates]
+        """Learning rate of each group as a share of the config's: the class may give layers different rates."""
 
     def step(self) -> None:
         if self._group_rate != self.learning_rate:
-            self._group_rate = self.learning_rate
-            for group in self._made.param_groups:
-                group["lr"] = self.learning_rate
+            self._set_rates()
         # The class may put other tensors in place of the parameters' and of their gradients.
         views = self._views(self._named)
         self._made.step()
@@ -238,9 +239,12 @@ class CustomOptimizer(Optimizer):
 
     def load_state(self, state: Mapping[str, object]) -> None:
         _load(self._made, state)
+        self._set_rates()
+
+    def _set_rates(self) -> None:
         self._group_rate = self.learning_rate
-        for group in self._made.param_groups:
-            group["lr"] = self.learning_rate
+        for group, share in zip(self._made.param_groups, self._shares, strict=True):
+            group["lr"] = share * self.learning_rate
 
     def _remembered(self) -> dict[str, object]:
         return {_STATE: self._made.state_dict()}

@@ -43,6 +43,11 @@ class Rows(torch.optim.Optimizer):
             for one in group["params"]:
                 one -= group["lr"] * (one.grad / one.grad.norm(dim=1, keepdim=True) if one.ndim == 2 else one.grad)
 
+def by_layer(parameters, lr):
+    '''A tenth of the rate for biases.'''
+    [(_, weight), (_, bias)] = parameters
+    return torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": lr / 10}], lr=lr)
+
 class Counts:
     '''No class of torch's: a sign descent that counts its steps.'''
 
@@ -264,3 +269,15 @@ def test_settings_and_learning_rate_stay_those_of_the_config_and_counts_go_on(mi
     part.vector.zero_()
     run(part, loaded, [torch.ones(100)])
     assert torch.equal(part.vector, torch.full((100,), -0.5 / 5)), "step 5, at 0.5, power 1"
+
+
+def test_rates_by_layer_keep_their_share_of_the_rate(mine: Path) -> None:
+    part, again = parameters(3), parameters(3)
+    optimizer = made("mine:by_layer", {}, part, rate=1.0, folder=mine)
+    optimizer.learning_rate = 0.5
+    resumed = made("mine:by_layer", {}, again, rate=0.5, folder=mine)
+    resumed.load_state(optimizer.state())
+    for each, moved in ((optimizer, part), (resumed, again)):
+        before = moved.vector.clone()
+        run(moved, each, [torch.ones(3)])
+        torch.testing.assert_close(before - moved.vector, torch.tensor([0.5, 0.5, 0.05]))

@@ -78,7 +78,7 @@ class PublishedFiles:
         written."""
         path = self._settings.connection_file
         if not connection_file.may_replace(path):
-            raise ConnectionFileTakenError(f"{path} is not a connection file, and would be overwritten")
+            raise ConnectionFileTakenError(f"{path} is no connection file of a coordinator, and would be overwritten")
         try:
             keys_dir = Path(connection_file.read(path).keys_dir)
         except ConnectionFileError:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import faulthandler
-import math
-import os
-import sys
-import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -22,7 +17,6 @@ from remuda.environments.errors import EnvironmentBuildError, Fault, RestartLimi
 from remuda.environments.lanes import AGENT, NO_INFO, Bools, Copies, Group, Infos, Lanes, ParallelEnv, Vectorization
 from remuda.environments.make import SingleEnv, make_parallel, make_single
 from remuda.environments.probe import Remarks
-from remuda.environments.process_peer import SLICE_S
 from remuda.environments.processes import ProcessCopies, StepTimer, choose_processes, time_step
 from remuda.environments.replaceable import ReplaceableEnv
 from remuda.environments.spaces import Array, Space
@@ -239,8 +233,7 @@ def local_copies(
     begins: Callable[[int], None] | None = None,
     remarks: Remarks | None = None,
 ) -> LocalCopies:
-    """Build copies in this process, within env.build_timeout_s: those with the numbers `indices` among all. Raises
-    EnvironmentBuildError.
+    """Build copies in this process: those with the numbers `indices` among all. Raises EnvironmentBuildError.
 
     Args:
         assigned: agents of each policy, by name; ignored for environments with one agent.
@@ -253,12 +246,11 @@ def local_copies(
     make: Callable[[], Any] = build or partial(make_parallel if several else make_single, env, source_dir=source_dir)
     envs: list[Any] = []
     try:
-        with ending_hangs(env):
-            for index in indices:
-                if limit is None:
-                    envs.append(make())
-                    continue
-                envs.append(ReplaceableEnv(make, index=index, name=name, broke=limit, begins=begins, remarks=remarks))
+        for index in indices:
+            if limit is None:
+                envs.append(make())
+                continue
+            envs.append(ReplaceableEnv(make, index=index, name=name, broke=limit, begins=begins, remarks=remarks))
         if not several:
             return LocalCopies.of_one_agent(envs)
         groups = [Group.of(envs[0], agents, policy=name) for name, agents in assigned.items()]
@@ -270,38 +262,6 @@ def local_copies(
             with suppress(Exception), NoExit():
                 built.close()
         raise
-
-
-@contextmanager
-def ending_hangs(env: EnvConfig) -> Generator[None]:
-    """Context that builds environments. After `env.build_timeout_s` the stacks of all threads are printed, and the
-    process ends: nothing can interrupt a constructor that hangs in the main thread. A notebook or an interactive Python
-    goes on, since its user would lose all variables."""
-    if env.build_timeout_s is None:
-        yield
-        return
-    built = threading.Event()
-    watch = threading.Thread(target=_end_unless, args=(built, env), name="remuda-building", daemon=True)
-    watch.start()
-    try:
-        yield
-    finally:
-        built.set()
-        watch.join()
-
-
-def _end_unless(built: threading.Event, env: EnvConfig) -> None:
-    waited_s, limit_s = 0.0, env.build_timeout_s or math.inf
-    while not built.wait(SLICE_S):
-        waited_s += SLICE_S
-        if waited_s >= limit_s:
-            name = env.id or env.make
-            text = f"{name} could not be built: it hung for {waited_s:g} s (env.build_timeout_s); stacks:"
-            print(text, file=sys.stderr, flush=True)
-            faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
-            if hasattr(sys, "ps1"):
-                return
-            os._exit(1)
 
 
 def _check_all_assigned(env: ParallelEnv, assigned: Mapping[str, Sequence[str]]) -> None:
@@ -318,8 +278,7 @@ def agents_of(env: EnvConfig, *, source_dir: str | None) -> tuple[str, ...]:
     EnvironmentBuildError."""
     if env.kind != "pettingzoo":
         return (AGENT,)
-    with ending_hangs(env):
-        built = make_parallel(env, source_dir=source_dir)
+    built = make_parallel(env, source_dir=source_dir)
     try:
         return tuple(built.possible_agents)
     finally:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
+import math
+import os
 import re
+import sys
+import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -31,6 +37,8 @@ MOST_SHOWN = 60
 """Characters of a result in an error."""
 
 _Result = TypeVar("_Result")
+_LOOK_S = 0.25
+"""Time between two looks at the building of an environment."""
 _KINDS_SHOWN = 3
 _MOST_ACTION = 200
 _MOST_TRACEBACK = 20_000
@@ -52,6 +60,38 @@ def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
     return EnvironmentBuildError(
         f"{asked} with env.kwargs = {masked(env.kwargs)} cannot be built: {type(error).__name__}: {error}"
     )
+
+
+@contextmanager
+def ending_hangs(env: EnvConfig) -> Generator[None]:
+    """Context that builds an environment. After `env.build_timeout_s` the stacks of all threads are printed, and the
+    process ends: nothing can interrupt a constructor that hangs in the main thread. A notebook or an interactive Python
+    goes on, since its user would lose all variables."""
+    if env.build_timeout_s is None:
+        yield
+        return
+    built = threading.Event()
+    watch = threading.Thread(target=_end_unless, args=(built, env), name="remuda-building", daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        built.set()
+        watch.join()
+
+
+def _end_unless(built: threading.Event, env: EnvConfig) -> None:
+    waited_s, limit_s = 0.0, env.build_timeout_s or math.inf
+    while not built.wait(_LOOK_S):
+        waited_s += _LOOK_S
+        if waited_s >= limit_s:
+            text = f"{env.id or env.make} could not be built: it hung for {waited_s:g} s (env.build_timeout_s); stacks:"
+            with suppress(Exception):  # of a closed standard error
+                print(text, file=sys.stderr, flush=True)
+                faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
+            if hasattr(sys, "ps1"):
+                return
+            os._exit(1)
 
 
 class UnsupportedSpaceError(Error, ValueError):

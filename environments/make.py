@@ -23,7 +23,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError, user_object, why_not_imported
 from remuda.environments.atari import NAMESPACE, AtariGame, AtariSettings, atari_settings, is_atari, register_atari
 from remuda.environments.dm_env import DmEnv, is_dm_env
-from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, unbuildable
+from remuda.environments.errors import EnvironmentBuildError, UnsupportedSpaceError, ending_hangs, unbuildable
 from remuda.environments.lanes import Group, ParallelEnv
 from remuda.environments.spaces import (
     Array,
@@ -62,10 +62,11 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
 def make_plain(env: EnvConfig, *, source_dir: str | None, render_mode: str | None = None) -> SingleEnv:
     """Build one environment with the spaces of its author: parts of observations and actions are not packed. Raises
     EnvironmentBuildError if the id, the module or its function cannot be used."""
-    if env.id is None:
-        return _from_function(env, source_dir, render_mode)
-    settings = settings_of_atari(env)  # as in training, so that single games give the same observations
-    return _from_id(env, render_mode) if settings is None else _atari_game(env, settings, render_mode)
+    with ending_hangs(env):
+        if env.id is None:
+            return _from_function(env, source_dir, render_mode)
+        settings = settings_of_atari(env)  # as in training, so that single games give the same observations
+        return _from_id(env, render_mode) if settings is None else _atari_game(env, settings, render_mode)
 
 
 def settings_of_atari(env: EnvConfig) -> AtariSettings | None:
@@ -239,7 +240,7 @@ def make_parallel(env: EnvConfig, *, source_dir: str | None, render_mode: str | 
     function = _pettingzoo(env.id) if env.id is not None else user_function(env.make or "", source_dir)
     kwargs: dict[str, Any] = dict(env.kwargs) | ({} if render_mode is None else {"render_mode": render_mode})
     try:
-        with NoExit():
+        with NoExit(), ending_hangs(env):
             built = function(**kwargs)
         built = Turns(cast("TurnEnv", built)) if takes_turns(built) else built
     except Exception as error:  # anything that a function of somebody else raises

@@ -52,7 +52,8 @@ def evaluate(
 
 def outcome(episodes: Sequence[Episode], episode_info: Sequence[str] = ()) -> dict[str, float]:
     """Summarise episodes, under the names of the evaluator's log; with the values of `env.episode_info`."""
-    info = {name: [episode.info[name] for episode in episodes if name in episode.info] for name in episode_info}
+    found = {name: [episode.info[name] for episode in episodes if name in episode.info] for name in episode_info}
+    info = {name: values for name, values in found.items() if values}
     returns, lengths = [episode.return_ for episode in episodes], [episode.length for episode in episodes]
     return {"episodes": len(episodes), **episode_statistics(returns, lengths, info)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,12 +82,12 @@ class _Requests:
     def log(self, name: str, value: ArrayLike) -> None:
         """See CallbackRun. Raises ValueError and TypeError."""
         _check(name)
-        is_number = np.ndim(value) == 0
+        is_number = math.prod(np.shape(value)) == 1
         logged, most = (self.numbers, MOST_NUMBERS) if is_number else (self.histograms, MOST_HISTOGRAMS)
         if name not in logged and len(logged) == most:
             raise ValueError(f"more than {most} {'numbers' if is_number else 'histograms'} about one event")
         if is_number:
-            self.numbers[name] = float(cast("float", value))
+            self.numbers[name] = float(cast("float", value) if np.ndim(value) == 0 else np.asarray(value).item())
         elif (histogram := spread_evenly(np.asarray(value), BUCKETS)) is not None:
             self.histograms[name] = histogram
 
@@ -192,7 +193,11 @@ class CallbackHost:
         except Exception as error:  # whatever the user's code raises
             failure = f"{method} of callback {name} failed: {type(error).__name__}: {error}"
             return Verdict(
-                name, requests.numbers, failure=shortened(failure), traceback=traceback.format_exc()[-100_000:]
+                name,
+                requests.numbers,
+                failure=shortened(failure),
+                traceback=traceback.format_exc()[-100_000:],
+                histograms=requests.histograms,
             )
         return Verdict(
             name,

@@ -90,7 +90,7 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         if self._generator is not None:
             self._generator.set_state(cast("torch.Tensor", schedules["generator"]).cpu())
         for name, one in self._further.items():
-            one.load_state_dict(cast("dict[str, Any]", cast("Mapping[str, object]", schedules["further"])[name]))
+            _load_further(one, cast("dict[str, Any]", cast("Mapping[str, object]", schedules["further"])[name]))
         self._loaded()
 
     def load_weights(self, state: Mapping[str, object]) -> None:
@@ -113,9 +113,26 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         for name, one in self._further.items():
             if isinstance(one, nn.Module):
                 problems += model_misfits(one, saved, name)
-            elif name not in saved:
-                problems.append(f"{name}: missing")
+            elif _sizes(saved.get(name)) != _sizes(one.state_dict()):
+                problems.append(f"{name}: the state is of other groups of parameters, or missing")
         return problems
+
+
+def _sizes(state: object) -> list[int] | None:
+    """Numbers of parameters in the groups of an optimizer's state; None for something else."""
+    if not isinstance(state, Mapping) or not isinstance(state.get("param_groups"), list):
+        return None
+    return [len(group["params"]) for group in cast("Mapping[str, list[dict[str, Any]]]", state)["param_groups"]]
+
+
+def _load_further(one: nn.Module | torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load a state; the learning rates of an optimizer stay those of the config."""
+    groups = one.param_groups if isinstance(one, torch.optim.Optimizer) else []
+    rates = [group["lr"] for group in groups]
+    one.load_state_dict(state)
+    groups = one.param_groups if isinstance(one, torch.optim.Optimizer) else []
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
 
 
 class TargetLearner(NetworkLearner[Network, AnyOptimizer]):

@@ -9,6 +9,9 @@ from typing import cast
 
 from remuda.storage.atomic import replacing
 
+_MOVED = {"remuda.environments.packing": "remuda.environments.spaces"}
+"""Modules in copies of former runs, and their present names."""
+
 
 def pickle_environment(path: Path, env: object) -> str | None:
     """Write {"env": env} to `path` as a standard pickle; on failure, return a warning.
@@ -27,6 +30,15 @@ def pickle_environment(path: Path, env: object) -> str | None:
     return None
 
 
+class _Unpickler(pickle.Unpickler):
+    """Finds classes also by their former modules."""
+
+    def find_class(self, module: str, name: str, /) -> object:
+        """Return the class."""
+        found: object = super().find_class(_MOVED.get(module, module), name)
+        return found
+
+
 def _private(path: str, flags: int) -> int:
     """Open for the user alone: an environment may contain secrets, such as a token."""
     return os.open(path, flags, 0o600)
@@ -38,7 +50,7 @@ def unpickle_environment(path: Path) -> object:
     Raises anything.
     """
     with path.open("rb") as file:
-        content: object = pickle.load(file)  # noqa: S301 - the user has allowed it with --trust-code
+        content: object = _Unpickler(file).load()  # the user has allowed it with --trust-code
     if not isinstance(content, dict) or "env" not in content:
         raise ValueError("it has no environment under `env`")
     return cast("dict[str, object]", content)["env"]

@@ -72,6 +72,7 @@ class _FormerFile(Struct, frozen=True):
 
     coordinator: Uuid
     server_key: object = None
+    own_key: object = None
 
 
 def write(path: Path, connection: ConnectionFile) -> None:
@@ -82,10 +83,10 @@ def write(path: Path, connection: ConnectionFile) -> None:
 
 def may_replace(path: Path) -> bool:
     """Return True if `write` loses nothing: `path` is missing or empty, or a connection file of any version, also one
-    that `read` refuses."""
+    that `read` refuses, without a key of `remuda keys invite`."""
     try:
         content = read_start(path, most_bytes=_MAX_BYTES)
-        return not content or bool(msgspec.json.decode(content, type=_FormerFile))
+        return not content or msgspec.json.decode(content, type=_FormerFile).own_key is None
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -220,11 +220,10 @@ class CustomOptimizer(Optimizer):
         super().__init__(reference, part.vector, part.gradient, learning_rate=learning_rate)
         self._settings, self._source_dir = settings, source_dir
         self._named = part.named
-        self._made = self._make(self._named)
-        self._group_rate = learning_rate
-        rates = [group.get("lr", learning_rate) for group in self._made.param_groups]
-        self._shares = [rate / learning_rate if learning_rate else 1.0 for rate in rates]
+        self._made, rate = self._make(self._named), self._first_rate
+        self._shares = [group.get("lr", rate) / rate for group in self._made.param_groups]
         """Learning rate of each group as a share of the config's: the class may give layers different rates."""
+        self._set_rates()
 
     def step(self) -> None:
         if self._group_rate != self.learning_rate:
@@ -240,6 +239,11 @@ class CustomOptimizer(Optimizer):
     def load_state(self, state: Mapping[str, object]) -> None:
         _load(self._made, state)
         self._set_rates()
+
+    @property
+    def _first_rate(self) -> float:
+        """Learning rate for the class: a schedule from 0 would give each group 0, and no share."""
+        return self.learning_rate or 1.0
 
     def _set_rates(self) -> None:
         self._group_rate = self.learning_rate
@@ -277,7 +281,7 @@ class CustomOptimizer(Optimizer):
         where = f"{OPTIMIZER} = {self._name!r}"
         try:
             with NoExit():
-                made = make(list(named), lr=self.learning_rate, **self._settings)
+                made = make(list(named), lr=self._first_rate, **self._settings)
         except Exception as error:  # whatever the user's class raises
             raise UserCodeError(OPTIMIZER, f"{where}: cannot be made: {type(error).__name__}: {error}") from error
         if lacking := [name for name in _ASKED if not hasattr(made, name)]:

@@ -104,8 +104,9 @@ def test_a_connection_file_stays_that_of_a_living_coordinator_of_another_folder(
         ('{"milk": 2}', True),
         ("", False),
         (f'{{"coordinator": "{uuid4()}", "protocol": 1}}', False),
+        (f'{{"coordinator": "{uuid4()}", "own_key": {{"secret": "x"}}}}', True),
     ],
-    ids=["notes", "json", "empty", "former version"],
+    ids=["notes", "json", "empty", "former version", "invitation"],
 )
 def test_a_file_of_another_kind_is_not_replaced_by_the_connection_file(
     tmp_path: Path, content: str, lost: bool
@@ -114,7 +115,9 @@ def test_a_file_of_another_kind_is_not_replaced_by_the_connection_file(
     file.write_text(content)
     files = PublishedFiles(Settings(tmp_path / "runs", file, persistent=True), str(uuid4()))
     if lost:
-        with pytest.raises(ConnectionFileTakenError, match=f"^{file} is not a connection file, and would be overwri"):
+        with pytest.raises(
+            ConnectionFileTakenError, match=f"^{file} is no connection file of a coordinator, and would be overwri"
+        ):
             files.require_free()
     else:
         files.require_free()

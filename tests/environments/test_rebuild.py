@@ -10,7 +10,8 @@ import pytest
 from remuda.config.environment import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.rebuild import rebuild
-from remuda.storage.env_files import pickle_environment
+from remuda.environments.spaces import PackObservations
+from remuda.storage.env_files import pickle_environment, unpickle_environment
 from remuda.tests.environments.painter import Painter
 
 GONE = EnvConfig(make="gone_for_good:make")
@@ -39,6 +40,12 @@ def test_the_pickled_copy_serves_where_it_is_trusted(tmp_path: Path) -> None:
     )
     with pytest.raises(EnvironmentBuildError, match="made for render_mode rgb_array, not human"):
         rebuild(GONE, source_dir=None, run_dir=tmp_path, render_mode="human", trust_code=True)
+
+
+def test_a_pickled_copy_of_a_class_that_moved_is_read(tmp_path: Path) -> None:
+    former = pickle.dumps({"env": PackObservations}, protocol=0)
+    (tmp_path / "vars.pkl").write_bytes(former.replace(b"remuda.environments.spaces", b"remuda.environments.packing"))
+    assert unpickle_environment(tmp_path / "vars.pkl") is PackObservations
 
 
 @pytest.mark.parametrize(

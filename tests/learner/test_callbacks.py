@@ -92,7 +92,7 @@ def test_each_event_comes_to_its_method() -> None:
 def test_what_it_asks_for_is_told_in_order_and_the_first_reason_counts() -> None:
     def ask(run: CallbackRun) -> None:
         run.log("a", 1)
-        run.log("a", 2.5)
+        run.log("a", np.array([2.5]))
         run.change("learner.learning_rate", run.config.learner.learning_rate / 2)
         run.change("learner.learning_rate", 1)
         run.stop("first")

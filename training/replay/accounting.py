@@ -1,9 +1,7 @@
 """The experience of an experiment: counted, available and deletable chunks.
 
-Connects the ledger (counted chunks), the replay index (live rows) and the reports of the buffer. Both modes use it.
-
-
-Limiter and sampler for the config of a run.
+Connects the ledger (counted chunks), the replay index (live rows), the limiter and sampler of the run's config, and the
+reports of the buffer. Both modes use it.
 """
 
 from __future__ import annotations

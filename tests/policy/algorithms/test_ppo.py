@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -165,12 +165,18 @@ def test_further_modules_and_optimizers_of_a_variant_are_saved_and_missed() -> N
     first, second = curious(), curious()
     first.judge(torch.ones(1, 2)).sum().backward()
     first.optimizer.step()
+    second.optimizer.param_groups[0]["lr"] = 0.25
     second.load_state(copy.deepcopy(first.state()))
+    assert second.optimizer.param_groups[0]["lr"] == 0.25, "of the config"
     assert torch.equal(second.judge.weight, first.judge.weight)
     assert second.optimizer.state_dict()["state"][0]["step"] == 1
     state = copy.deepcopy(first.state())
-    del cast("dict[str, dict[str, object]]", state["schedules"])["further"]
-    with pytest.raises(StateMismatchError, match=r"judge: missing.*judge_optimizer: missing"):
+    further = cast("dict[str, dict[str, dict[str, Any]]]", state["schedules"])["further"]
+    further["judge_optimizer"]["param_groups"][0]["params"].pop()
+    with pytest.raises(StateMismatchError, match=r"does not fit: judge_optimizer: the state is of other groups"):
+        second.load_state(state)
+    further.clear()
+    with pytest.raises(StateMismatchError, match=r"judge: missing.*judge_optimizer: the state is of other groups"):
         second.load_state(state)
 
 

@@ -90,10 +90,10 @@ def gradients(count: int, size: int = 100) -> list[torch.Tensor]:
 def made(
     optimizer: str, settings: dict[str, Any], part: FlatPart, *, rate: float = 3e-3, folder: Path | None = None
 ) -> Optimizer:
-    learner = LearnerConfig(learning_rate=rate, optimizer=optimizer, optimizer_settings=settings)
+    learner = LearnerConfig(learning_rate=rate or 1.0, optimizer=optimizer, optimizer_settings=settings)
     source_dir = None if folder is None else str(folder)
     config = ExperimentConfig(name="a", env=EnvConfig(id="x"), learner=learner, source_dir=source_dir)
-    return make_optimizer(config, part)
+    return make_optimizer(config, part, learning_rate=rate)
 
 
 def parameters(size: int = 100) -> FlatPart:
@@ -272,12 +272,14 @@ def test_settings_and_learning_rate_stay_those_of_the_config_and_counts_go_on(mi
 
 
 def test_rates_by_layer_keep_their_share_of_the_rate(mine: Path) -> None:
-    part, again = parameters(3), parameters(3)
+    part, again, late = parameters(3), parameters(3), parameters(3)
     optimizer = made("mine:by_layer", {}, part, rate=1.0, folder=mine)
     optimizer.learning_rate = 0.5
+    warm = made("mine:by_layer", {}, late, rate=0.0, folder=mine)
+    warm.learning_rate = 0.5
     resumed = made("mine:by_layer", {}, again, rate=0.5, folder=mine)
     resumed.load_state(optimizer.state())
-    for each, moved in ((optimizer, part), (resumed, again)):
+    for each, moved in ((optimizer, part), (resumed, again), (warm, late)):
         before = moved.vector.clone()
         run(moved, each, [torch.ones(3)])
         torch.testing.assert_close(before - moved.vector, torch.tensor([0.5, 0.5, 0.05]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def no(*arguments: object, **options: object) -> NoReturn:
         raise AssertionError(f"something was started or written: {arguments}")
 
+    platform.processor()  # the import of h5py asks `uname` once
     monkeypatch.setattr(subprocess, "Popen", no)
     monkeypatch.setattr(tempfile, "mkdtemp", no)
     monkeypatch.chdir(tmp_path)

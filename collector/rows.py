@@ -316,8 +316,7 @@ def observation_columns(observations: Array, picks: Mapping[str, Integers]) -> d
 
 
 def _stack_axes(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> tuple[int, ...] | None:
-    """Return the leading axes that count frames: one for a stack, none for a single image; None for
-    other observations."""
+    """Return the leading axes of a stack of frames, empty for a single image; None for observations without images."""
     if dtype != np.uint8 or len(shape) < 2:
         return None
     if len(shape) > 2 and shape[0] <= _MAX_STACK and math.prod(shape[1:]) >= _MIN_FRAME_BYTES:

@@ -18,6 +18,8 @@ from remuda.config.errors import Error, NoExit, UserExitError, place
 # between. So the versions of modules from users' folders are kept here, and Python imports them again when a file has
 # changed.
 _imported: dict[str, tuple[Path, int, int]] = {}
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+"""Kinds of parameters with a name for callers."""
 
 
 class UserCodeError(Error, ValueError):
@@ -74,10 +76,11 @@ def require_arguments(found: object, given: Mapping[str, object], *, setting: st
     except ValueError:  # some classes written in C do not tell their parameters
         return
     kinds = {parameter.kind for parameter in parameters.values()}
-    unknown = [] if inspect.Parameter.VAR_KEYWORD in kinds else [name for name in given if name not in parameters]
+    named = [name for name, parameter in parameters.items() if parameter.kind in _BY_NAME]
+    unknown = [] if inspect.Parameter.VAR_KEYWORD in kinds else [name for name in given if name not in named]
     if unknown:
-        near = get_close_matches(unknown[0], parameters, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(parameters) or 'none'}"
+        near = get_close_matches(unknown[0], named, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(named) or 'none'}"
         text = f"{setting}: {reference} has no argument {unknown[0]}; {hint}"
         raise UserCodeError(setting, text)
 

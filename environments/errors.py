@@ -1,4 +1,4 @@
-"""Errors of building environments, faults of environments in a vector, and the limits of replacing environments."""
+"""Errors and time limit of building environments, faults in a vector, and limits of replacing environments."""
 
 from __future__ import annotations
 

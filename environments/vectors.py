@@ -21,7 +21,7 @@ from gymnasium.vector.utils import batch_space
 from remuda.config.environment import EnvConfig
 from remuda.config.errors import NoExit, counted, shortened
 from remuda.environments.atari import LIFE_LOST, AtariVector, atari_settings, is_atari
-from remuda.environments.errors import EnvironmentBuildError, UnusableResultError, unbuildable
+from remuda.environments.errors import EnvironmentBuildError, UnusableResultError, ending_hangs, unbuildable
 from remuda.environments.lanes import AGENT, Bools, Group, Lanes, Vectorization
 from remuda.environments.legal_actions import ACTION_MASK
 from remuda.environments.make import check_spaces, known_spec, make_single, obstacle_to_native
@@ -168,7 +168,7 @@ def _native(env: EnvConfig, num_envs: int) -> Vector:
     if env.max_episode_steps is not None:
         kwargs["max_episode_steps"] = env.max_episode_steps
     try:
-        with NoExit():
+        with NoExit(), ending_hangs(env):
             vector = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
     except Exception as error:  # anything that the environment's constructor raises
         raise unbuildable(env, error) from error

@@ -114,9 +114,10 @@ def counted(values: NDArray[np.generic], edges: NDArray[np.float64]) -> Histogra
 
 
 def spread_evenly(values: NDArray[np.generic], buckets: int) -> Histogram | None:
-    """Count values in buckets of equal width from the least to the largest; None without finite values."""
+    """Count values in buckets of equal width from the least to the largest; None without values that are finite in
+    float32."""
     finite = np.asarray(values, np.float64)
-    finite = finite[np.isfinite(finite)]
+    finite = finite[np.abs(finite) <= np.finfo(np.float32).max]
     if not finite.size:
         return None
     least, largest = float(finite.min()), float(finite.max())

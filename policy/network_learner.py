@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -15,7 +16,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, Arrays
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.layouts import flat
-from remuda.policy.networks.optimizers import Optimizer, Optimizers, make_optimizer
+from remuda.policy.networks.optimizers import Optimizer, Optimizers, load_keeping_settings, make_optimizer
 from remuda.policy.networks.precision import Products
 from remuda.policy.networks.tensors import legal_in, model_misfits, to_tensor
 from remuda.policy.networks.torch_networks import RewardScale
@@ -90,7 +91,7 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         if self._generator is not None:
             self._generator.set_state(cast("torch.Tensor", schedules["generator"]).cpu())
         for name, one in self._further.items():
-            _load_further(one, cast("dict[str, Any]", cast("Mapping[str, object]", schedules["further"])[name]))
+            _load_further(one, cast("Mapping[str, object]", schedules["further"])[name])
         self._loaded()
 
     def load_weights(self, state: Mapping[str, object]) -> None:
@@ -113,26 +114,22 @@ class NetworkLearner(Algorithm, Generic[Network, AnyOptimizer]):
         for name, one in self._further.items():
             if isinstance(one, nn.Module):
                 problems += model_misfits(one, saved, name)
-            elif _sizes(saved.get(name)) != _sizes(one.state_dict()):
-                problems.append(f"{name}: the state is of other groups of parameters, or missing")
+            elif name not in saved:
+                problems.append(f"{name}: missing")
+            else:
+                try:
+                    _load_further(copy.deepcopy(one), saved[name])
+                except Exception as error:  # whatever a class of torch or of the user raises
+                    problems.append(f"{name}: {type(error).__name__}: {error}")
         return problems
 
 
-def _sizes(state: object) -> list[int] | None:
-    """Numbers of parameters in the groups of an optimizer's state; None for something else."""
-    if not isinstance(state, Mapping) or not isinstance(state.get("param_groups"), list):
-        return None
-    return [len(group["params"]) for group in cast("Mapping[str, list[dict[str, Any]]]", state)["param_groups"]]
-
-
-def _load_further(one: nn.Module | torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a state; the learning rates of an optimizer stay those of the config."""
-    groups = one.param_groups if isinstance(one, torch.optim.Optimizer) else []
-    rates = [group["lr"] for group in groups]
-    one.load_state_dict(state)
-    groups = one.param_groups if isinstance(one, torch.optim.Optimizer) else []
-    for group, rate in zip(groups, rates, strict=True):
-        group["lr"] = rate
+def _load_further(one: nn.Module | torch.optim.Optimizer, state: object) -> None:
+    values = cast("dict[str, Any]", state)
+    if isinstance(one, torch.optim.Optimizer):
+        load_keeping_settings(one, values)
+    else:
+        one.load_state_dict(values)
 
 
 class TargetLearner(NetworkLearner[Network, AnyOptimizer]):

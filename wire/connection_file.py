@@ -54,8 +54,7 @@ class ConnectionFile(Struct, frozen=True, omit_defaults=True):
     server_key: PublicKey
     """The coordinator's public key: only who has the secret key can answer at this address."""
     keys_dir: PathText
-    """Folder of the keys, on the coordinator's host. Processes that see this folder use its keys; others have their
-    own."""
+    """Folder of the keys, on the coordinator's host. Processes without access to the folder use keys of their user."""
     runs_dir: PathText = ""
     """The runs folder, for workers on the coordinator's host. Empty in a file for other hosts."""
     own_key: HandedKey | None = None

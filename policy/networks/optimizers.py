@@ -237,7 +237,7 @@ class CustomOptimizer(Optimizer):
                 parameter.data = view
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        _load(self._made, state)
+        load_keeping_settings(self._made, cast("dict[str, object]", state[_STATE]))
         self._set_rates()
 
     @property
@@ -259,7 +259,7 @@ class CustomOptimizer(Optimizer):
         try:
             with NoExit():
                 copies = [(name, nn.Parameter(parameter.detach().clone())) for name, parameter in self._named]
-                _load(self._make(copies), remembered)
+                load_keeping_settings(self._make(copies), cast("dict[str, object]", remembered[_STATE]))
         except UserCodeError:
             raise
         except Exception as error:  # whatever the user's class raises
@@ -289,10 +289,10 @@ class CustomOptimizer(Optimizer):
         return cast("torch.optim.Optimizer", made)
 
 
-def _load(made: torch.optim.Optimizer, state: Mapping[str, object]) -> None:
-    """Load the state of the class, except arguments of the constructor."""
+def load_keeping_settings(made: torch.optim.Optimizer, state: dict[str, object]) -> None:
+    """Load the state of an optimizer, except arguments of its constructor: the config decides learning rates."""
     given = [dict(group) for group in made.param_groups]
-    made.load_state_dict(copy.deepcopy(cast("dict[str, object]", state[_STATE])))
+    made.load_state_dict(copy.deepcopy(state))
     try:
         arguments = inspect.signature(type(made)).parameters.keys() - {"params"}
     except ValueError:  # some classes written in C do not tell their parameters

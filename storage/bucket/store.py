@@ -16,7 +16,7 @@ from remuda.storage.bucket.address import BucketError
 
 _T = TypeVar("_T")
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, NotImplementedError)
-"""Errors of lasting causes. Other errors, such as those of a busy store, are worth another try."""
+"""Errors of lasting causes. After other errors, such as a busy store, requests are repeated."""
 _CLOCK = "clock"
 """Name of an object that is written to learn the store's time."""
 _AT_ONCE = 8

@@ -12,6 +12,7 @@ from remuda.config.declaration import Segments
 from remuda.config.dump import config_json_text, formatted_total_config_text, sources, yaml_text
 from remuda.config.errors import ConfigError
 from remuda.config.load import LoadedConfig, load_config
+from remuda.config.user_code import UserCodeError, require_arguments
 
 MINE = """
 import typing
@@ -240,3 +241,12 @@ def test_an_argument_that_the_users_function_lacks_is_named_with_the_nearest(
     with pytest.raises(ConfigError) as caught:
         load_config(folder / "a.yaml")
     assert str(caught.value).endswith(f"a.yaml:3: {said}")
+
+
+def test_an_argument_that_cannot_be_given_by_name_is_refused() -> None:
+    def encoder(observation: object, /, width: int = 3, *more: object) -> None: ...
+
+    require_arguments(encoder, {"width": 4}, setting="policy.encoder_kwargs", reference="mine:encoder")
+    for name in ("observation", "more"):
+        with pytest.raises(UserCodeError, match=f"mine:encoder has no argument {name}; it has width"):
+            require_arguments(encoder, {name: 1}, setting="policy.encoder_kwargs", reference="mine:encoder")

@@ -72,6 +72,9 @@ def test_values_are_spread_over_buckets_of_the_same_width() -> None:
     assert spread_evenly(np.array([-1.0, 0.0, 1.0, 3.0]), 4) == Histogram(
         left=-1.0, rights=[0.0, 1.0, 2.0, 3.0], counts=[1, 1, 1, 1], total=3.0, total_squares=11.0
     )
+    assert spread_evenly(np.array([-1.0, 0.0, 1.0, 3.0, 1e308, -1e308, np.nan]), 4) == spread_evenly(
+        np.array([-1.0, 0.0, 1.0, 3.0]), 4
+    )
     same = spread_evenly(np.full(5, 2.0), 2)
     assert same is not None
     assert (same.left, same.rights, same.counts) == (1.5, [2.0, 2.5], [0, 5])

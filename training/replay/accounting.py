@@ -31,7 +31,7 @@ from remuda.training.snapshot import IndexSnapshot, ReplaySnapshot
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
 
 CHUNKS_AHEAD = 2
-"""Most unfinished chunks of a collector: one being collected, one being announced."""
+"""Most unfinished chunks of a collector: a chunk in collection, and a chunk in announcement."""
 REQUESTS_IN_FLIGHT = 3
 """Most requests with sampled but untrained batches: one in use, two ahead."""
 

@@ -30,7 +30,7 @@ MOST_STATE_BYTES = 1 << 20
 
 SettingValue = int | float
 SettingChanges = Annotated[dict[ShortText, list[tuple[Count, SettingValue]]], Meta(max_length=1_000)]
-"""Values by setting (`learner.learning_rate`), each with the env_step from which it holds; the newest last."""
+"""Values by setting (`learner.learning_rate`), each with the first env_step of the value; the newest value last."""
 CallbackStates = Annotated[
     dict[ShortText, Annotated[bytes, Meta(max_length=MOST_STATE_BYTES)]], Meta(max_length=MOST_CALLBACKS)
 ]

@@ -1,1 +1,1 @@
-"""SAC and TD3: an actor and two critics, learned from replayed steps."""
+"""SAC, CrossQ, TD3 and IQL: an actor and critics, learned from replayed steps."""

@@ -108,7 +108,7 @@ class CrossQ(TemperedLearner[CrossQConfig]):
 
 
 class PortableCrossQ(PortableTwinCritics):
-    """Values are the expected returns of the lower critic."""
+    """Values are the expected returns of the lowest critic."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec, OutputName
 
 class PortableTwinCritics(Portable):
     """Reads observations as one vector, also with several parts, or by an encoder or convolutions. Values are those of
-    the lower critic."""
+    the lowest critic."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PortableTwinCritics(Portable):
         return self._from_units((mean + torch.randn_like(mean) * std).tanh())
 
     def smaller_value(self, seen: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-        """Minimum of both critics' values [batch] of actions in -1 … 1."""
+        """Minimum of all critics' values [batch] of actions in -1 … 1."""
         assert isinstance(self.network, TwinCriticNetwork)
         return self.network.smaller_value(seen, units).squeeze(1)
 

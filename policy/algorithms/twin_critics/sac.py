@@ -114,7 +114,7 @@ def soft_actor_loss(
     noise: torch.Tensor,
     alpha: float | torch.Tensor,
 ) -> Loss:
-    """Loss alpha * log probability - lower critic (equation 9), at an action that the actor's outputs [n, 2 k] draw
+    """Loss alpha * log probability - lowest critic (equation 9), at an action that the actor's outputs [n, 2 k] draw
     with normal numbers [n, k]. `values`: each critic's values [critics, n] of actions [n, k]."""
     action, log_prob = SquashedGaussian(outputs).drawn_by(noise)
     value = values(action).min(dim=0).values
@@ -156,7 +156,7 @@ class DiscreteSac(SacLearner):
         return self._critics_loss(loss, taken, target)
 
     def actor_loss(self, rows: Transitions, values: torch.Tensor) -> Loss:
-        """The expectation, over the policy's actions, of (alpha * log probability - lower critic) (equation 12), given
+        """The expectation, over the policy's actions, of (alpha * log probability - lowest critic) (equation 12), given
         the same values as constants."""
         probs, log_probs = _probabilities(self._network(rows.obs), rows.legal)
         alpha = self.alpha

@@ -173,10 +173,10 @@ def test_further_modules_and_optimizers_of_a_variant_are_saved_and_missed() -> N
     state = copy.deepcopy(first.state())
     further = cast("dict[str, dict[str, dict[str, Any]]]", state["schedules"])["further"]
     further["judge_optimizer"]["param_groups"][0]["params"].pop()
-    with pytest.raises(StateMismatchError, match=r"does not fit: judge_optimizer: the state is of other groups"):
+    with pytest.raises(StateMismatchError, match="does not fit: judge_optimizer: ValueError"):
         second.load_state(state)
     further.clear()
-    with pytest.raises(StateMismatchError, match=r"judge: missing.*judge_optimizer: the state is of other groups"):
+    with pytest.raises(StateMismatchError, match=r"judge: missing.*judge_optimizer: missing"):
         second.load_state(state)
 
 

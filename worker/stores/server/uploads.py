@@ -174,7 +174,7 @@ class Uploads:
                 self._complete(upload, now_s)
 
     def _complete(self, upload: _Upload, now_s: float) -> None:
-        """Check a complete file by its own header, and rename it to its final name."""
+        """Check the header of a complete file, and rename the file to the final name."""
         below = 0 if upload.put.kind == "description" else 2 if upload.put.policy else 1  # data/, data/<policy>/
         if not is_open(upload.path.parents[below]):
             self._drop(upload)

@@ -43,8 +43,8 @@ class CannotListenForStreamsError(CannotListenError):
 
 
 class ConnectionFileTakenError(Exception):
-    """The path of the connection file has the one of another, living coordinator, whose process the text names; or a
-    file of another kind."""
+    """The connection file belongs to another, living coordinator (the text names the process), or is a file of another
+    kind."""
 
 
 def listen(address: str, door: Door) -> RouterSocket:
@@ -74,7 +74,7 @@ class PublishedFiles:
 
     def require_free(self) -> None:
         """Raise ConnectionFileTakenError for the connection file of a living coordinator of another runs folder: its
-        clients and workers would come here; and for a file that is no connection file. Call before anything is
+        clients and workers would come here. Raise the error for a file of another kind, too. Call before anything is
         written."""
         path = self._settings.connection_file
         if not connection_file.may_replace(path):

@@ -127,7 +127,7 @@ class Launcher(Protocol):
 
 @contextmanager
 def entered(launcher: Launcher) -> Generator[None]:
-    """Context of a launcher. An error at its end is a note of an error of the body, which it would hide."""
+    """Context of a launcher. An error of the launcher's stop becomes a note of an earlier error of the body."""
     first: Exception | None = None
     try:
         with launcher:

@@ -247,10 +247,10 @@ def local_copies(
     envs: list[Any] = []
     try:
         for index in indices:
-            if limit is None:
+            if limit is not None:
+                envs.append(ReplaceableEnv(make, index=index, name=name, broke=limit, begins=begins, remarks=remarks))
+            else:
                 envs.append(make())
-                continue
-            envs.append(ReplaceableEnv(make, index=index, name=name, broke=limit, begins=begins, remarks=remarks))
         if not several:
             return LocalCopies.of_one_agent(envs)
         groups = [Group.of(envs[0], agents, policy=name) for name, agents in assigned.items()]

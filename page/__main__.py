@@ -6,12 +6,12 @@ import contextlib
 import os
 
 NICENESS = 10
-"""Of the page's process; of commands that are at a low priority themselves the page is only one below."""
+"""Niceness of the page's process. Below a command with this niceness or more, the page is one nicer."""
 
 
 def lower_priority() -> None:
-    """Let all other processes of the run go first. A page whose command is nice already is not lowered by another 10:
-    on a full machine a page at nice 18 does not answer."""
+    """Let all other processes of the run go first. The niceness of the command counts: at nice 18, on a full machine, a
+    page does not answer."""
     with contextlib.suppress(OSError):
         os.nice(max(NICENESS - os.nice(0), 1))
 

@@ -285,7 +285,7 @@ def _open_logbook(found: _PolicyFiles, stack: ExitStack) -> tuple[Logbook, Resum
 
 
 def _begin(found: _PolicyFiles, member: Member, kept: str | None) -> None:
-    """Log the network, and the source of its weights and of the replay; `kept` is a warning about the latter."""
+    """Log the network, and the source of its weights and of the replay; `kept`: a warning about stored rows."""
     logbook, continued = member.logbook, found.continued
     config, algorithm = found.built.config, found.built.algorithm
     member.outputs.begin(algorithm)

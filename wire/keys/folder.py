@@ -111,8 +111,8 @@ class KeysFolder:
         return identity
 
     def revoke(self, name: str) -> Identity:
-        """Let the owner of the key with this name in no more. Raises KeyFileError, also for an own key of this folder:
-        its user could not let it in again. Raises OSError."""
+        """Refuse the owner of the key with this name from now on. Raises KeyFileError, also for the folder's own keys:
+        no command can add these again. Raises OSError."""
         if name in OWN:
             raise KeyFileError(
                 f"the key {name} is your own, and without it no {_USERS[name]} of yours reaches the coordinator: "
